@@ -12,23 +12,23 @@ use scylla::{
 use crate::connections::SharedCluster;
 
 /// A client of a table. Its operations block. All clients of a cluster share its connections.
-pub struct Client {
+pub struct TableClient {
     shared: Arc<SharedCluster>,
     read: PreparedStatement,
     write: PreparedStatement,
 }
 
-impl Client {
+impl TableClient {
     pub(crate) fn new(
         shared: Arc<SharedCluster>,
         read: PreparedStatement,
         write: PreparedStatement,
-    ) -> Client {
-        Client { shared, read, write }
+    ) -> TableClient {
+        TableClient { shared, read, write }
     }
 }
 
-impl Store for Client {
+impl Store for TableClient {
     fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
         self.read.set_consistency(consistency(level));
         let SharedCluster { session, runtime, .. } = &*self.shared;

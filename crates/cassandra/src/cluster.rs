@@ -24,7 +24,7 @@ use thiserror::Error;
 use tokio::runtime::Builder;
 
 use crate::{
-    client::Client,
+    client::TableClient,
     connections::SharedCluster,
     options::{Coordinators, Options, OptionsError, Timestamps, checked_name},
 };
@@ -191,7 +191,7 @@ impl Cluster {
 
 impl Table {
     /// Creates a client. If clients are pinned, `number` chooses its node.
-    pub fn client(&self, number: u64) -> Client {
+    pub fn client(&self, number: u64) -> TableClient {
         let policies = &self.shared.policies;
         let policy = &policies[number as usize % policies.len()];
         let of_client = |statement: &PreparedStatement| {
@@ -199,7 +199,7 @@ impl Table {
             statement.set_load_balancing_policy(Some(policy.clone()));
             statement
         };
-        Client::new(self.shared.clone(), of_client(&self.read), of_client(&self.write))
+        TableClient::new(self.shared.clone(), of_client(&self.read), of_client(&self.write))
     }
 }
 

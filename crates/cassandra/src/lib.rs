@@ -1,7 +1,7 @@
 //! Apache Cassandra as a store of registers, with a level for each read and write.
 //!
-//! **Promise.** A [`Client`] is a [`Store`](quorate::maps::Store) over a table of a Cassandra cluster. So
-//! programs that measure or dial Quorate's own maps can do the same to Cassandra. Each operation is one
+//! **Promise.** A [`TableClient`] is a [`Store`](quorate::maps::Store) over a table of a Cassandra cluster.
+//! So programs that measure or dial Quorate's own maps can do the same to Cassandra. Each operation is one
 //! request and is never repeated. Its answer is the cluster's. A write with an unknown outcome fails as
 //! [`MaybeApplied`](quorate::maps::Failure::MaybeApplied).
 //!
@@ -43,7 +43,7 @@ mod connections;
 pub mod options;
 
 pub use self::{
-    client::Client,
+    client::TableClient,
     cluster::{Cluster, ClusterError, Repair, Table},
     options::{Coordinators, Options, OptionsError, Timestamps},
 };

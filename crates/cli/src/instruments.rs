@@ -46,7 +46,8 @@ pub(crate) fn complete(mut command: clap::Command) -> Result<clap::Command> {
         let description: CommandDescription = serde_json::from_slice(&output.stdout)?;
         for instrument in description.into_commands() {
             let instrument = instrument.into_command();
-            command = command.mut_subcommand(instrument.get_name().to_owned(), |_| instrument);
+            let name = instrument.get_name().to_owned();
+            command = command.mut_subcommand(&name, |_| instrument);
         }
     }
     Ok(command)

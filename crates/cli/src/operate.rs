@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use quorate_protocol::Role;
-use quorate_tables::operate::Operation;
+use quorate_tables::operate::AdminOperation;
 
 use crate::{
     directory::DirectoryArgs,
@@ -72,7 +72,7 @@ pub(crate) fn in_role(processes: &[AnsweringProcess], role: Role) -> Result<&Ans
 }
 
 /// Sends an operation to the process at this address. Returns the process's report after the operation.
-pub(crate) fn ask(http: &str, operation: &Operation) -> Result<Report> {
+pub(crate) fn ask(http: &str, operation: &AdminOperation) -> Result<Report> {
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
     let agent: ureq::Agent = agent.build().into();
     let body = serde_json::to_string(operation)?;

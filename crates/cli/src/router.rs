@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use quorate_command::{Usage, report};
 use quorate_protocol::{DomainId, Role, role::State};
 use quorate_runtime::{config::is_unspecified, discover::discover};
-use quorate_tables::{operate::Operation, status::MemberStatus};
+use quorate_tables::{operate::AdminOperation, status::MemberStatus};
 use serde_json::json;
 
 use crate::{
@@ -109,7 +109,8 @@ fn add(address: &str, target: &Target) -> Result<()> {
         bail!("the router at {address} votes already");
     }
     let process = (id.node, id.incarnation.0);
-    let after = operate::ask(&router.http, &Operation::AddRouter { process, address: address.to_owned() })?;
+    let after =
+        operate::ask(&router.http, &AdminOperation::AddRouter { process, address: address.to_owned() })?;
     report_result(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
         format!("the router at {address} votes now; the voting routers are {}", after.routers.join(", "))
     })
@@ -139,7 +140,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let Some(asked) = asked else {
         bail!("{process} is the last router that answers: without {process} the domain could not go on");
     };
-    let after = operate::ask(&asked.http, &Operation::RemoveRouter { process: shown })?;
+    let after = operate::ask(&asked.http, &AdminOperation::RemoveRouter { process: shown })?;
     report_result(target, &json!({ "removed": process, "routers": after.routers }), || {
         format!("{process} no longer votes; the voting routers are {}", after.routers.join(", "))
     })
@@ -178,7 +179,7 @@ fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> 
     if !yes && !confirmed("router reform", "Begin a new generation?")? {
         bail!("nothing was changed");
     }
-    begin(http, &survivor.name, &Operation::Reform { patience_ms: wait * 1000 }, target)
+    begin(http, &survivor.name, &AdminOperation::Reform { patience_ms: wait * 1000 }, target)
 }
 
 /// Begins a generation without any surviving router: a new router goes on from the members.
@@ -229,7 +230,7 @@ fn refound(
     if !yes && !confirmed("router reform", "Begin a new generation from the members?")? {
         bail!("nothing was changed");
     }
-    begin(http, &founder.name, &Operation::Refound { patience_ms: wait * 1000, before, members }, target)
+    begin(http, &founder.name, &AdminOperation::Refound { patience_ms: wait * 1000, before, members }, target)
 }
 
 /// Returns a member's node, incarnation and address.
@@ -239,7 +240,7 @@ fn identity(member: &MemberStatus) -> Option<(u64, u128, String)> {
 }
 
 /// Makes this router begin a generation, and prints the result.
-fn begin(http: &str, name: &str, operation: &Operation, target: &Target) -> Result<()> {
+fn begin(http: &str, name: &str, operation: &AdminOperation, target: &Target) -> Result<()> {
     let began = Instant::now();
     let after = loop {
         match operate::ask(http, operation) {

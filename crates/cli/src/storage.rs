@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use quorate_command::report;
 use quorate_protocol::Role;
-use quorate_tables::operate::Operation;
+use quorate_tables::operate::AdminOperation;
 use serde_json::json;
 
 use crate::{
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if !yes && !confirmed("storage lost", &question)? {
         bail!("nothing was declared lost");
     }
-    operate::ask(&superior.http, &Operation::DeclareLost { process: process.clone() })?;
+    operate::ask(&superior.http, &AdminOperation::DeclareLost { process: process.clone() })?;
     if target.json {
         report!("{}", json!({ "lost": process }));
     } else {

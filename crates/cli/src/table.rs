@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use quorate_command::{print_line, report};
 use quorate_protocol::{Role, role::State};
-use quorate_tables::operate::Operation;
+use quorate_tables::operate::AdminOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -134,7 +134,7 @@ fn list(target: &Target) -> Result<()> {
 fn replace(process: String, target: &Target) -> Result<()> {
     let processes = target.answering()?;
     let superior = operate::in_role(&processes, Role::Super)?;
-    operate::ask(&superior.http, &Operation::Replace { process: process.clone() })?;
+    operate::ask(&superior.http, &AdminOperation::Replace { process: process.clone() })?;
     if target.json {
         report!("{}", json!({ "replaced": process }));
     } else {

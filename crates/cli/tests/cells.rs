@@ -153,7 +153,7 @@ fn redis_clients_are_served_by_every_cell() {
     two.check("SET greeting other", "OK");
     one.check("GET greeting", "hello");
     one.refused("QUORATE CREATE side", "exists");
-    one.refused("QUORATE CREATE wide COPIES 4", "has 3 cells, and 4 copies are wanted");
+    one.refused("QUORATE CREATE wide COPIES 4", "has 3 cells, too few for the 4 copies");
     one.check("QUORATE DROP side", "OK");
     wait_for("the map is gone", || two.ask(&["GET", "greeting"]).unwrap().starts_with("NOMAP"));
     two.check("QUORATE MAP main", "OK");

@@ -13,7 +13,7 @@ use quorate::{
 };
 use quorate_server::{
     pg,
-    resp::parse::{Limits, Parser},
+    resp::parse::{Parser, RequestLimits},
 };
 use quorate_sql::local::LocalBackend;
 use tokio::runtime::Runtime;
@@ -93,7 +93,7 @@ pub(crate) fn redis(input: &[u8]) {
 
 /// The requests in the input, and whether it ends in one that is malformed.
 fn requests(input: &[u8], piece_bytes: usize) -> (Vec<Vec<Vec<u8>>>, bool) {
-    let mut parser = Parser::new(Limits::default());
+    let mut parser = Parser::new(RequestLimits::default());
     let (mut requests, mut begin, mut end) = (Vec::new(), 0, 0);
     loop {
         match parser.parse(&input[begin..end]) {

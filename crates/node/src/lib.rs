@@ -141,7 +141,7 @@ where
         if let Some(first) = recovered {
             self.state.records.need(channel, first);
         }
-        let sessions = crate::state::Sessions::new();
+        let sessions = crate::state::SessionTable::new();
         let slot = EndpointSlot { channel, endpoint, policy, vital, sessions, active: false, deadline: None };
         let key = self.slots.insert(slot);
         self.directory.insert(tag, key);

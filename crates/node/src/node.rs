@@ -42,7 +42,7 @@ pub(super) struct EndpointSlot<H> {
     pub(super) endpoint: EndpointKind<H>,
     pub(super) policy: Arc<dyn Policy>,
     pub(super) vital: bool,
-    pub(super) sessions: crate::state::Sessions,
+    pub(super) sessions: crate::state::SessionTable,
     pub(super) active: bool,
     /// The time under which the slot is in `deadlines`.
     pub(super) deadline: Option<Time>,

@@ -12,7 +12,7 @@ use crate::{
     channel::{Channel, Encoded, Envelope, EnvelopeContent, JournalEntry, RecordContent, Signal, Tag},
     endpoint::{Opaque, Payload},
     session::{self, Hail, SessionState, SessionStep},
-    state::{Link, NodeState, SessionEvent, Sessions},
+    state::{Link, NodeState, SessionEvent, SessionTable},
 };
 
 /// The outputs of one slot while its endpoint handles an input.
@@ -21,7 +21,7 @@ pub(crate) struct EndpointOutput<'a, H: Protocol<Message: Wire>> {
     pub(crate) channel: Channel,
     /// Whether the process ends if this endpoint panics.
     pub(crate) vital: bool,
-    pub(crate) sessions: &'a mut Sessions,
+    pub(crate) sessions: &'a mut SessionTable,
     pub(crate) policy: &'a mut Arc<dyn Policy>,
     pub(crate) state: &'a mut NodeState,
     pub(crate) out: &'a mut dyn Sink<Node<H>>,
@@ -431,7 +431,7 @@ impl NodeState {
         &mut self,
         slot: usize,
         channel: Channel,
-        sessions: Sessions,
+        sessions: SessionTable,
         out: &mut dyn Sink<Node<P>>,
     ) where
         P::Message: Wire,

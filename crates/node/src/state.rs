@@ -9,7 +9,7 @@ use quorate_protocol::{MulticastAddress, ProcessId, Session, Time};
 use crate::{records::Records, session::SessionState};
 
 /// An endpoint's sessions, present and wanted ones, by peer.
-pub(crate) type Sessions = BTreeMap<ProcessId, SessionState>;
+pub(crate) type SessionTable = BTreeMap<ProcessId, SessionState>;
 
 /// State that all endpoints of a process share.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use quorate_sql::{
     encode,
     error::{SqlError, code},
     finish,
-    session::{self, Outcome},
+    session::{self, StatementOutcome},
     statement::Statement,
 };
 use quorate_table::value::Value;
@@ -81,7 +81,7 @@ impl Db {
     /// # }
     /// ```
     pub fn execute<'a>(&'a self, text: &'a str) -> Execute<'a> {
-        Execute(StatementRequest::new(Target::Db(self), text))
+        Execute(StatementRequest::new(StatementTarget::Db(self), text))
     }
 
     /// Reads rows at the highest strength ([`Strength::Sequential`]): all acknowledged writes are visible.
@@ -96,7 +96,7 @@ impl Db {
     /// # }
     /// ```
     pub fn query<'a>(&'a self, text: &'a str) -> Query<'a> {
-        Query(StatementRequest::new(Target::Db(self), text))
+        Query(StatementRequest::new(StatementTarget::Db(self), text))
     }
 
     /// Returns a reader at this strength.
@@ -193,7 +193,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Reads rows.
     pub fn query(self, text: &'a str) -> Query<'a> {
-        let mut asking = StatementRequest::new(Target::Db(self.db), text);
+        let mut asking = StatementRequest::new(StatementTarget::Db(self.db), text);
         asking.strength = Some(self.strength);
         Query(asking)
     }
@@ -211,12 +211,12 @@ pub struct Session {
 impl Session {
     /// Executes a statement. Yields the number of rows that it changed or found.
     pub fn execute<'a>(&'a mut self, text: &'a str) -> Execute<'a> {
-        Execute(StatementRequest::new(Target::Session(self), text))
+        Execute(StatementRequest::new(StatementTarget::Session(self), text))
     }
 
     /// Reads rows.
     pub fn query<'a>(&'a mut self, text: &'a str) -> Query<'a> {
-        Query(StatementRequest::new(Target::Session(self), text))
+        Query(StatementRequest::new(StatementTarget::Session(self), text))
     }
 
     async fn ask(&mut self, statement: StatementArgs<'_>) -> Result<StatementResult, Error> {
@@ -277,21 +277,23 @@ impl Session {
         };
         let columns = fields.map_or_else(|| Arc::from([]), |fields| Column::of(&fields));
         Ok(match outcome {
-            Outcome::Rows(rows, _) => {
+            StatementOutcome::Rows(rows, _) => {
                 StatementResult { columns, rows: Some(rows), changed: 0, rolled_back: false }
             }
-            Outcome::Buffered(rows, tag, hold) => {
+            StatementOutcome::Buffered(rows, tag, hold) => {
                 let rows = Some(finish::Rows::plain(rows).holding(hold));
                 StatementResult { columns, rows, changed: changed(&tag), rolled_back: false }
             }
-            Outcome::Done(tag) => StatementResult {
+            StatementOutcome::Done(tag) => StatementResult {
                 columns,
                 rows: None,
                 changed: changed(&tag),
                 rolled_back: tag == "ROLLBACK",
             },
-            Outcome::Empty => StatementResult { columns, rows: None, changed: 0, rolled_back: false },
-            Outcome::CopyIn(_) | Outcome::CopyOut(..) => {
+            StatementOutcome::Empty => {
+                StatementResult { columns, rows: None, changed: 0, rolled_back: false }
+            }
+            StatementOutcome::CopyIn(_) | StatementOutcome::CopyOut(..) => {
                 return Err(SqlError::unsupported("COPY through the library"));
             }
         })
@@ -349,14 +351,14 @@ pub struct Execute<'a>(StatementRequest<'a>);
 pub struct Query<'a>(StatementRequest<'a>);
 
 #[derive(Debug)]
-enum Target<'a> {
+enum StatementTarget<'a> {
     Db(&'a Db),
     Session(&'a mut Session),
 }
 
 #[derive(Debug)]
 struct StatementRequest<'a> {
-    target: Target<'a>,
+    target: StatementTarget<'a>,
     text: &'a str,
     params: Vec<Param>,
     strength: Option<Strength>,
@@ -380,7 +382,7 @@ struct StatementResult {
 }
 
 impl<'a> StatementRequest<'a> {
-    fn new(target: Target<'a>, text: &'a str) -> Self {
+    fn new(target: StatementTarget<'a>, text: &'a str) -> Self {
         StatementRequest { target, text, params: Vec::new(), strength: None, request: None }
     }
 
@@ -388,11 +390,11 @@ impl<'a> StatementRequest<'a> {
         let StatementRequest { target, text, params, strength, request } = self;
         let args = StatementArgs { text, params, strength, request };
         match target {
-            Target::Session(session) => {
+            StatementTarget::Session(session) => {
                 let answer = session.ask(args).await?;
                 Ok((answer, session.db.clone()))
             }
-            Target::Db(db) => {
+            StatementTarget::Db(db) => {
                 let mut session = db.session();
                 let inner = session.inner()?;
                 if let Some(strength) = args.strength {

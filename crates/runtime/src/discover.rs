@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use crate::{
     frame::HEADER_BYTES,
-    hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason, Refusal},
+    hello::{GREETING_BYTES_MAX, Greeting, Hello, HelloRefusal, Reason},
 };
 
 /// The reason why no process was found.
@@ -96,7 +96,7 @@ pub fn domain(address: &str, patience: Duration) -> Result<DomainId, DiscoverErr
 }
 
 /// Sends a hello that wants nobody to `address`. Returns the refusal that answers it.
-fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Refusal, DiscoverError> {
+fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<HelloRefusal, DiscoverError> {
     let newest = *PROTOCOL_VERSIONS.end();
     let refusal = ask_in(newest, address, domain, patience)?;
     if refusal.reason == Reason::Version && PROTOCOL_VERSIONS.contains(&refusal.version) {
@@ -110,7 +110,7 @@ fn ask_in(
     address: &str,
     domain: DomainId,
     patience: Duration,
-) -> Result<Refusal, DiscoverError> {
+) -> Result<HelloRefusal, DiscoverError> {
     let hello = Hello {
         version,
         domains: vec![domain],
@@ -162,7 +162,7 @@ fn read_frame(stream: &mut TcpStream) -> Result<Bytes, DiscoverError> {
     Ok(frame.freeze())
 }
 
-fn answer(refusal: Refusal, domain: DomainId) -> Result<DiscoveredProcess, DiscoverError> {
+fn answer(refusal: HelloRefusal, domain: DomainId) -> Result<DiscoveredProcess, DiscoverError> {
     let presence = match refusal.reason {
         Reason::Joining => DomainState::Joining,
         Reason::Leaderless => DomainState::Leaderless,

@@ -161,7 +161,7 @@ pub struct Clients {
     /// The bytes that a client receives when it is turned away because too many are connected.
     crowded: &'static [u8],
     counters: ClientCounters,
-    clients: Slab<Client>,
+    clients: Slab<DoorClient>,
     lives: u32,
     /// Clients from which the door can take something, each once.
     runnable: VecDeque<ClientId>,
@@ -182,7 +182,7 @@ pub struct Clients {
     look_at: Time,
 }
 
-struct Client {
+struct DoorClient {
     id: ClientId,
     stream: TcpStream,
     /// Bytes that were read, but not taken by the door.
@@ -214,7 +214,7 @@ struct Client {
     is_served: bool,
 }
 
-impl Client {
+impl DoorClient {
     fn is_runnable(&self, limits: &ClientLimits) -> bool {
         let wants = match self.flow {
             Flow::Wait => self.readable,
@@ -612,7 +612,7 @@ impl Clients {
     /// Cuts off the oldest client that has never sent a request, if it has been silent for long. Returns
     /// whether it did.
     fn make_room(&mut self, now: Time) -> bool {
-        let is_silent = |it: &&Client| !it.is_served && now.since(it.opened_at) > self.limits.silence_max;
+        let is_silent = |it: &&DoorClient| !it.is_served && now.since(it.opened_at) > self.limits.silence_max;
         let silent = self.clients.iter().map(|(_, it)| it).filter(is_silent);
         let Some(oldest) = silent.min_by_key(|it| it.opened_at).map(|it| it.id) else { return false };
         self.counters.silent.inc();
@@ -631,7 +631,7 @@ impl Clients {
         self.registry.register(&mut stream, Token(FIRST.0 + key), interest).ok()?;
         self.lives = self.lives.wrapping_add(1);
         let id = ClientId { key: key as u32, life: self.lives };
-        entry.insert(Client {
+        entry.insert(DoorClient {
             id,
             stream,
             input: BytesMut::new(),
@@ -663,7 +663,7 @@ impl Clients {
     }
 
     /// Removes a client that is present.
-    fn take_out(&mut self, client: ClientId) -> Client {
+    fn take_out(&mut self, client: ClientId) -> DoorClient {
         let mut it = self.clients.remove(client.key as usize);
         // An error means that the stream is not registered, which is the goal.
         let _ = self.registry.deregister(&mut it.stream);
@@ -675,7 +675,7 @@ impl Clients {
 
     fn drop_slow(&mut self, now: Time) {
         let patience = self.limits.patience;
-        let is_slow = |it: &Client| {
+        let is_slow = |it: &DoorClient| {
             let mut since = it.slow_since.into_iter().chain(it.unread_since);
             since.any(|since| now.since(since) > patience)
         };
@@ -697,7 +697,7 @@ impl Clients {
         }
     }
 
-    fn get(&mut self, client: ClientId) -> Option<&mut Client> {
+    fn get(&mut self, client: ClientId) -> Option<&mut DoorClient> {
         self.clients.get_mut(client.key as usize).filter(|it| it.id == client)
     }
 }

@@ -98,7 +98,7 @@ pub(crate) enum Reason {
 
 /// The refusal of a hello, with the identity of the refusing process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct HelloRefusal {
     pub(crate) reason: Reason,
     pub(crate) version: u16,
     pub(crate) domain: DomainId,
@@ -112,7 +112,7 @@ pub(crate) struct Refusal {
 pub(crate) enum Greeting {
     Hello(Hello),
     Welcome(Hello),
-    Refusal(Refusal),
+    Refusal(HelloRefusal),
 }
 
 /// The reason why a frame is no valid greeting.
@@ -180,7 +180,7 @@ impl Greeting {
         let version = input.get_u16_le();
         let kind = input.get_u8();
         let greeting = match kind {
-            REFUSAL => Greeting::Refusal(Refusal::decode(version, input)?),
+            REFUSAL => Greeting::Refusal(HelloRefusal::decode(version, input)?),
             _ if !versions.contains(&version) => return Err(NoGreeting::Version(version)),
             HELLO => Greeting::Hello(Hello::decode(version, input)?),
             WELCOME => Greeting::Welcome(Hello::decode(version, input)?),
@@ -193,8 +193,8 @@ impl Greeting {
     }
 }
 
-impl Refusal {
-    fn decode(version: u16, input: &mut Bytes) -> Result<Refusal, WireError> {
+impl HelloRefusal {
+    fn decode(version: u16, input: &mut Bytes) -> Result<HelloRefusal, WireError> {
         let reason = match wire::take_u8(input)? {
             0 => Reason::Version,
             1 => Reason::Domain,
@@ -206,7 +206,7 @@ impl Refusal {
             7 => Reason::Settled,
             other => return Err(WireError::Tag(other)),
         };
-        Ok(Refusal {
+        Ok(HelloRefusal {
             version,
             reason,
             domain: DomainId(wire::take_u128(input)?),
@@ -242,7 +242,7 @@ impl Hello {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HelloRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             Reason::Version => {
@@ -315,17 +315,17 @@ mod tests {
         }
     }
 
-    fn refusal() -> Refusal {
+    fn refusal() -> HelloRefusal {
         let Hello { domains, process, pass, .. } = hello();
-        Refusal { reason: Reason::Domain, version: 2, domain: domains[0], process, pass }
+        HelloRefusal { reason: Reason::Domain, version: 2, domain: domains[0], process, pass }
     }
 
     fn decode(frame: Bytes) -> Result<Greeting, NoGreeting> {
         Greeting::decode(frame, &(9..=10))
     }
 
-    fn of_version(version: u16) -> Refusal {
-        Refusal { reason: Reason::Version, version, pass: Bytes::new(), ..refusal() }
+    fn of_version(version: u16) -> HelloRefusal {
+        HelloRefusal { reason: Reason::Version, version, pass: Bytes::new(), ..refusal() }
     }
 
     #[test]
@@ -395,9 +395,9 @@ mod tests {
         }
         frame[8] = 9;
         assert_eq!(decode(frame.freeze()), Ok(Greeting::Hello(Hello { version: 9, ..hello() })));
-        let frame = Greeting::Refusal(Refusal { version: 11, ..refusal() }).encode();
+        let frame = Greeting::Refusal(HelloRefusal { version: 11, ..refusal() }).encode();
         let decoded = decode(frame.slice(crate::frame::HEADER_BYTES..));
-        assert_eq!(decoded, Ok(Greeting::Refusal(Refusal { version: 11, ..refusal() })));
+        assert_eq!(decoded, Ok(Greeting::Refusal(HelloRefusal { version: 11, ..refusal() })));
     }
 
     #[test]

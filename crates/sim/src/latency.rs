@@ -36,8 +36,8 @@ use quorate_world::{Environment, Violation, World};
 
 use crate::system::service::{
     GROUP,
-    process::{ProcessCommand, ProcessEvent, ServiceProcess},
-    store::{Host, Manner, Pace, Request, sealed},
+    process::{ServiceCommand, ServiceEvent, ServiceProcess},
+    store::{Manner, Pace, Request, StoreHost, sealed},
 };
 
 /// The delays of a run.
@@ -209,18 +209,18 @@ impl Environment<ServiceProcess> for LatencyEnvironment {
         };
         let pace = Pace::Exactly(self.execute);
         let manner = Manner { pace, whole_states: false, any_order: false, padding: 0 };
-        ServiceProcess::replica(replica, Host::new(manner, None), None)
+        ServiceProcess::replica(replica, StoreHost::new(manner, None), None)
     }
 
     fn event(
         &mut self,
         world: &mut World<ServiceProcess>,
         machine: usize,
-        event: ProcessEvent,
+        event: ServiceEvent,
     ) -> Result<(), Violation> {
         match event {
-            ProcessEvent::Client(event) => self.ended.push((event.command, event.fate, world.now())),
-            ProcessEvent::Members { members, .. } if machine == 0 => self.members = members.len(),
+            ServiceEvent::Client(event) => self.ended.push((event.command, event.fate, world.now())),
+            ServiceEvent::Members { members, .. } if machine == 0 => self.members = members.len(),
             _ => {}
         }
         Ok(())
@@ -297,7 +297,7 @@ impl LatencyWorld {
     /// Gives the client a command, and returns the time until its end.
     fn ask(&mut self, asked: ClientCommand) -> Result<Duration, Violation> {
         let (command, begun, client) = (asked.command(), self.world.now(), peer(CLIENT).id);
-        self.world.ask(&mut self.environment, client, ProcessCommand::Client(asked))?;
+        self.world.ask(&mut self.environment, client, ServiceCommand::Client(asked))?;
         self.world.drain(&mut self.environment, client)?;
         self.play("the call ends", |latency_world| {
             latency_world.environment.ended.iter().any(|(ended, ..)| Some(*ended) == command)

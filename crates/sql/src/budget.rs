@@ -19,8 +19,8 @@ use crate::error::{Result, SqlError, code};
 
 /// Most memory that may be held, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most memory that one request may hold.
+pub struct MemoryLimits {
+    /// By one request.
     pub request_bytes_max: usize,
     /// Most memory that one session may hold, over all its requests, cursors and prepared statements.
     pub session_bytes_max: usize,
@@ -28,22 +28,26 @@ pub struct Limits {
     pub process_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for MemoryLimits {
     fn default() -> Self {
-        Limits { request_bytes_max: 128 << 20, session_bytes_max: 192 << 20, process_bytes_max: 384 << 20 }
+        MemoryLimits {
+            request_bytes_max: 128 << 20,
+            session_bytes_max: 192 << 20,
+            process_bytes_max: 384 << 20,
+        }
     }
 }
 
 /// The memory of a process.
 #[derive(Debug, Default)]
 pub struct Budget {
-    limits: Limits,
+    limits: MemoryLimits,
     held: AtomicUsize,
 }
 
 impl Budget {
     /// Creates a budget with these limits.
-    pub fn new(limits: Limits) -> Arc<Self> {
+    pub fn new(limits: MemoryLimits) -> Arc<Self> {
         Arc::new(Budget { limits, held: AtomicUsize::new(0) })
     }
 
@@ -164,8 +168,8 @@ pub fn decoded_bytes_estimate(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn limits() -> Limits {
-        Limits { request_bytes_max: 100, session_bytes_max: 150, process_bytes_max: 200 }
+    fn limits() -> MemoryLimits {
+        MemoryLimits { request_bytes_max: 100, session_bytes_max: 150, process_bytes_max: 200 }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     backend::Catalog,
-    budget::{Budget, Limits},
+    budget::{Budget, MemoryLimits},
     error::{Result, SqlError, code},
     statement::{self, BoundStatement, Field, parse},
     types::PgType,
@@ -126,7 +126,7 @@ const TEXT_BYTES_MAX: usize = 4096;
 
 impl Cache {
     /// Creates a cache for sessions with these memory limits.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: MemoryLimits) -> Self {
         Cache { budget: Budget::new(limits), ..Cache::default() }
     }
 

@@ -8,13 +8,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use quorate_sql::{cache::Cache, local::LocalBackend, session::{Outcome, Session}};
+//! use quorate_sql::{cache::Cache, local::LocalBackend, session::{Session, StatementOutcome}};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> quorate_sql::error::Result<()> {
 //! let cache = Arc::new(Cache::default());
 //! let mut session = Session::new(Arc::new(LocalBackend::new()), cache, "me".into(), "quorate".into(), 1);
 //! let create = session.prepare("create table t (id int primary key)", Vec::new())?;
-//! let Outcome::Done(tag) = session.execute(&create, &[]).await? else { unreachable!() };
+//! let StatementOutcome::Done(tag) = session.execute(&create, &[]).await? else { unreachable!() };
 //! assert_eq!(tag, "CREATE TABLE");
 //! # Ok(())
 //! # }

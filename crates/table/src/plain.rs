@@ -17,7 +17,8 @@ use crate::{
     schema::{KeyRange, Schema},
     value::Value,
     versions::{
-        FoundRow, FoundRows, OwnedRow, ReadOutput, RowPlace, RowUpdate, RowView, Rows, Spot, Task, Versions,
+        FoundRow, FoundRows, OwnedRow, ReadOutput, RowPlace, RowTask, RowUpdate, RowView, Rows, Spot,
+        Versions,
     },
 };
 
@@ -284,13 +285,13 @@ impl Rows for Blocks {
     fn search_batch<'a>(
         &self,
         schema: &Schema,
-        tasks: &[Task<'a>],
+        tasks: &[RowTask<'a>],
         _: bool,
         (): &(),
         host: &dyn Host,
     ) -> Self::BatchResults<'a> {
-        let alone = |task: &Task<'_>| {
-            let Task::Read(read) = task else { return None };
+        let alone = |task: &RowTask<'_>| {
+            let RowTask::Read(read) = task else { return None };
             if host.withdrawn(0).contains(&read.job) {
                 return Some(Err(Failure::withdrawn()));
             }

@@ -45,7 +45,7 @@ use quorate_protocol::{
     },
 };
 
-use operate::Operation;
+use operate::AdminOperation;
 use status::Status;
 
 /// A process in one of its roles.
@@ -84,7 +84,7 @@ pub enum Command {
         /// The caller's name for the request.
         id: CommandId,
         /// The operation.
-        operation: Operation,
+        operation: AdminOperation,
     },
     /// Leave the cluster. Answered by [`Event::Operated`] when the process has left, or cannot.
     Leave {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// also by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Operation {
+pub enum AdminOperation {
     /// Asks a router to make this process, which runs and joins, a router. The number of routers may exceed
     /// the wanted one.
     AddRouter {

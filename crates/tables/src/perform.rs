@@ -8,7 +8,7 @@ use quorate_protocol::{
     time::Duration,
 };
 
-use crate::{Command, Process, operate::Operation};
+use crate::{Command, Process, operate::AdminOperation};
 
 impl Process {
     /// Returns the command that makes the process leave, or the reason why it cannot.
@@ -35,25 +35,28 @@ impl Process {
     }
 
     /// Returns the command that does an operation, or the reason why it is impossible.
-    pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
+    pub(crate) fn plan(&self, id: CommandId, operation: AdminOperation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
         match (self, operation) {
-            (Process::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
+            (Process::Router(_), AdminOperation::AddRouter { process: (node, incarnation), address }) => {
                 let id = ProcessId { node, incarnation: Incarnation(incarnation) };
                 change(Change::Add(Peer { id, address }))
             }
-            (Process::Router(router), Operation::RemoveRouter { process }) => {
+            (Process::Router(router), AdminOperation::RemoveRouter { process }) => {
                 let routers = router.log().members();
                 match routers.iter().find(|router| router.id.to_string() == process) {
                     Some(router) => change(Change::Remove(router.id)),
                     None => Err(format!("{process} is not a router of this domain")),
                 }
             }
-            (Process::Router(_), Operation::Reform { patience_ms }) => {
+            (Process::Router(_), AdminOperation::Reform { patience_ms }) => {
                 let patience = Duration::from_millis(patience_ms);
                 Ok(Command::Router(RouterCommand::Reform { id, patience }))
             }
-            (Process::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
+            (
+                Process::Router(_),
+                AdminOperation::Refound { patience_ms, before: (number, survivor), members },
+            ) => {
                 let peer = |(node, incarnation, address)| Peer {
                     id: ProcessId { node, incarnation: Incarnation(incarnation) },
                     address,
@@ -65,7 +68,7 @@ impl Process {
                     patience: Duration::from_millis(patience_ms),
                 }))
             }
-            (Process::Super(super_process), Operation::DeclareLost { process }) => {
+            (Process::Super(super_process), AdminOperation::DeclareLost { process }) => {
                 let config = super_process.config().ok_or("this super has not joined the cluster yet")?;
                 let waited_for = |id: &ProcessId| config.is_waited_for(*id);
                 let Some(lost) = storage(config, &process)?.into_iter().find(waited_for) else {
@@ -80,7 +83,7 @@ impl Process {
                     None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
                 }
             }
-            (Process::Super(super_process), Operation::Replace { process }) => {
+            (Process::Super(super_process), AdminOperation::Replace { process }) => {
                 let config = super_process.config().ok_or("this super has not joined the cluster yet")?;
                 let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
                 let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {

@@ -12,6 +12,7 @@
 //! | [`comments`] | no comment is wider than 110 columns or begins with a relative clause |
 //! | [`floors`] | a crate imports only from lower floors |
 //! | [`lints`] | pure crates carry the purity rules; `unsafe` needs a written argument |
+//! | [`names`] | at most three types share a name |
 //! | [`origin`] | dependencies come from the registry, under licences we allow |
 //! | [`stage`] | a simulated system has no faults, timers, healing or routers of its own |
 //! | [`texts`] | the map names every crate, links lead to files, quotes of the tour are exact, no file names a place on one machine |
@@ -21,6 +22,7 @@ pub mod circles;
 pub mod comments;
 pub mod floors;
 pub mod lints;
+pub mod names;
 pub mod origin;
 pub mod stage;
 pub mod texts;

@@ -3,7 +3,8 @@
 use std::fs;
 
 use quorate_tidy::{
-    Dependency, Findings, Package, Workspace, bounds, circles, comments, floors, lints, origin, stage, texts,
+    Dependency, Findings, Package, Workspace, bounds, circles, comments, floors, lints, names, origin, stage,
+    texts,
 };
 
 #[test]
@@ -20,6 +21,7 @@ fn the_house_is_tidy() {
     findings.extend(comments::findings(&files));
     findings.extend(floors::source_findings(&files));
     findings.extend(lints::findings(&workspace).unwrap());
+    findings.extend(names::findings(&files));
     findings.extend(origin::findings(&workspace, &origin::allowed(&deny).unwrap()));
     findings.extend(stage::findings(&files));
     findings.extend(texts::map_findings(&workspace, &architecture));

@@ -35,7 +35,7 @@ pub(crate) struct Replicas {
     pub(crate) rate: f64,
     /// Whether the replicas take turns in pausing for 2 s every 20 s.
     pub(crate) pauses: bool,
-    clients: Vec<Client>,
+    clients: Vec<SimulatedClient>,
     chooser: Chooser,
     choice: Choice,
     heat: Heat,
@@ -50,7 +50,7 @@ pub(crate) struct Replicas {
     tape: Tape,
 }
 
-struct Client {
+struct SimulatedClient {
     due: i64,
     is_busy: bool,
 }
@@ -114,7 +114,7 @@ impl Replicas {
         };
         for client in 0..clients {
             let due = (client as f64 / rate * 1e9) as i64;
-            replicas.clients.push(Client { due, is_busy: false });
+            replicas.clients.push(SimulatedClient { due, is_busy: false });
             replicas.at(due, Event::Client(client));
         }
         replicas

@@ -10,7 +10,7 @@ use quorate_runtime::{
 };
 use quorate_server::http::AdminPage;
 use quorate_table::engine::Usage;
-use quorate_tables::{operate::Operation, status::GroupStatus};
+use quorate_tables::{operate::AdminOperation, status::GroupStatus};
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;
@@ -54,15 +54,15 @@ pub(crate) fn name_of(config: &NodeConfig, role: Role) -> String {
 }
 
 /// Returns the longest time that an operation may take.
-fn patience(operation: &Operation) -> Duration {
+fn patience(operation: &AdminOperation) -> Duration {
     match *operation {
-        Operation::AddRouter { .. } => MOVE_PATIENCE,
-        Operation::Reform { patience_ms } | Operation::Refound { patience_ms, .. } => {
+        AdminOperation::AddRouter { .. } => MOVE_PATIENCE,
+        AdminOperation::Reform { patience_ms } | AdminOperation::Refound { patience_ms, .. } => {
             OPERATE_PATIENCE + Duration::from_millis(patience_ms)
         }
-        Operation::RemoveRouter { .. } | Operation::DeclareLost { .. } | Operation::Replace { .. } => {
-            OPERATE_PATIENCE
-        }
+        AdminOperation::RemoveRouter { .. }
+        | AdminOperation::DeclareLost { .. }
+        | AdminOperation::Replace { .. } => OPERATE_PATIENCE,
     }
 }
 
@@ -148,7 +148,7 @@ impl quorate_server::http::AdminView for NodeView {
     }
 
     fn operate(&self, operation: &str) -> Result<String, String> {
-        let operation: Operation = serde_json::from_str(operation)
+        let operation: AdminOperation = serde_json::from_str(operation)
             .map_err(|error| format!("the request is not an operation of this process: {error}"))?;
         let patience = patience(&operation);
         self.member.operate(&operation, patience)?;

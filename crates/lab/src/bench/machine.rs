@@ -18,29 +18,29 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use super::{child::Child, ecast};
 
 /// The references.
-pub(super) struct Machine {
+pub(super) struct MachineSpeed {
     pub(super) round_trip_us: f64,
     pub(super) ecast_per_second: f64,
 }
 
 /// The machine for which the limits are set.
-const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
+const MEANT: MachineSpeed = MachineSpeed { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
 
 const MIRRORED_BYTES: usize = 100;
 const ROUND_TRIPS: u32 = 10_000;
 
-impl Machine {
+impl MachineSpeed {
     /// Measures both references; the second takes this number of seconds.
-    pub(super) fn measure(seconds: f64) -> Result<Machine> {
+    pub(super) fn measure(seconds: f64) -> Result<MachineSpeed> {
         let mut mirror = Child::start(String::from("mirror"), "mirror-process", &())?;
         let round_trip_us = round_trip(mirror.line()?)?;
         drop(mirror);
-        Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(seconds)? })
+        Ok(MachineSpeed { round_trip_us, ecast_per_second: ecast::reference(seconds)? })
     }
 
     /// Returns the mean of two measurements, one before and one after a bench.
-    pub(super) fn mean(&self, other: &Machine) -> Machine {
-        Machine {
+    pub(super) fn mean(&self, other: &MachineSpeed) -> MachineSpeed {
+        MachineSpeed {
             round_trip_us: (self.round_trip_us + other.round_trip_us) / 2.0,
             ecast_per_second: (self.ecast_per_second + other.ecast_per_second) / 2.0,
         }
@@ -57,7 +57,7 @@ impl Machine {
     }
 
     pub(super) fn print(&self) {
-        let Machine { round_trip_us, ecast_per_second } = self;
+        let MachineSpeed { round_trip_us, ecast_per_second } = self;
         println!(
             "this machine: a round trip between two processes that block takes {round_trip_us:.1} µs; \
              `quorate bench ecast` has {ecast_per_second:.0} messages/s"

@@ -53,21 +53,21 @@ enum Bench {
     Scan(scan::Args),
     Ecast(ecast::Args),
     #[command(hide = true)]
-    EcastProcess(ecast::ProcessArgs),
+    EcastProcess(ecast::EcastProcessArgs),
     Endpoints(endpoints::Args),
     Group(group::Args),
     #[command(hide = true)]
-    GroupProcess(group::ProcessArgs),
+    GroupProcess(group::GroupProcessArgs),
     #[command(hide = true)]
     MirrorProcess(machine::MirrorArgs),
     Paxos(paxos::Args),
     #[command(hide = true)]
-    PaxosProcess(paxos::ProcessArgs),
+    PaxosProcess(paxos::PaxosProcessArgs),
     Power(power::Args),
     Quorum(quorum::Args),
     Service(service::Args),
     #[command(hide = true)]
-    ServiceProcess(service::ProcessArgs),
+    ServiceProcess(service::ServiceProcessArgs),
     Tune(tune::Args),
     Wire(wire::Args),
     #[command(hide = true)]

@@ -34,14 +34,14 @@ pub const ALL: &[&dyn Figure] = &[
     &service_distances::Wide,
     &service_transactions::Responses,
     &service_transactions::Rates,
-    &partial_levels::OneSite,
-    &partial_chance::OneSite,
-    &partial_delays::OneSite,
-    &partial_levels::ThreeSites,
-    &partial_chance::ThreeSites,
-    &partial_delays::ThreeSites,
-    &partial_severity::OneSite,
-    &partial_severity::ThreeSites,
+    &partial_levels::LevelsInOneSite,
+    &partial_chance::ChanceInOneSite,
+    &partial_delays::DelaysInOneSite,
+    &partial_levels::LevelsInThreeSites,
+    &partial_chance::ChanceInThreeSites,
+    &partial_delays::DelaysInThreeSites,
+    &partial_severity::SeverityInOneSite,
+    &partial_severity::SeverityInThreeSites,
 ];
 
 /// Returns the figure with this id, or all figures of this source.

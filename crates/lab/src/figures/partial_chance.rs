@@ -16,11 +16,11 @@ use crate::{
     record::Record,
 };
 
-/// Figure 3 of the source, with our runs.
-pub(super) struct OneSite;
+/// Figure 3.
+pub(super) struct ChanceInOneSite;
 
-/// Figure 6 of the source, with our runs.
-pub(super) struct ThreeSites;
+/// Figure 6.
+pub(super) struct ChanceInThreeSites;
 
 const PROBABILITIES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 
@@ -39,7 +39,7 @@ const VANISHES: Claim = Claim {
 
 const PANELS: &[Panel] = &parts("p, the probability of quorum");
 
-impl Figure for OneSite {
+impl Figure for ChanceInOneSite {
     fn id(&self) -> &'static str {
         "004/figure-3"
     }
@@ -81,7 +81,7 @@ impl Figure for OneSite {
     }
 }
 
-impl Figure for ThreeSites {
+impl Figure for ChanceInThreeSites {
     fn id(&self) -> &'static str {
         "004/figure-6"
     }

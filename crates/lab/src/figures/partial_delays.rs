@@ -16,11 +16,11 @@ use crate::{
     record::Record,
 };
 
-/// Figure 4 of the source, with our runs.
-pub(super) struct OneSite;
+/// Figure 4.
+pub(super) struct DelaysInOneSite;
 
-/// Figure 7 of the source, with our runs.
-pub(super) struct ThreeSites;
+/// Figure 7.
+pub(super) struct DelaysInThreeSites;
 
 const NEAR_MS: [u32; 5] = [0, 10, 20, 30, 40];
 const FAR_MS: [u32; 5] = [0, 25, 50, 75, 100];
@@ -36,7 +36,7 @@ const FALLS: Claim = Claim {
 
 const PANELS: &[Panel] = &parts("delay before reads and after writes, ms");
 
-impl Figure for OneSite {
+impl Figure for DelaysInOneSite {
     fn id(&self) -> &'static str {
         "004/figure-4"
     }
@@ -94,7 +94,7 @@ impl Figure for OneSite {
     }
 }
 
-impl Figure for ThreeSites {
+impl Figure for DelaysInThreeSites {
     fn id(&self) -> &'static str {
         "004/figure-7"
     }

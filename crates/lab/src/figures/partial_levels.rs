@@ -15,11 +15,11 @@ use crate::{
     record::Record,
 };
 
-/// Figure 2 of the source, with our runs.
-pub(super) struct OneSite;
+/// Figure 2.
+pub(super) struct LevelsInOneSite;
 
-/// Figure 5 of the source, with our runs.
-pub(super) struct ThreeSites;
+/// Figure 5.
+pub(super) struct LevelsInThreeSites;
 
 /// Values of the pairs of levels on the first axis.
 const ONE_ONE: f64 = 1.0;
@@ -34,7 +34,7 @@ const QUORUMS_ARE_ATOMIC: Claim = Claim {
 
 const PANELS: &[Panel] = &parts("levels of reads and writes: 1 ONE-ONE, 2 ONE-QUO, 3 QUO-ONE, 4 QUO-QUO");
 
-impl Figure for OneSite {
+impl Figure for LevelsInOneSite {
     fn id(&self) -> &'static str {
         "004/figure-2"
     }
@@ -89,7 +89,7 @@ impl Figure for OneSite {
     }
 }
 
-impl Figure for ThreeSites {
+impl Figure for LevelsInThreeSites {
     fn id(&self) -> &'static str {
         "004/figure-5"
     }

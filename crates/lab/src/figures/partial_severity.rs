@@ -16,11 +16,11 @@ use crate::{
     record::Record,
 };
 
-/// Figure 8 of the source, with our runs.
-pub(super) struct OneSite;
+/// Figure 8.
+pub(super) struct SeverityInOneSite;
 
-/// Figure 9 of the source, with our runs.
-pub(super) struct ThreeSites;
+/// Figure 9.
+pub(super) struct SeverityInThreeSites;
 
 const UP: &str = "Γ in ms: smallest, quartiles, largest";
 
@@ -34,7 +34,7 @@ const PANELS: &[Panel] = &[
     part("delays", "delay before reads and after writes, ms"),
 ];
 
-impl Figure for OneSite {
+impl Figure for SeverityInOneSite {
     fn id(&self) -> &'static str {
         "004/figure-8"
     }
@@ -79,7 +79,7 @@ impl Figure for OneSite {
     }
 }
 
-impl Figure for ThreeSites {
+impl Figure for SeverityInThreeSites {
     fn id(&self) -> &'static str {
         "004/figure-9"
     }

@@ -253,8 +253,8 @@ impl ForwarderShared {
     }
 }
 
-/// A piece, with the time of its arrival.
-type Piece = (Instant, Vec<u8>);
+/// Bytes that wait to be forwarded, with the time of their arrival.
+type DelayedBytes = (Instant, Vec<u8>);
 
 /// One direction of a connection.
 struct Pieces<'a> {
@@ -266,7 +266,7 @@ struct Pieces<'a> {
 
 impl Pieces<'_> {
     /// Reads until the sending node closes the direction.
-    fn take(mut self, first: &[u8], mut stream: &TcpStream, to: SyncSender<Piece>) {
+    fn take(mut self, first: &[u8], mut stream: &TcpStream, to: SyncSender<DelayedBytes>) {
         let mut last = Time::default();
         let mut send = |piece: &[u8]| {
             last = self.arrival().max(last);
@@ -294,7 +294,7 @@ impl Pieces<'_> {
 
 /// Writes each piece at its time, and forwards the end. If the receiving node accepts no more, closes the
 /// sender's connection.
-fn hand_over(pieces: Receiver<Piece>, mut to: &TcpStream, from: &TcpStream) {
+fn hand_over(pieces: Receiver<DelayedBytes>, mut to: &TcpStream, from: &TcpStream) {
     for (due, piece) in &pieces {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if to.write_all(&piece).is_err() {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Event, Failure, Outcome, Pack, SeatId, Strength};
+use super::{CommandOutcome, Event, Failure, Pack, SeatId, Strength};
 use crate::seam::CommandId;
 
 /// A send that waits.
@@ -175,7 +175,7 @@ impl Front {
         events.extend(self.closes.take().map(|id| fail(id, Failure::Wedged)));
         events.extend(self.joins.take().map(|id| fail(id, Failure::Wedged)));
         // The command to leave has reached its goal.
-        events.extend(self.leaves.take().map(|id| Event::Done { id, result: Ok(Outcome::Left) }));
+        events.extend(self.leaves.take().map(|id| Event::Done { id, result: Ok(CommandOutcome::Left) }));
     }
 }
 

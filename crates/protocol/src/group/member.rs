@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Backlog, Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Pack, Phi, Place, Record,
-    Report, SeatId, Settings, Standing, Strength, View,
+    Backlog, CommandOutcome, Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Pack, Phi, Place,
+    Record, SeatId, Settings, Standing, Strength, SurvivorReport, View,
     addresses::Meter,
     feed::Feed,
     front::{Front, PendingSend},
@@ -43,9 +43,8 @@ pub(super) struct Effects {
     /// Casts by an address, with their intended receivers.
     pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
-    /// Reports, which are sent together for several groups.
-    pub(super) reports: Vec<(GroupId, Report)>,
-    /// Completed repairs.
+    /// Reports, which go together for several groups, and completed repairs.
+    pub(super) reports: Vec<(GroupId, SurvivorReport)>,
     pub(super) repaired: Vec<(GroupId, Position)>,
     /// Number of messages that no correct peer sends.
     pub(super) refused: u64,
@@ -70,7 +69,7 @@ pub(super) struct Effects {
 }
 
 impl Effects {
-    fn done(&mut self, id: CommandId, result: Result<Outcome, Failure>) {
+    fn done(&mut self, id: CommandId, result: Result<CommandOutcome, Failure>) {
         self.events.push(Event::Done { id, result });
     }
 
@@ -122,7 +121,7 @@ pub(super) struct Joins {
 }
 
 /// A member of one group, or a process that is about to join.
-pub(super) struct Member {
+pub(super) struct GroupMember {
     id: GroupId,
     me: ProcessId,
     joins: Joins,
@@ -200,11 +199,11 @@ pub(super) struct Member {
     pub(super) awake: bool,
 }
 
-impl Member {
+impl GroupMember {
     /// Makes a member that is about to join.
     pub(super) fn new(id: GroupId, me: ProcessId, offer: Offer, joins: Joins, numbered: u64) -> Self {
         let front = Front::joining(joins.id, numbered);
-        Member {
+        GroupMember {
             id,
             me,
             joins,
@@ -408,11 +407,11 @@ impl Member {
 
     fn end_flushes(&mut self, scene: &mut Scene<'_>) {
         let others = self.others();
-        let Member { flushes, streams, .. } = self;
+        let GroupMember { flushes, streams, .. } = self;
         flushes.retain(|(id, counts, ordered)| {
             let done = others.iter().all(|other| streams.holds(*other, counts, *ordered));
             if done {
-                scene.effects.done(*id, Ok(Outcome::Flushed));
+                scene.effects.done(*id, Ok(CommandOutcome::Flushed));
             }
             !done
         });
@@ -724,7 +723,7 @@ impl Member {
 
     fn send_soft(&mut self, scene: &mut Scene<'_>) {
         let after = self.soft_after;
-        let Member { front, streams, me, feed, id: group, .. } = self;
+        let GroupMember { front, streams, me, feed, id: group, .. } = self;
         let stream = streams.get_mut(*me).expect("a member has a stream");
         assert_eq!(stream.delivered, stream.received(), "a soft message is delivered at its sender at once");
         while front.first().is_some_and(|first| first.strength == Strength::Soft)

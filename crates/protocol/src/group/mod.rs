@@ -318,7 +318,7 @@ pub use self::{
     stream::Soft,
     strength::{Phi, Strength},
     updates::{Pack, PackWriter, Updates},
-    view::{Group, GroupStep, Report, Standing, Turn, View, ViewChange, ViewMember},
+    view::{Group, GroupStep, Standing, SurvivorReport, Turn, View, ViewChange, ViewMember},
 };
 
 /// The settings of a process in its groups.
@@ -531,7 +531,7 @@ pub enum Event {
         /// The asker's name for the command.
         id: CommandId,
         /// The result.
-        result: Result<Outcome, Failure>,
+        result: Result<CommandOutcome, Failure>,
     },
     /// The end of a [`Sending`]: it was delivered here.
     Sent {
@@ -653,7 +653,7 @@ pub struct GroupCounters {
 
 /// The success of a command that does not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CommandOutcome {
     /// The process is in the group, with its state.
     Joined,
     /// The process is out of the group.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Command, Direct, Event, Failure, GroupCounters, GroupId, Mark, Message, Offer, Sending, Settings, View,
-    member::{Effects, Joins, Member, Scene, Submission},
+    member::{Effects, GroupMember, Joins, Scene, Submission},
     routing::{Control, Header, Moves},
 };
 use crate::{
@@ -27,7 +27,7 @@ pub struct Process {
     me: Peer,
     settings: Settings,
     order: ecast::Member,
-    members: BTreeMap<GroupId, Member>,
+    members: BTreeMap<GroupId, GroupMember>,
     /// Groups with events in this turn.
     stirred: Vec<GroupId>,
     /// Groups with work in progress that depends on time.
@@ -113,18 +113,18 @@ impl Process {
     /// Returns the soft messages that are held for a group, in bytes, and the number of ordered ones that
     /// wait.
     pub fn held(&self, group: GroupId) -> (usize, usize) {
-        self.members.get(&group).map_or((0, 0), Member::held)
+        self.members.get(&group).map_or((0, 0), GroupMember::held)
     }
 
     /// Returns the memory of a group, in bytes: streams, messages of later views, sends that have not ended,
     /// and events behind a state.
     pub fn memory(&self, group: GroupId) -> usize {
-        self.members.get(&group).map_or(0, Member::memory)
+        self.members.get(&group).map_or(0, GroupMember::memory)
     }
 
     /// Whether a view of this group is about to end here.
     pub fn is_changing(&self, group: GroupId) -> bool {
-        self.members.get(&group).is_some_and(Member::is_changing)
+        self.members.get(&group).is_some_and(GroupMember::is_changing)
     }
 
     /// Whether this process was dropped.
@@ -149,7 +149,7 @@ impl Process {
 
     /// Returns the counters of this process.
     pub fn figures(&self) -> GroupCounters {
-        let held = self.members.values().map(Member::held);
+        let held = self.members.values().map(GroupMember::held);
         let (held_bytes, waiting) =
             held.fold((0, 0), |(bytes, all), (held, waiting)| (bytes + held, all + waiting));
         GroupCounters {
@@ -180,7 +180,7 @@ impl Process {
         &mut self,
         now: Time,
         group: GroupId,
-        call: impl FnOnce(&mut Member, &mut Scene<'_>) -> T,
+        call: impl FnOnce(&mut GroupMember, &mut Scene<'_>) -> T,
     ) -> Option<T> {
         let Process { members, settings, linked, effects, in_touch, stirred, awake, .. } = self;
         let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
@@ -194,7 +194,7 @@ impl Process {
         Some(call(member, &mut scene))
     }
 
-    fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut Member, &mut Scene<'_>)) {
+    fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut GroupMember, &mut Scene<'_>)) {
         for group in self.members.keys().copied().collect::<Vec<_>>() {
             self.with(now, group, &mut call);
         }
@@ -279,7 +279,7 @@ impl Process {
                 // used again.
                 self.token += 1;
                 let joins = Joins { id, token: self.token, number: None };
-                self.members.insert(group, Member::new(group, self.me.id, offer, joins, self.numbered));
+                self.members.insert(group, GroupMember::new(group, self.me.id, offer, joins, self.numbered));
                 self.tokens.insert(self.token, (group, JOINS));
                 let address = self.me.address.clone();
                 let join = if offer == Offer::default() {
@@ -300,7 +300,7 @@ impl Process {
             }
             Command::Kept { id, group, checkpoint } => {
                 if self.members.get(&group).is_some_and(|member| member.knows_checkpoint(checkpoint)) {
-                    self.effects.events.push(Event::Done { id, result: Ok(super::Outcome::Kept) });
+                    self.effects.events.push(Event::Done { id, result: Ok(super::CommandOutcome::Kept) });
                 } else {
                     self.kept.push((group, checkpoint, id));
                     self.order.submit(CONTROL, Class::Control, Control::Kept { group, checkpoint }.encode());
@@ -435,7 +435,8 @@ impl Process {
                     let is_told =
                         |(of, mark, _): &mut (GroupId, Mark, _)| *of == group && *mark <= checkpoint;
                     let done = self.kept.extract_if(.., is_told);
-                    let done = done.map(|(.., id)| Event::Done { id, result: Ok(super::Outcome::Kept) });
+                    let done =
+                        done.map(|(.., id)| Event::Done { id, result: Ok(super::CommandOutcome::Kept) });
                     self.effects.events.extend(done);
                 }
             }
@@ -458,9 +459,9 @@ impl Process {
         now: Time,
         group: GroupId,
         out: &mut dyn Sink<Self>,
-        change: impl FnOnce(&mut Member, &mut Scene<'_>) -> bool,
+        change: impl FnOnce(&mut GroupMember, &mut Scene<'_>) -> bool,
     ) {
-        let address_of = |process: &Self| process.members.get(&group).and_then(Member::address);
+        let address_of = |process: &Self| process.members.get(&group).and_then(GroupMember::address);
         let former = address_of(self);
         let (new, gone) = match self.with(now, group, change) {
             None => return,

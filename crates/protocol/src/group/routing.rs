@@ -15,8 +15,8 @@ use serde::{
 };
 
 use super::{
-    AddressStatistics, GROUP_NAME_BYTES_MAX, Group, GroupId, GroupStep, Mark, Offer, Phi, Record, Report,
-    SeatId, Turn,
+    AddressStatistics, GROUP_NAME_BYTES_MAX, Group, GroupId, GroupStep, Mark, Offer, Phi, Record, SeatId,
+    SurvivorReport, Turn,
     addresses::Addresses,
     checkpoint::{LIVES_MAX, Records, keep},
     shards::Shards,
@@ -59,7 +59,7 @@ pub enum Control {
         change: Position,
     },
     /// The messages that the sender holds, by group.
-    Reports(Vec<(GroupId, Report)>),
+    Reports(Vec<(GroupId, SurvivorReport)>),
     /// The sender holds all of the cut of the changes that were prepared at these positions.
     Repaired(Vec<(GroupId, Position)>),
     /// The sender has received the state as of this view.

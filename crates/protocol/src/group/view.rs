@@ -130,7 +130,7 @@ pub struct ViewChange {
     /// The position at which the change began. It names the change.
     pub prepared: Position,
     /// The report of each survivor.
-    pub reports: BTreeMap<ProcessId, Report>,
+    pub reports: BTreeMap<ProcessId, SurvivorReport>,
     /// The end of each stream, once all survivors have reported.
     pub cut: Option<BTreeMap<ProcessId, u64>>,
     /// Survivors that hold all of the cut.
@@ -139,7 +139,7 @@ pub struct ViewChange {
 
 /// A survivor's report of the messages that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct SurvivorReport {
     /// The position that names the change to which the report belongs.
     pub change: Position,
     /// The last number that the member holds of each member's stream.
@@ -158,7 +158,7 @@ pub enum GroupStep {
     /// A process seems to have failed.
     Drop(ProcessId),
     /// A survivor reports the messages that it holds.
-    Report(ProcessId, Report),
+    Report(ProcessId, SurvivorReport),
     /// A survivor holds all of the cut of the change of this name.
     Repaired(ProcessId, Position),
     /// A member has received the state of this view.
@@ -305,7 +305,7 @@ impl Group {
                 }
                 let held = |id| (id, report.held.get(&id).copied().unwrap_or(0));
                 let held = self.view.ids().map(held).collect();
-                let report = Report { held, change: report.change, whole: report.whole };
+                let report = SurvivorReport { held, change: report.change, whole: report.whole };
                 self.change.as_mut()?.reports.insert(*process, report);
                 self.advance(at, &mut turns);
             }

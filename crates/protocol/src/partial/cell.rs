@@ -12,12 +12,12 @@ use super::{
     hints::{HintCounts, HintLimits},
     horizon::{Horizon, Horizons},
     id::{CellNumber, LayoutVersion, MapId},
-    journal::{Journal, Record},
-    layout::{Layout, Member},
+    journal::{CellJournal, Record},
+    layout::{Layout, LayoutMember},
     message::{Answer, Message, Request, Round},
-    operation::{Operation, Outcome, Rejection},
+    operation::{Operation, OperationOutcome, Rejection},
     repair::{Repair, RepairContext, RepairCounts, RepairSettings},
-    replica::{Limits, RefusalCounters, Replica},
+    replica::{Limits, MapsReplica, RefusalCounters},
     ring::Ring,
     scan::{Scan, Scanned, Scans},
 };
@@ -93,7 +93,7 @@ pub enum Event {
         /// The name that the user gave the request.
         id: u64,
         /// The outcome.
-        outcome: Outcome,
+        outcome: OperationOutcome,
     },
     /// A scan ended.
     Scanned {
@@ -163,7 +163,7 @@ pub struct Cell {
     numbers: BTreeMap<ProcessId, CellNumber>,
     rings: BTreeMap<MapId, Ring>,
     clock: Clock,
-    replica: Replica,
+    replica: MapsReplica,
     coordinator: Coordinator,
     scans: Scans,
     detector: Detector,
@@ -179,7 +179,7 @@ pub struct Cell {
     word_at: Time,
     strays: u64,
     /// The write side of the journal. `None` without a disk.
-    journal: Option<Journal>,
+    journal: Option<CellJournal>,
     resumed: bool,
 }
 
@@ -188,8 +188,8 @@ impl Cell {
     /// boot-time clock, in nanoseconds. It keeps nothing, so no process may have used its incarnation before.
     pub fn new(me: ProcessId, settings: Settings, offset: i64, now: Time) -> Cell {
         let ahead = u64::try_from(settings.skew_max.as_nanos()).unwrap_or(u64::MAX);
-        let journal = settings.checkpoint_bytes.map(|bytes| Journal::new(ahead, bytes));
-        let mut replica = Replica::new(settings.limits);
+        let journal = settings.checkpoint_bytes.map(|bytes| CellJournal::new(ahead, bytes));
+        let mut replica = MapsReplica::new(settings.limits);
         if journal.is_some() {
             replica.persist();
         }
@@ -223,7 +223,7 @@ impl Cell {
     }
 
     /// Returns the entries that the cell keeps.
-    pub fn replica(&self) -> &Replica {
+    pub fn replica(&self) -> &MapsReplica {
         &self.replica
     }
 
@@ -295,7 +295,7 @@ impl Cell {
     fn meet(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let numbers = self.layout.cells().map(|(number, member)| (member.peer.id, number)).collect();
         let before = std::mem::replace(&mut self.numbers, numbers);
-        for (_, Member { peer, .. }) in self.layout.cells() {
+        for (_, LayoutMember { peer, .. }) in self.layout.cells() {
             if peer.id == self.me || before.contains_key(&peer.id) {
                 continue;
             }
@@ -318,7 +318,7 @@ impl Cell {
         let (coordinator, layout) = (&mut self.coordinator, &self.layout);
         let ends = arrival.tick(now, layout, || coordinator.next_round(), &mut requests);
         self.ask(requests, out);
-        if ends && self.journal.as_mut().is_none_or(Journal::arrive) {
+        if ends && self.journal.as_mut().is_none_or(CellJournal::arrive) {
             out.emit(Event::Complete(me));
         }
     }
@@ -409,7 +409,7 @@ impl Cell {
         let others: Vec<_> = others.copied().collect();
         if !others.is_empty() {
             // The word rests on all records about reserved stamps, taken writes and reached horizons.
-            let after = self.journal.as_ref().and_then(Journal::unsynced);
+            let after = self.journal.as_ref().and_then(CellJournal::unsynced);
             out.send(Destination::Many(others), Message::HorizonReport(word), after);
         }
         self.replica.sweep(self.horizons.look(&self.layout, me));
@@ -461,7 +461,7 @@ impl Protocol for Cell {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
             Input::Command(Command::Operate(operation)) => {
                 if self.number().is_none() {
-                    let outcome = Outcome::Rejected(Rejection::NoCell);
+                    let outcome = OperationOutcome::Rejected(Rejection::NoCell);
                     out.emit(Event::Ended { id: operation.id, outcome });
                     return;
                 }

@@ -19,7 +19,7 @@ use super::{
     id::{CellNumber, MapId, Site},
     layout::{Layout, Map, ReadRepair},
     message::{Answer, Demand, Message, Request, Round},
-    operation::{Action, Operation, Outcome, Rejection},
+    operation::{Action, Operation, OperationOutcome, Rejection},
     owner::{Owner, Owners, Share},
     ring::Ring,
     running::{Draft, OperationContext, OperationStage, OperationStep, RunningOperation},
@@ -73,7 +73,7 @@ pub(super) struct CoordinatorContext<'a> {
     /// Messages to cells, including this one.
     pub(super) out: &'a mut Vec<(CellNumber, Message)>,
     /// Operations that ended, with their outcomes.
-    pub(super) ended: &'a mut Vec<(u64, Outcome)>,
+    pub(super) ended: &'a mut Vec<(u64, OperationOutcome)>,
     /// Owners for which hints were given up for the first time.
     pub(super) lacking: &'a mut Vec<CellNumber>,
 }
@@ -170,7 +170,7 @@ impl Coordinator {
     /// Begins an operation, at once or after the delay that it asks for.
     pub(super) fn begin(&mut self, operation: Operation, turn: &mut CoordinatorContext<'_>) {
         if self.bytes + self.delays.bytes() + operation.key.len() > self.patience.in_flight_bytes_max {
-            turn.ended.push((operation.id, Outcome::Rejected(Rejection::Busy)));
+            turn.ended.push((operation.id, OperationOutcome::Rejected(Rejection::Busy)));
         } else if let Some(operation) = self.delays.keep(operation, turn.now) {
             self.begin_now(operation, turn);
         }
@@ -262,7 +262,12 @@ impl Coordinator {
             // later.
             self.bytes -= running.bytes;
         } else {
-            self.perform(round, running, OperationStep::End(Outcome::Rejected(Rejection::Busy)), turn);
+            self.perform(
+                round,
+                running,
+                OperationStep::End(OperationOutcome::Rejected(Rejection::Busy)),
+                turn,
+            );
         }
     }
 
@@ -400,18 +405,25 @@ impl Coordinator {
 
     /// Returns the outcome of an operation that ends without hints. Takes an increment that no replica took
     /// out of the memory. If a later state of the tally holds the increment, it may still be counted.
-    fn taken_back(&mut self, running: &RunningOperation, outcome: Outcome) -> Outcome {
+    fn taken_back(&mut self, running: &RunningOperation, outcome: OperationOutcome) -> OperationOutcome {
         match (running.added(), running.sent_stamp()) {
             (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.tally_key(), stamp, added) => {
-                Outcome::MaybeApplied
+                OperationOutcome::MaybeApplied
             }
             _ => outcome,
         }
     }
 
     /// Tells the user, at once or after the delay that a finished write asked for.
-    fn tell(&mut self, (id, delay): (u64, Duration), outcome: Outcome, turn: &mut CoordinatorContext<'_>) {
-        if matches!(outcome, Outcome::Done { .. } | Outcome::Counted { .. }) && !delay.is_zero() {
+    fn tell(
+        &mut self,
+        (id, delay): (u64, Duration),
+        outcome: OperationOutcome,
+        turn: &mut CoordinatorContext<'_>,
+    ) {
+        if matches!(outcome, OperationOutcome::Done { .. } | OperationOutcome::Counted { .. })
+            && !delay.is_zero()
+        {
             self.delays.report_later(id, outcome, delay, turn.now);
         } else {
             turn.ended.push((id, outcome));
@@ -451,9 +463,9 @@ impl Coordinator {
         &mut self,
         operation: Operation,
         turn: &mut CoordinatorContext<'_>,
-    ) -> Result<Box<RunningOperation>, Outcome> {
+    ) -> Result<Box<RunningOperation>, OperationOutcome> {
         let Operation { id, map, key, level, fallback, delay, action } = operation;
-        let reject = |rejection| Err(Outcome::Rejected(rejection));
+        let reject = |rejection| Err(OperationOutcome::Rejected(rejection));
         let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
             return reject(Rejection::NoMap);
         };
@@ -490,7 +502,7 @@ impl Coordinator {
         let fallback = fallback.filter(|smaller| level.is_quorum() || !smaller.is_quorum());
         let mut levels = [Some(level), fallback].into_iter().flatten();
         let Some(level) = levels.find(|level| level.is_met(&owners, reachable, turn.site)) else {
-            return Err(Outcome::Unavailable);
+            return Err(OperationOutcome::Unavailable);
         };
         let deadline = turn.now + self.patience.timeout;
         Ok(Box::new(RunningOperation {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::operation::{Action, Operation, Outcome};
+use super::operation::{Action, Operation, OperationOutcome};
 use crate::time::{Duration, Time};
 
 /// A read or an outcome that waits because its user asked for a delay.
@@ -15,7 +15,7 @@ pub(super) enum Delayed {
     /// A read that has not begun.
     Begin(Operation),
     /// The outcome of a write that is done.
-    Tell { id: u64, outcome: Outcome },
+    Tell { id: u64, outcome: OperationOutcome },
 }
 
 /// All delayed reads and outcomes of a coordinator.
@@ -58,7 +58,7 @@ impl Delays {
     }
 
     /// Keeps the outcome of a finished write for the delay that the write asked for.
-    pub(super) fn report_later(&mut self, id: u64, outcome: Outcome, delay: Duration, now: Time) {
+    pub(super) fn report_later(&mut self, id: u64, outcome: OperationOutcome, delay: Duration, now: Time) {
         self.insert(now + delay.min(Delays::MAX), Delayed::Tell { id, outcome });
     }
 

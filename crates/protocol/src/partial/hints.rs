@@ -23,7 +23,7 @@ use super::{
     entry::{Digest, Entry},
     id::{CellNumber, MapId},
     layout::Layout,
-    message::{Answer, Demand, Message, Refusal, Request, Round},
+    message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
 };
 use crate::time::{Duration, Time};
 
@@ -206,7 +206,7 @@ impl Hints {
             }
             // If another owner took the write, comparing brings it to this one, whatever the limits of
             // clients are.
-            Answer::Refused(Refusal::TooLarge | Refusal::Full) => {
+            Answer::Refused(ReplicaRefusal::TooLarge | ReplicaRefusal::Full) => {
                 self.forget(from, &at, None);
                 self.counts.lost += 1;
                 return Some(self.lacking.insert(from));
@@ -330,7 +330,7 @@ mod tests {
         }
         let rounds = replay(&mut hints, &mut next);
         assert_eq!(rounds.len(), 2);
-        hints.answer(OWNER, rounds[1], &Answer::Refused(Refusal::Skewed));
+        hints.answer(OWNER, rounds[1], &Answer::Refused(ReplicaRefusal::Skewed));
         hints.answer(OWNER, rounds[0], &TAKEN);
         assert_eq!(replay(&mut hints, &mut next).len(), 2);
         assert_eq!(hints.counts().kept, 2);

@@ -5,7 +5,7 @@ use super::{
     counter::{TALLIES_MAX, Tally},
     entry::{Entry, Value},
     level::Level,
-    operation::{Outcome, Rejection},
+    operation::{OperationOutcome, Rejection},
     owner::Share,
     running::{Draft, OperationContext, OperationStage, OperationStep, PendingIncrement, RunningOperation},
     stamp::Stamp,
@@ -59,7 +59,7 @@ impl RunningOperation {
         });
         let count = match count {
             Ok(count) => count,
-            Err(rejection) => return OperationStep::End(Outcome::Rejected(rejection)),
+            Err(rejection) => return OperationStep::End(OperationOutcome::Rejected(rejection)),
         };
         let newest = found.newest();
         self.adding = Some(Box::new(PendingIncrement { found, count, own: Entry::nothing(), oldest: 0 }));
@@ -95,7 +95,7 @@ impl RunningOperation {
         context: &mut OperationContext<'_>,
     ) -> OperationStep {
         let Ok(stamp) = (context.issue)(floor) else {
-            return OperationStep::End(Outcome::Rejected(Rejection::Skewed));
+            return OperationStep::End(OperationOutcome::Rejected(Rejection::Skewed));
         };
         let found = std::mem::take(&mut self.adding.as_mut().expect("it has read").found);
         let firm = self.level.is_quorum();

@@ -16,7 +16,7 @@ use crate::id::{Peer, ProcessId};
 
 /// A cell's entry in the layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
+pub struct LayoutMember {
     /// The process and its address.
     pub peer: Peer,
     /// The cell's site.
@@ -161,7 +161,7 @@ impl Map {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutOrder {
     /// Adds a cell, only before the first map is created: later the cell would own keys without having them.
-    AddCell(Member),
+    AddCell(LayoutMember),
     /// Removes a cell, only before the first map is created: later no other cell would have its keys.
     RemoveCell(CellNumber),
     /// A process takes a cell's place: its site and its tokens. If any map was ever created, the process is
@@ -238,7 +238,7 @@ pub struct Layout {
     version: LayoutVersion,
     /// The last number that a cell was given.
     last: CellNumber,
-    cells: BTreeMap<CellNumber, Member>,
+    cells: BTreeMap<CellNumber, LayoutMember>,
     /// The maps, and possibly the last id as `None`, if that map was dropped. No id up to the last one is
     /// used again.
     maps: BTreeMap<MapId, Option<Map>>,
@@ -274,12 +274,12 @@ impl Layout {
     }
 
     /// Returns the cells, in the order of their numbers.
-    pub fn cells(&self) -> impl Iterator<Item = (CellNumber, &Member)> {
+    pub fn cells(&self) -> impl Iterator<Item = (CellNumber, &LayoutMember)> {
         self.cells.iter().map(|(number, member)| (*number, member))
     }
 
     /// Returns a cell.
-    pub fn cell(&self, number: CellNumber) -> Option<&Member> {
+    pub fn cell(&self, number: CellNumber) -> Option<&LayoutMember> {
         self.cells.get(&number)
     }
 
@@ -303,7 +303,7 @@ impl Layout {
         self.maps.get(&id)?.as_ref()
     }
 
-    fn add_cell(&mut self, member: &Member) -> Result<(), LayoutRefusal> {
+    fn add_cell(&mut self, member: &LayoutMember) -> Result<(), LayoutRefusal> {
         if self.number(member.peer.id).is_some() {
             return Err(LayoutRefusal::Known);
         }
@@ -318,7 +318,7 @@ impl Layout {
             return Err(LayoutRefusal::Serving);
         }
         self.last.0 += 1;
-        self.cells.insert(self.last, Member { tokens, ..member.clone() });
+        self.cells.insert(self.last, LayoutMember { tokens, ..member.clone() });
         Ok(())
     }
 
@@ -328,7 +328,7 @@ impl Layout {
         }
         let former = self.cells.remove(&old).ok_or(LayoutRefusal::NoCell)?;
         self.last.0 += 1;
-        let member = Member { peer: new.clone(), arriving: self.is_serving(), ..former };
+        let member = LayoutMember { peer: new.clone(), arriving: self.is_serving(), ..former };
         self.cells.insert(self.last, member);
         Ok(())
     }
@@ -381,7 +381,7 @@ pub(super) mod tests {
         for (node, (site, tokens)) in (1u64..).zip(cells) {
             let token = |n: u64| Token(xxhash_rust::xxh3::xxh3_64_with_seed(&n.to_le_bytes(), node));
             let peer = Peer { id: process(node), address: format!("h{node}:1") };
-            let member = Member {
+            let member = LayoutMember {
                 peer,
                 site: Site(*site),
                 tokens: (0..*tokens).map(token).collect(),
@@ -402,7 +402,7 @@ pub(super) mod tests {
     #[test]
     fn every_refusal_leaves_the_layout_as_it_was() {
         let mut layout = layout(&[(0, 2), (0, 2), (1, 1)]);
-        let member = |node, tokens: &[u64]| Member {
+        let member = |node, tokens: &[u64]| LayoutMember {
             peer: Peer { id: process(node), address: String::new() },
             site: Site(0),
             tokens: tokens.iter().copied().map(Token).collect(),

@@ -99,7 +99,7 @@ pub enum Answer {
     /// The content of each arc of the question, in its order.
     Compared(Vec<ArcContent>),
     /// The replica did nothing.
-    Refused(Refusal),
+    Refused(ReplicaRefusal),
 }
 
 /// A key in a replica's list.
@@ -117,7 +117,7 @@ pub struct Listed {
 
 /// The reason why a replica did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ReplicaRefusal {
     /// The replica has another version of the layout.
     Layout,
     /// A stamp is too far ahead of the replica's wall clock.
@@ -175,24 +175,24 @@ const COPY_BYTES_LEAST: usize = 21;
 /// The least bytes of a listed key: key, stamp, kind and hash.
 const LISTED_BYTES_LEAST: usize = 25;
 const TOKEN_BYTES: usize = 8;
-impl Refusal {
-    const ALL: [Refusal; 6] = [
-        Refusal::Layout,
-        Refusal::Skewed,
-        Refusal::TooLarge,
-        Refusal::Full,
-        Refusal::Arriving,
-        Refusal::Comparing,
+impl ReplicaRefusal {
+    const ALL: [ReplicaRefusal; 6] = [
+        ReplicaRefusal::Layout,
+        ReplicaRefusal::Skewed,
+        ReplicaRefusal::TooLarge,
+        ReplicaRefusal::Full,
+        ReplicaRefusal::Arriving,
+        ReplicaRefusal::Comparing,
     ];
 
     fn tag(self) -> u8 {
         match self {
-            Refusal::Layout => 0,
-            Refusal::Skewed => 1,
-            Refusal::TooLarge => 2,
-            Refusal::Full => 3,
-            Refusal::Arriving => 4,
-            Refusal::Comparing => 5,
+            ReplicaRefusal::Layout => 0,
+            ReplicaRefusal::Skewed => 1,
+            ReplicaRefusal::TooLarge => 2,
+            ReplicaRefusal::Full => 3,
+            ReplicaRefusal::Arriving => 4,
+            ReplicaRefusal::Comparing => 5,
         }
     }
 }
@@ -346,7 +346,7 @@ impl Wire for Message {
             }
             REFUSED => {
                 let tag = take_u8(input)?;
-                let refusal = Refusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
+                let refusal = ReplicaRefusal::ALL.into_iter().find(|refusal| refusal.tag() == tag);
                 Answer::Refused(refusal.ok_or(WireError::Tag(tag))?)
             }
             _ => {
@@ -444,7 +444,7 @@ mod tests {
                 answer(Answer::Digest(Digest { newest: stamp, print: 9 })),
                 "0807000000000000000500000000000000020000000900000000000000".to_owned(),
             ),
-            (answer(Answer::Refused(Refusal::Skewed)), "09070000000000000001".to_owned()),
+            (answer(Answer::Refused(ReplicaRefusal::Skewed)), "09070000000000000001".to_owned()),
             (request(Demand::Copy { first: true }), format!("0b{head}01")),
             (
                 answer(Answer::Copied { entries: vec![(key.clone(), entry.clone())], next: Some(key) }),
@@ -494,7 +494,7 @@ mod tests {
                     + "0100000000000000020000000000000003000000000000000400000000000000"
                     + "0106000000000000000500000000000000070000000800000000000000",
             ),
-            (answer(Answer::Refused(Refusal::Comparing)), "09070000000000000005".to_owned()),
+            (answer(Answer::Refused(ReplicaRefusal::Comparing)), "09070000000000000005".to_owned()),
         ];
         for (message, hex) in samples {
             let mut out = BytesMut::new();

@@ -48,7 +48,7 @@ pub enum Action {
 
 /// The end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum OperationOutcome {
     /// The value that a read found.
     Found {
         /// The value under the key.

@@ -66,8 +66,8 @@ use super::{
     horizon::{Horizon, Horizons},
     id::{CellNumber, LayoutVersion, MapId},
     layout::Layout,
-    message::{Answer, Demand, Message, Refusal, Request, Round},
-    replica::Replica,
+    message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
+    replica::MapsReplica,
     ring::Ring,
     token::{Arc, Token},
     tree::print,
@@ -163,7 +163,7 @@ pub(super) struct RepairContext<'a> {
     pub(super) layout: &'a Layout,
     pub(super) rings: &'a BTreeMap<MapId, Ring>,
     pub(super) reachable: &'a BTreeSet<CellNumber>,
-    pub(super) replica: &'a mut Replica,
+    pub(super) replica: &'a mut MapsReplica,
     pub(super) clock: &'a mut Clock,
     pub(super) random: &'a mut dyn FnMut() -> u64,
     /// Returns the number of a new request.
@@ -307,7 +307,7 @@ impl Repair {
                 }
                 fits
             }
-            (_, Answer::Refused(Refusal::Comparing)) => {
+            (_, Answer::Refused(ReplicaRefusal::Comparing)) => {
                 self.ask_later(grounds);
                 return Ok(None);
             }
@@ -469,7 +469,7 @@ impl CellComparison {
         map: MapId,
         arc: Arc,
         part: ArcContent,
-        replica: &Replica,
+        replica: &MapsReplica,
         gifts: &mut BTreeSet<Token>,
     ) -> bool {
         match part {

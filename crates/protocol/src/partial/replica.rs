@@ -46,7 +46,7 @@ use super::{
     id::MapId,
     journal::Record,
     layout::Layout,
-    message::{Answer, Demand, Listed, Refusal, Request},
+    message::{Answer, Demand, Listed, ReplicaRefusal, Request},
     stamp::Stamp,
     store::Store,
     token::{Arc, Token},
@@ -122,7 +122,7 @@ pub struct RefusalCounters {
 
 /// The entries that a cell keeps.
 #[derive(Debug)]
-pub struct Replica {
+pub struct MapsReplica {
     limits: Limits,
     maps: BTreeMap<MapId, Store>,
     bytes: usize,
@@ -137,11 +137,11 @@ pub struct Replica {
     changes: Option<Vec<Record>>,
 }
 
-impl Replica {
+impl MapsReplica {
     /// Returns a replica that keeps nothing yet.
-    pub fn new(limits: Limits) -> Replica {
+    pub fn new(limits: Limits) -> MapsReplica {
         assert!(limits.place_bytes_max < u32::MAX as usize, "the limit of an entry's size fits into 32 bits");
-        Replica {
+        MapsReplica {
             limits,
             maps: BTreeMap::new(),
             bytes: 0,
@@ -260,7 +260,7 @@ impl Replica {
     pub fn answer(&mut self, request: Request, layout: &Layout, clock: &mut Clock, now: Time) -> Answer {
         if request.layout != layout.version() || layout.map(request.map).is_none() {
             self.refused.layout += 1;
-            return Answer::Refused(Refusal::Layout);
+            return Answer::Refused(ReplicaRefusal::Layout);
         }
         let held = || self.entry(request.map, &request.key);
         match request.demand {
@@ -372,7 +372,7 @@ impl Replica {
         (key, mut entry): (Bytes, Entry),
         clock: &mut Clock,
         now: Time,
-    ) -> Result<Option<u64>, Refusal> {
+    ) -> Result<Option<u64>, ReplicaRefusal> {
         let left_out = entry.split_off(clock.latest(now)).map(|stamp| stamp.time);
         self.refused.skewed += u64::from(left_out.is_some());
         self.write(map, key, (&entry, WriteSource::Compared), clock, now).map(|_| left_out)
@@ -386,7 +386,7 @@ impl Replica {
         (key, entry): (Bytes, Entry),
         clock: &mut Clock,
         now: Time,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ReplicaRefusal> {
         self.write(map, key, (&entry, WriteSource::Arrival), clock, now).map(|_| ())
     }
 
@@ -400,11 +400,11 @@ impl Replica {
         (write, way): (&Entry, WriteSource),
         clock: &mut Clock,
         now: Time,
-    ) -> Result<Stamp, Refusal> {
+    ) -> Result<Stamp, ReplicaRefusal> {
         let newest = write.newest();
         if clock.admit(newest, now).is_err() && way != WriteSource::Arrival {
             self.refused.skewed += 1;
-            return Err(Refusal::Skewed);
+            return Err(ReplicaRefusal::Skewed);
         }
         let late = matches!(way, WriteSource::Client { .. } | WriteSource::Unrequested);
         let (entry_bytes_max, store_bytes_max) = self.limits.of(way, write.is_delete());
@@ -427,11 +427,11 @@ impl Replica {
             // A write that makes nothing larger is always taken.
             let grows = size > size_before;
             if grows && others + size > entry_bytes_max {
-                return (None, Err(Refusal::TooLarge));
+                return (None, Err(ReplicaRefusal::TooLarge));
             }
             let stored = stored - size_before + size;
             if grows && stored > store_bytes_max {
-                return (None, Err(Refusal::Full));
+                return (None, Err(ReplicaRefusal::Full));
             }
             (Some(entry), Ok((beside, stored, true)))
         });
@@ -447,8 +447,8 @@ impl Replica {
                 Ok(if beside > newest { beside } else { Stamp::ZERO })
             }
             Err(refusal) => {
-                self.refused.too_large += u64::from(refusal == Refusal::TooLarge);
-                self.refused.full += u64::from(refusal == Refusal::Full);
+                self.refused.too_large += u64::from(refusal == ReplicaRefusal::TooLarge);
+                self.refused.full += u64::from(refusal == ReplicaRefusal::Full);
                 Err(refusal)
             }
         }

@@ -22,7 +22,7 @@ use super::{
     journal::{Past, Record, Unrecoverable},
     layout::Layout,
     message,
-    operation::{Operation, Outcome},
+    operation::{Operation, OperationOutcome},
     routing::{Change, ChangeRefusal, Maps, Roster},
     scan::{Scan, Scanned},
     token::Token,
@@ -86,7 +86,7 @@ pub enum Event {
         /// The name that the user gave the operation.
         id: u64,
         /// The outcome.
-        outcome: Outcome,
+        outcome: OperationOutcome,
     },
     /// A scan ended.
     Scanned {

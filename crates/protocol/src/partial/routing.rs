@@ -28,7 +28,7 @@ use thiserror::Error;
 
 use super::{
     id::{CellNumber, MapId, Site},
-    layout::{Layout, LayoutOrder, LayoutRefusal, Map, Member, TOKENS_MAX},
+    layout::{Layout, LayoutMember, LayoutOrder, LayoutRefusal, Map, TOKENS_MAX},
     token::Token,
 };
 use crate::{
@@ -210,7 +210,7 @@ impl Roster {
             Some(former) => self.dismiss(former)?,
             None if self.layout.is_serving() => {}
             None => {
-                let member = Member { peer, site, tokens, arriving: false };
+                let member = LayoutMember { peer, site, tokens, arriving: false };
                 self.layout.apply(&LayoutOrder::AddCell(member))?;
             }
         }

@@ -9,8 +9,8 @@ use super::{
     id::{CellNumber, MapId, Site},
     layout::Layout,
     level::Level,
-    message::{Answer, Demand, Message, Refusal, Request, Round},
-    operation::{Outcome, Rejection},
+    message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
+    operation::{OperationOutcome, Rejection},
     owner::{Owners, Share},
     stamp::Stamp,
     tallies::OwnTallies,
@@ -124,15 +124,15 @@ pub(super) enum OperationStep {
     /// Begins a new round, with requests to these owners.
     Round(Share),
     /// Tells the user the outcome, and ends.
-    End(Outcome),
+    End(OperationOutcome),
     /// Tells the user the outcome, and waits for the other replicas that were asked.
-    Linger(Outcome),
+    Linger(OperationOutcome),
     /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
     /// owners, and ends.
-    Sweep(Option<Outcome>, Entry, Share),
+    Sweep(Option<OperationOutcome>, Entry, Share),
     /// Reports the outcome of a write to the user, unless it was reported before. Keeps hints of the entry
     /// for these owners, and ends.
-    Hint(Option<Outcome>, Entry, Share),
+    Hint(Option<OperationOutcome>, Entry, Share),
 }
 
 /// The facts about its cell that an operation needs.
@@ -210,7 +210,7 @@ pub(super) struct RunningOperation {
     /// The owners that refused.
     pub(super) refused: Share,
     /// The latest reason of a refusal.
-    pub(super) reason: Option<Refusal>,
+    pub(super) reason: Option<ReplicaRefusal>,
     pub(super) stage: OperationStage,
 }
 
@@ -225,7 +225,7 @@ impl RunningOperation {
         }
         match self.write_above(Stamp::ZERO, false, context) {
             Ok(step) => step,
-            Err(Skewed { .. }) => OperationStep::End(Outcome::Rejected(Rejection::Skewed)),
+            Err(Skewed { .. }) => OperationStep::End(OperationOutcome::Rejected(Rejection::Skewed)),
         }
     }
 
@@ -294,7 +294,7 @@ impl RunningOperation {
     /// are ignored.
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
-            (_, Answer::Refused(Refusal::Layout)) => {
+            (_, Answer::Refused(ReplicaRefusal::Layout)) => {
                 // The coordinator or the owner is behind the order. The owner is asked again later.
                 self.sent = self.sent.without(index);
             }
@@ -340,10 +340,12 @@ impl RunningOperation {
                     }
                     return match self.write_above(newest, true, context) {
                         Ok(step) => step,
-                        Err(Skewed { .. }) => OperationStep::End(Outcome::Rejected(Rejection::Skewed)),
+                        Err(Skewed { .. }) => {
+                            OperationStep::End(OperationOutcome::Rejected(Rejection::Skewed))
+                        }
                     };
                 }
-                self.wait_or(Level::Quorum, context, Outcome::NotApplied)
+                self.wait_or(Level::Quorum, context, OperationOutcome::NotApplied)
             }
             OperationStage::Writing { answered: true, .. } => self.rest(None, context),
             OperationStage::Writing { stamp, held, newer, last, .. } => {
@@ -354,7 +356,7 @@ impl RunningOperation {
                     }
                     return match self.write_above(newer, true, context) {
                         Ok(step) => step,
-                        Err(Skewed { .. }) => self.close(Some(Outcome::MaybeApplied)),
+                        Err(Skewed { .. }) => self.close(Some(OperationOutcome::MaybeApplied)),
                     };
                 }
                 // In a second round of writing, some owner may hold the write under its first stamp.
@@ -363,7 +365,7 @@ impl RunningOperation {
                 // asked after the operation ends.
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
-                    Some(rejection) => OperationStep::End(Outcome::Rejected(rejection)),
+                    Some(rejection) => OperationStep::End(OperationOutcome::Rejected(rejection)),
                     // While no owner holds the write, it may still turn out that all refuse it.
                     None if first && held.is_empty() => OperationStep::Wait(Share::NONE),
                     None => match self.wait_or(self.level, context, self.late(context)) {
@@ -385,23 +387,23 @@ impl RunningOperation {
     }
 
     /// Returns the outcome if the operation's time is over now.
-    fn late(&self, context: &OperationContext<'_>) -> Outcome {
+    fn late(&self, context: &OperationContext<'_>) -> OperationOutcome {
         let fallback = |share: Share| {
             let share = share.and(context.settled);
             self.fallback.filter(|level| level.is_met(&self.owners, share, context.site))
         };
         match &self.stage {
-            OperationStage::Asking { .. } => Outcome::NotApplied,
+            OperationStage::Asking { .. } => OperationOutcome::NotApplied,
             OperationStage::Writing { stamp, held, newer, last, .. } => {
                 // At a quorum level a write is not done until its stamp is above the stamps that the owners
                 // answered.
                 let lost = !last && *newer > Stamp::ZERO;
                 match fallback(*held).filter(|level| !(lost && level.is_quorum())) {
                     Some(level) => self.done(*stamp, level),
-                    None => Outcome::MaybeApplied,
+                    None => OperationOutcome::MaybeApplied,
                 }
             }
-            OperationStage::Reading { .. } if self.added().is_some() => Outcome::NotApplied,
+            OperationStage::Reading { .. } if self.added().is_some() => OperationOutcome::NotApplied,
             OperationStage::Reading { .. } | OperationStage::Returning { .. } => {
                 let seen = match &self.stage {
                     OperationStage::Returning { seen, .. } => *seen,
@@ -411,7 +413,7 @@ impl RunningOperation {
                 // only the replies.
                 match fallback(seen).filter(|level| !(self.blocking && level.is_quorum())) {
                     Some(level) => self.found(level, context.wall),
-                    None => Outcome::Unanswered,
+                    None => OperationOutcome::Unanswered,
                 }
             }
         }
@@ -443,7 +445,7 @@ impl RunningOperation {
 
     /// Goes on after a write met its level. It waits for the owners that can be asked until its time is over.
     /// For the others it keeps hints.
-    fn rest(&mut self, outcome: Option<Outcome>, context: &OperationContext<'_>) -> OperationStep {
+    fn rest(&mut self, outcome: Option<OperationOutcome>, context: &OperationContext<'_>) -> OperationStep {
         let OperationStage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
         let lacking = context.reachable.minus(*held).minus(self.refused);
         if lacking.is_empty() {
@@ -458,11 +460,11 @@ impl RunningOperation {
 
     /// Ends a write. Keeps hints for all owners that have not taken the write, except those that have no room
     /// for it.
-    fn close(&self, outcome: Option<Outcome>) -> OperationStep {
+    fn close(&self, outcome: Option<OperationOutcome>) -> OperationStep {
         let OperationStage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
         let entry = self.adding.as_ref().map_or(entry, |adding| &adding.own);
         let lacking = self.owners.all().minus(*held);
-        let has_no_room = matches!(self.reason, Some(Refusal::TooLarge | Refusal::Full));
+        let has_no_room = matches!(self.reason, Some(ReplicaRefusal::TooLarge | ReplicaRefusal::Full));
         let lacking = if has_no_room { lacking.minus(self.refused) } else { lacking };
         OperationStep::Hint(outcome, entry.clone(), lacking)
     }
@@ -487,15 +489,20 @@ impl RunningOperation {
     }
 
     /// Returns the outcome of a write that met this level.
-    fn done(&self, stamp: Stamp, level: Level) -> Outcome {
+    fn done(&self, stamp: Stamp, level: Level) -> OperationOutcome {
         match &self.adding {
-            Some(adding) => Outcome::Counted { count: adding.count, stamp, level },
-            None => Outcome::Done { stamp, level },
+            Some(adding) => OperationOutcome::Counted { count: adding.count, stamp, level },
+            None => OperationOutcome::Done { stamp, level },
         }
     }
 
     /// Waits, or ends with `outcome` if the owners that did not refuse are too few for `level`.
-    fn wait_or(&self, level: Level, context: &OperationContext<'_>, outcome: Outcome) -> OperationStep {
+    fn wait_or(
+        &self,
+        level: Level,
+        context: &OperationContext<'_>,
+        outcome: OperationOutcome,
+    ) -> OperationStep {
         let left = self.owners.all().minus(self.refused);
         if level.is_met(&self.owners, left, context.site) {
             OperationStep::Wait(Share::NONE)
@@ -530,13 +537,13 @@ impl RunningOperation {
         merged
     }
 
-    fn found(&self, level: Level, wall: u64) -> Outcome {
+    fn found(&self, level: Level, wall: u64) -> OperationOutcome {
         let entry = match &self.stage {
             OperationStage::Returning { entry, .. } => entry.clone(),
             _ => self.merged(),
         };
         let (value, newest) = (entry.value(wall), entry.newest());
-        Outcome::Found { value, expires: entry.expires(wall), wall, newest, level }
+        OperationOutcome::Found { value, expires: entry.expires(wall), wall, newest, level }
     }
 
     fn advance_read(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
@@ -562,7 +569,11 @@ impl RunningOperation {
             if answered {
                 return OperationStep::Wait(Share::NONE);
             }
-            let outcome = if self.added().is_some() { Outcome::NotApplied } else { Outcome::Unanswered };
+            let outcome = if self.added().is_some() {
+                OperationOutcome::NotApplied
+            } else {
+                OperationOutcome::Unanswered
+            };
             return self.wait_or(self.level, context, outcome);
         }
         if self.added().is_some() {
@@ -597,7 +608,7 @@ impl RunningOperation {
     }
 
     /// Brings the owners that answered and are outdated up to date.
-    fn sweep(&self, outcome: Option<Outcome>) -> OperationStep {
+    fn sweep(&self, outcome: Option<OperationOutcome>) -> OperationStep {
         let entry = self.merged();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));
         let behind = has.minus(self.holders(&entry));
@@ -627,11 +638,11 @@ fn first_of(share: Share, preferred: &[usize]) -> Share {
     preferred.iter().find(|index| share.has(**index)).map_or(Share::NONE, |index| Share::NONE.with(*index))
 }
 
-fn rejection(refusal: Refusal) -> Option<Rejection> {
+fn rejection(refusal: ReplicaRefusal) -> Option<Rejection> {
     match refusal {
-        Refusal::Layout | Refusal::Arriving | Refusal::Comparing => None,
-        Refusal::Skewed => Some(Rejection::Skewed),
-        Refusal::TooLarge => Some(Rejection::TooLarge),
-        Refusal::Full => Some(Rejection::Full),
+        ReplicaRefusal::Layout | ReplicaRefusal::Arriving | ReplicaRefusal::Comparing => None,
+        ReplicaRefusal::Skewed => Some(Rejection::Skewed),
+        ReplicaRefusal::TooLarge => Some(Rejection::TooLarge),
+        ReplicaRefusal::Full => Some(Rejection::Full),
     }
 }

@@ -19,9 +19,9 @@ fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-fn found(outcome: &Outcome) -> Option<Value> {
+fn found(outcome: &OperationOutcome) -> Option<Value> {
     match outcome {
-        Outcome::Found { value, .. } => Some(value.clone()),
+        OperationOutcome::Found { value, .. } => Some(value.clone()),
         _ => None,
     }
 }
@@ -38,7 +38,7 @@ fn what_is_written_is_read_at_every_pair_of_levels() {
         for (write, read) in FIXED.iter().flat_map(|write| FIXED.map(|read| (*write, read))) {
             for cell in 1..=4 {
                 let done = net.put(cell, "k", "v", write);
-                assert!(matches!(done, Outcome::Done { level, .. } if level == write), "{done:?}");
+                assert!(matches!(done, OperationOutcome::Done { level, .. } if level == write), "{done:?}");
                 net.run(Duration::from_millis(5));
                 let answer = net.read(5 - cell, "k", read);
                 assert_eq!(found(&answer), string("v"));
@@ -59,10 +59,10 @@ fn four_pairs_of_nine_survive_a_dead_cell() {
     for (read, write) in FIXED.iter().flat_map(|read| FIXED.map(|write| (*read, write))) {
         let done = net.put(1, "k", "v", write);
         let answer = net.read(2, "k", read);
-        if matches!(done, Outcome::Done { .. }) && found(&answer).is_some() {
+        if matches!(done, OperationOutcome::Done { .. }) && found(&answer).is_some() {
             survived.push((read, write));
         } else {
-            assert!(done == Outcome::Unavailable || answer == Outcome::Unavailable);
+            assert!(done == OperationOutcome::Unavailable || answer == OperationOutcome::Unavailable);
         }
     }
     use Level::{One, Quorum};
@@ -71,8 +71,8 @@ fn four_pairs_of_nine_survive_a_dead_cell() {
 
 #[test]
 fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
-    let stamp = |outcome: &Outcome| match outcome {
-        Outcome::Done { stamp, .. } => *stamp,
+    let stamp = |outcome: &OperationOutcome| match outcome {
+        OperationOutcome::Done { stamp, .. } => *stamp,
         other => panic!("{other:?}"),
     };
     for repair in [ReadRepair::None, ReadRepair::Blocking] {
@@ -88,7 +88,7 @@ fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
     net.adjust(1, 300_000_000);
     net.hold(1, 2);
     net.put(1, "k", "fast", Level::One);
-    assert!(matches!(net.put(2, "k", "slow", Level::One), Outcome::Done { .. }));
+    assert!(matches!(net.put(2, "k", "slow", Level::One), OperationOutcome::Done { .. }));
     net.release();
     net.run(Duration::from_millis(5));
     assert_eq!(found(&net.read(2, "k", Level::All)), string("fast"));
@@ -99,13 +99,13 @@ fn a_clock_that_is_too_far_ahead_writes_nothing() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.adjust(1, 3_000_000_000);
     // The coordinator's own replica shares its clock. The other two refuse.
-    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), OperationOutcome::MaybeApplied);
     assert_eq!(net.status(2).refused.skewed, 1);
     // A coordinator that is no owner holds nothing itself, so it knows that nothing was written.
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let stranger = net.stranger("k");
     net.adjust(stranger, 3_000_000_000);
-    assert_eq!(net.put(stranger, "k", "v", Level::Quorum), Outcome::Rejected(Rejection::Skewed));
+    assert_eq!(net.put(stranger, "k", "v", Level::Quorum), OperationOutcome::Rejected(Rejection::Skewed));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
     let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
     net.run(TIMEOUT);
     // The write had no stamp yet.
-    assert_eq!(net.outcome(at), Some(&Outcome::NotApplied));
+    assert_eq!(net.outcome(at), Some(&OperationOutcome::NotApplied));
     net.release();
     net.run(Duration::from_millis(100));
     let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
@@ -124,7 +124,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
     net.hold(2, 1);
     net.hold(3, 1);
     net.run(TIMEOUT);
-    assert_eq!(net.outcome(at), Some(&Outcome::MaybeApplied));
+    assert_eq!(net.outcome(at), Some(&OperationOutcome::MaybeApplied));
     // The answers that come now belong to no operation.
     net.release();
     net.run(Duration::from_millis(5));
@@ -138,9 +138,9 @@ fn a_smaller_level_is_fallen_back_to_and_told() {
         net.cut(1, other);
     }
     net.run(Duration::from_secs(1));
-    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::Unavailable);
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), OperationOutcome::Unavailable);
     let at = net.begin(1, "k", Some("v"), Level::Quorum, Some(Level::One));
-    assert!(matches!(net.outcome(at), Some(Outcome::Done { level: Level::One, .. })));
+    assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { level: Level::One, .. })));
     net.heal();
     net.run(Duration::from_millis(100));
     // The cells are reachable but silent, so the level fails only when the time is over.
@@ -149,7 +149,7 @@ fn a_smaller_level_is_fallen_back_to_and_told() {
     let at = net.begin(1, "k", None, Level::Quorum, Some(Level::One));
     net.run(TIMEOUT);
     assert!(
-        matches!(net.outcome(at), Some(Outcome::Found { level: Level::One, .. })),
+        matches!(net.outcome(at), Some(OperationOutcome::Found { level: Level::One, .. })),
         "{:?}",
         net.outcome(at)
     );
@@ -158,15 +158,15 @@ fn a_smaller_level_is_fallen_back_to_and_told() {
 #[test]
 fn a_local_quorum_needs_no_other_site() {
     let mut net = Net::new(&[0, 0, 0, 1, 1, 1], &[(0, 3), (1, 3)], ReadRepair::None, 1);
-    assert!(matches!(net.put(4, "k", "a", Level::EachQuorum), Outcome::Done { .. }));
+    assert!(matches!(net.put(4, "k", "a", Level::EachQuorum), OperationOutcome::Done { .. }));
     for (near, far) in (1..=3).flat_map(|near| (4..=6).map(move |far| (near, far))) {
         net.cut(near, far);
     }
     net.run(Duration::from_secs(1));
     assert_eq!(found(&net.read(1, "k", Level::LocalQuorum)), string("a"));
-    assert_eq!(net.read(1, "k", Level::Quorum), Outcome::Unavailable);
-    assert_eq!(net.put(1, "k", "b", Level::EachQuorum), Outcome::Unavailable);
-    assert!(matches!(net.put(1, "k", "b", Level::LocalQuorum), Outcome::Done { .. }));
+    assert_eq!(net.read(1, "k", Level::Quorum), OperationOutcome::Unavailable);
+    assert_eq!(net.put(1, "k", "b", Level::EachQuorum), OperationOutcome::Unavailable);
+    assert!(matches!(net.put(1, "k", "b", Level::LocalQuorum), OperationOutcome::Done { .. }));
     assert_eq!(found(&net.read(5, "k", Level::LocalQuorum)), string("a"));
 }
 
@@ -231,7 +231,7 @@ fn a_delay_is_before_a_read_and_behind_a_write() {
     assert_eq!((net.outcome(write), net.holders("k")), (None, 3));
     let read = net.start_delayed(2, "k", Action::Read, delay);
     net.run(Duration::from_millis(2));
-    assert!(matches!(net.outcome(write), Some(Outcome::Done { .. })));
+    assert!(matches!(net.outcome(write), Some(OperationOutcome::Done { .. })));
     // This write comes after the user asked for the read, and before the read began.
     net.put(3, "k", "w", Level::All);
     assert_eq!(net.outcome(read), None);
@@ -242,7 +242,7 @@ fn a_delay_is_before_a_read_and_behind_a_write() {
     net.cut(1, 3);
     let all = Operation { delay, level: Level::All, ..net::operation(99, "k", put("x"), Level::All, None) };
     net.input(1, crate::Input::Command(Command::Operate(all)));
-    assert_eq!(net.outcome(99), Some(&Outcome::Unavailable));
+    assert_eq!(net.outcome(99), Some(&OperationOutcome::Unavailable));
 }
 
 /// Scans a map piece by piece, and returns all its keys.
@@ -346,7 +346,7 @@ fn requests_lost_with_a_link_are_sent_again() {
     net.release();
     net.heal();
     net.run(Duration::from_millis(500));
-    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })), "{:?}", net.outcome(at));
+    assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { .. })), "{:?}", net.outcome(at));
 }
 
 #[test]
@@ -374,13 +374,13 @@ fn fields_merge_and_a_delete_stays() {
 fn what_cannot_be_done_is_refused_in_words() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let large = Action::Put { value: Bytes::from(vec![0; 5 << 20]), lifetime: None };
-    assert_eq!(net.act(1, "k", large, Level::One), Outcome::Rejected(Rejection::TooLarge));
+    assert_eq!(net.act(1, "k", large, Level::One), OperationOutcome::Rejected(Rejection::TooLarge));
     net.order(&LayoutOrder::DropMap(MapId(1)));
-    assert_eq!(net.read(1, "k", Level::One), Outcome::Rejected(Rejection::NoMap));
+    assert_eq!(net.read(1, "k", Level::One), OperationOutcome::Rejected(Rejection::NoMap));
     let mut cell = Cell::new(process(9), Settings::default(), 0, crate::Time::ZERO);
     let events =
         net::alone(&mut cell, Command::Operate(net::operation(1, "k", Action::Read, Level::One, None)));
-    assert_eq!(events, [Event::Ended { id: 1, outcome: Outcome::Rejected(Rejection::NoCell) }]);
+    assert_eq!(events, [Event::Ended { id: 1, outcome: OperationOutcome::Rejected(Rejection::NoCell) }]);
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn cells_that_compare_become_equal() {
     // The cell that is cut off can write only the keys that it owns.
     let own: Vec<_> = (300..600).map(numbered).filter(|key| net.owners(key).contains(&3)).collect();
     for key in &own {
-        assert!(matches!(net.put(3, key, "v", Level::One), Outcome::Done { .. }));
+        assert!(matches!(net.put(3, key, "v", Level::One), OperationOutcome::Done { .. }));
     }
     written.extend(own);
     net.run(Duration::from_secs(3));
@@ -503,7 +503,7 @@ fn a_hint_is_no_acknowledgement() {
     for owner in net.owners("k") {
         net.cut(stranger, owner);
     }
-    assert_eq!(net.put(stranger, "k", "v", Level::One), Outcome::Unavailable);
+    assert_eq!(net.put(stranger, "k", "v", Level::One), OperationOutcome::Unavailable);
     assert_eq!(net.status(stranger).hints.kept, 0);
 }
 
@@ -522,8 +522,8 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     assert_eq!(net.status(4).arriving, Some(1), "cell 3 has nothing to give, and cell 1 is not heard");
     // Cells 3 and 4 are a majority of three. Cell 4 does not know the write, and cell 3 might not.
     net.cut(1, 3);
-    assert_eq!(net.read(3, "k", Level::Quorum), Outcome::Unavailable);
-    assert_eq!(net.put(3, "k", "w", Level::Quorum), Outcome::Unavailable);
+    assert_eq!(net.read(3, "k", Level::Quorum), OperationOutcome::Unavailable);
+    assert_eq!(net.put(3, "k", "w", Level::Quorum), OperationOutcome::Unavailable);
     net.heal();
     net.run(Duration::from_secs(1));
     assert_eq!(net.order_arrivals(), 0);
@@ -537,7 +537,7 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     net.crash(1);
     net.run(Duration::from_millis(100));
     assert_eq!(found(&net.read(4, "k", Level::Quorum)), string("v"));
-    assert!(matches!(net.put(3, "k", "w", Level::Quorum), Outcome::Done { .. }));
+    assert!(matches!(net.put(3, "k", "w", Level::Quorum), OperationOutcome::Done { .. }));
 }
 
 /// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell
@@ -549,7 +549,7 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
     for owner in &owners[1..] {
         net.cut(stranger, *owner);
     }
-    assert!(matches!(net.put(stranger, "k", "v", Level::One), Outcome::Done { .. }));
+    assert!(matches!(net.put(stranger, "k", "v", Level::One), OperationOutcome::Done { .. }));
     net.run(TIMEOUT + Duration::from_secs(1));
     assert_eq!((net.holders("k"), net.status(stranger).hints.kept), (1, 2));
     net.crash(owners[0]);
@@ -569,7 +569,7 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
 fn a_write_that_some_refuse_is_kept_for_them() {
     let mut net = Net::without_comparing(3);
     net.adjust(1, 1_000_000_000);
-    assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
+    assert_eq!(net.put(1, "k", "v", Level::Quorum), OperationOutcome::MaybeApplied);
     assert_eq!((net.holders("k"), net.status(1).hints.kept), (1, 2));
     net.run(Duration::from_secs(2));
     assert_eq!((net.holders("k"), net.status(1).hints.kept), (3, 0));
@@ -584,8 +584,8 @@ fn operations_on_a_place_that_changes_hands_end() {
     let read = net.begin(1, "k", None, Level::Quorum, None);
     net.crash(3);
     net.replace(3, 5);
-    assert_eq!(net.outcomes.get(&write), Some(&Outcome::MaybeApplied));
-    assert_eq!(net.outcomes.get(&read), Some(&Outcome::Unanswered));
+    assert_eq!(net.outcomes.get(&write), Some(&OperationOutcome::MaybeApplied));
+    assert_eq!(net.outcomes.get(&read), Some(&OperationOutcome::Unanswered));
     net.release();
     net.run(Duration::from_secs(1));
     assert!(net.order_arrivals() > 0);
@@ -609,7 +609,7 @@ fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself()
     net.crash(2);
     net.replace(2, 7);
     for n in 6_000..6_500 {
-        assert!(matches!(net.put(3, key(n), "w", Level::One), Outcome::Done { .. }));
+        assert!(matches!(net.put(3, key(n), "w", Level::One), OperationOutcome::Done { .. }));
     }
     net.run(Duration::from_secs(2));
     assert!(net.order_arrivals() > 0);
@@ -625,7 +625,7 @@ fn large_keys_of_others(net: &mut Net, count: usize, bytes: usize) -> Vec<&'stat
         if net.owners(key).contains(&1) {
             continue;
         }
-        assert!(matches!(net.put(1, key, value, Level::All), Outcome::Done { .. }));
+        assert!(matches!(net.put(1, key, value, Level::All), OperationOutcome::Done { .. }));
         keys.push(key);
         if keys.len() == count {
             break;
@@ -654,8 +654,9 @@ fn entries_on_their_way_to_a_coordinator_are_bounded_in_bytes() {
             most = most.max(net.bytes_to(1));
         }
         assert!(most <= 1 << 20, "{most} bytes were on their way to cell 1");
-        let is_busy = |outcome: &Outcome| *outcome == Outcome::Rejected(Rejection::Busy);
-        let outcomes: Vec<&Outcome> = reads.iter().map(|id| net.outcome(*id).expect("each ends")).collect();
+        let is_busy = |outcome: &OperationOutcome| *outcome == OperationOutcome::Rejected(Rejection::Busy);
+        let outcomes: Vec<&OperationOutcome> =
+            reads.iter().map(|id| net.outcome(*id).expect("each ends")).collect();
         let done = outcomes.iter().filter(|outcome| found(outcome).is_some()).count();
         let busy = outcomes.iter().filter(|outcome| is_busy(outcome)).count();
         assert!(done >= 4 && busy > 0 && done + busy == 12, "{done} done and {busy} busy at {level:?}");

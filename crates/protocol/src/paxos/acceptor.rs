@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Ballot, Event, Message, Paxos, Record, Slot, Value,
+    Ballot, Event, Message, Paxos, Record, Slot, SlotValue,
     core::{Chunk, Core, Incoming, moved},
     log::Log,
 };
@@ -80,7 +80,7 @@ impl Core {
         &mut self,
         ballot: Ballot,
         start: Slot,
-        values: &[Value],
+        values: &[SlotValue],
         out: &mut dyn Sink<Paxos>,
     ) -> Ticket {
         assert!(
@@ -106,7 +106,12 @@ impl Core {
     }
 
     /// Accepts values after the end of the log (phase 2b).
-    pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
+    pub(super) fn append(
+        &mut self,
+        ballot: Ballot,
+        values: Vec<SlotValue>,
+        out: &mut dyn Sink<Paxos>,
+    ) -> Ticket {
         assert!(
             ballot >= self.promised,
             "no value is accepted below a promise: {ballot} < {}",
@@ -130,7 +135,7 @@ impl Core {
         &mut self,
         ballot: Ballot,
         start: Slot,
-        values: &[Value],
+        values: &[SlotValue],
         out: &mut dyn Sink<Paxos>,
     ) {
         assert!(
@@ -167,10 +172,10 @@ impl Core {
             let slot = self.chosen.next();
             self.chosen = slot;
             match self.log.value(slot).expect("a learned value is in the log") {
-                Value::Payloads(payloads) => {
+                SlotValue::Payloads(payloads) => {
                     out.emit(Event::Learned { slot, payloads: payloads.to_vec() });
                 }
-                Value::Members(members) => {
+                SlotValue::Members(members) => {
                     let before = std::mem::replace(&mut self.members, members.to_vec());
                     assert!(moved(&before, members) <= 1, "members change one at a time");
                     self.members_changed = true;

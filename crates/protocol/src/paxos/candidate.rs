@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ballot, Better, Core, Message, Prepare, Slot, Value};
+use super::{Ballot, Better, Core, Message, Prepare, Slot, SlotValue};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -41,7 +41,7 @@ pub(super) struct Promise {
     pub(super) last: Slot,
     pub(super) chosen: Slot,
     pub(super) start: Slot,
-    pub(super) values: Vec<Value>,
+    pub(super) values: Vec<SlotValue>,
 }
 
 impl Candidacy {
@@ -123,19 +123,19 @@ impl Promise {
                 .iter()
                 .rev()
                 .skip(1)
-                .any(|value| matches!(value, Value::Members(_)))
+                .any(|value| matches!(value, SlotValue::Members(_)))
     }
 
     /// Returns the members that the sender's last slot would make, if that is a change of them.
     fn members_open(&self) -> Option<&[Peer]> {
         match self.values.last() {
-            Some(Value::Members(open)) => Some(open),
+            Some(SlotValue::Members(open)) => Some(open),
             _ => None,
         }
     }
 
     /// Returns the values known to be chosen.
-    pub(super) fn learned(&self) -> &[Value] {
+    pub(super) fn learned(&self) -> &[SlotValue] {
         &self.values[..self.chosen.0.saturating_sub(self.start.0) as usize]
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Sink,
-    Slot, State, Value,
+    Slot, SlotValue, State,
     reign::{FollowerPhase, Progress},
 };
 use crate::{detector::Opinion, quorum, time::Time};
@@ -392,7 +392,7 @@ impl Reign {
         let near = |peer: &&Peer| core.in_touch(peer.id, now);
         let ready = members.iter().filter(near).count() >= quorum::majority(members.len());
         if ready {
-            self.append(core, Value::Members(members.into()), out);
+            self.append(core, SlotValue::Members(members.into()), out);
         }
         ready
     }

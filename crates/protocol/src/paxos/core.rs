@@ -7,7 +7,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Ballot, Log, Settings, Slot, Value, pulse::Contacts};
+use super::{Ballot, Log, Settings, Slot, SlotValue, pulse::Contacts};
 use crate::{
     detector::Detector,
     id::{Peer, ProcessId},
@@ -125,7 +125,7 @@ impl Core {
     pub(super) fn members_open(&self) -> Option<&Arc<[Peer]>> {
         let last = self.log.last();
         match self.log.value(last) {
-            Some(Value::Members(members)) if last > self.chosen => Some(members),
+            Some(SlotValue::Members(members)) if last > self.chosen => Some(members),
             _ => None,
         }
     }
@@ -153,12 +153,12 @@ impl Core {
 
     /// Whether each change of the members in `values`, which come behind `start`, is one step from the chosen
     /// members or from the previous change. No correct log has others.
-    pub(super) fn are_steps(&self, start: Slot, values: &[Value]) -> bool {
+    pub(super) fn are_steps(&self, start: Slot, values: &[SlotValue]) -> bool {
         let mut before = &self.members[..];
         let skip = self.chosen.0.saturating_sub(start.0) as usize;
         values.iter().skip(skip).all(|value| match value {
-            Value::Payloads(_) => true,
-            Value::Members(members) => moved(std::mem::replace(&mut before, members), members) <= 1,
+            SlotValue::Payloads(_) => true,
+            SlotValue::Members(members) => moved(std::mem::replace(&mut before, members), members) <= 1,
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Ballot, Better, Candidacy, CandidateStage, Context, Core, Duration, Message, Paxos, Prepare, ProcessId,
-    Promise, Refusal, Reign, Sink, Slot, State, Value, candidate,
+    Promise, Refusal, Reign, Sink, Slot, SlotValue, State, candidate,
 };
 use crate::{quorum, wire::FRAME_BYTES_MAX};
 
@@ -86,7 +86,7 @@ impl Paxos {
     }
 
     /// Returns the log behind `start`, up to `end`, if it is all kept and fits into a message.
-    fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<Value>> {
+    fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<SlotValue>> {
         if start >= end {
             return Some(Vec::new());
         }

@@ -1,8 +1,8 @@
 //! Following: accepting and learning the leader's slots, and forwarding the user's proposals.
 
 use super::{
-    Ballot, Context, Duration, Event, Message, Paxos, ProcessId, Refusal, Sink, Slot, SnapshotPart, State,
-    Value, core::Chunk,
+    Ballot, Context, Duration, Event, Message, Paxos, ProcessId, Refusal, Sink, Slot, SlotValue,
+    SnapshotPart, State, core::Chunk,
 };
 use crate::wire::FRAME_BYTES_MAX;
 
@@ -139,7 +139,7 @@ impl Paxos {
         ballot: Ballot,
         slot: Slot,
         chosen: Slot,
-        value: Value,
+        value: SlotValue,
         out: &mut dyn Sink<Self>,
     ) {
         self.learn_in(ballot, chosen, out);
@@ -161,7 +161,7 @@ impl Paxos {
         ballot: Ballot,
         start: Slot,
         chosen: Slot,
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
         out: &mut dyn Sink<Self>,
     ) {
         let held = self.core.held(ballot);
@@ -172,7 +172,7 @@ impl Paxos {
         }
         let learned = chosen.min(end).0.saturating_sub(start.0) as usize;
         let open = &values[learned..];
-        if open.iter().rev().skip(1).any(|value| matches!(value, Value::Members(_))) {
+        if open.iter().rev().skip(1).any(|value| matches!(value, SlotValue::Members(_))) {
             // No leader proposes anything behind an open change of the members.
             return;
         }
@@ -204,7 +204,7 @@ impl Paxos {
         &mut self,
         ballot: Ballot,
         start: Slot,
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
         out: &mut dyn Sink<Self>,
     ) {
         // The leader knows every slot up to the end of these values to be chosen.

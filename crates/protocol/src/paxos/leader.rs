@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::{
-    Ballot, Core, Event, Message, Paxos, Slot, Value,
+    Ballot, Core, Event, Message, Paxos, Slot, SlotValue,
     reign::{FollowerPhase, Progress, Reign, Rounds},
 };
 use crate::{
@@ -26,7 +26,7 @@ impl Reign {
         let would_be = core.members_open().map(|open| open.iter()).into_iter().flatten();
         let peers = core.members.iter().chain(would_be).filter(|peer| peer.id != core.me.id);
         let open: VecDeque<_> =
-            core.log.range(core.chosen, core.log.last()).iter().map(Value::bytes).collect();
+            core.log.range(core.chosen, core.log.last()).iter().map(SlotValue::bytes).collect();
         out.emit(Event::Reign { ballot, start: core.log.last() });
         Reign {
             ballot,
@@ -103,12 +103,12 @@ impl Reign {
             }
             self.pending_bytes -= bytes;
             let payloads = self.pending.drain(..count).collect();
-            self.append(core, Value::Payloads(payloads), out);
+            self.append(core, SlotValue::Payloads(payloads), out);
         }
     }
 
     /// Proposes a value for the next slot (phase 2a).
-    pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut dyn Sink<Paxos>) {
+    pub(super) fn append(&mut self, core: &mut Core, value: SlotValue, out: &mut dyn Sink<Paxos>) {
         assert!(core.members_open().is_none(), "no value is proposed behind an open change of the members");
         self.open.push_back(value.bytes());
         self.open_bytes += value.bytes();

@@ -10,7 +10,7 @@ use crate::id::Peer;
 
 /// The value of a slot. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Value {
+pub enum SlotValue {
     /// Users' proposals, in order.
     Payloads(Arc<[Bytes]>),
     /// The members from the next slot on. This is a stop command: alone in its slot, with nothing proposed
@@ -18,14 +18,16 @@ pub enum Value {
     Members(Arc<[Peer]>),
 }
 
-impl Value {
+impl SlotValue {
     /// Returns the approximate memory of the value in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            Value::Payloads(payloads) => {
+            SlotValue::Payloads(payloads) => {
                 64 + payloads.iter().map(|payload| 32 + payload.len()).sum::<usize>()
             }
-            Value::Members(members) => 64 + members.iter().map(|peer| 48 + peer.address.len()).sum::<usize>(),
+            SlotValue::Members(members) => {
+                64 + members.iter().map(|peer| 48 + peer.address.len()).sum::<usize>()
+            }
         }
     }
 }
@@ -34,7 +36,7 @@ impl Value {
 #[derive(Debug)]
 pub(super) struct Log {
     start: Slot,
-    values: VecDeque<Value>,
+    values: VecDeque<SlotValue>,
     bytes: usize,
 }
 
@@ -57,13 +59,13 @@ impl Log {
         self.bytes
     }
 
-    pub(super) fn value(&self, slot: Slot) -> Option<&Value> {
+    pub(super) fn value(&self, slot: Slot) -> Option<&SlotValue> {
         let index = slot.0.checked_sub(self.start.0 + 1)?;
         self.values.get(usize::try_from(index).ok()?)
     }
 
     /// Returns the values behind `start`, up to `last` inclusive.
-    pub(super) fn range(&self, start: Slot, last: Slot) -> Vec<Value> {
+    pub(super) fn range(&self, start: Slot, last: Slot) -> Vec<SlotValue> {
         assert!(self.start <= start && last <= self.last(), "the slots ({start}, {last}] are in the log");
         let skip = (start.0 - self.start.0) as usize;
         let take = last.0.saturating_sub(start.0) as usize;
@@ -76,7 +78,7 @@ impl Log {
         let mut slot = start;
         let mut total = 0;
         while slot < limit {
-            total += self.value(slot.next()).map_or(0, Value::bytes);
+            total += self.value(slot.next()).map_or(0, SlotValue::bytes);
             if total > bytes && slot > start {
                 break;
             }
@@ -85,7 +87,7 @@ impl Log {
         slot
     }
 
-    pub(super) fn push(&mut self, value: Value) {
+    pub(super) fn push(&mut self, value: SlotValue) {
         self.bytes += value.bytes();
         self.values.push_back(value);
     }
@@ -112,8 +114,8 @@ impl Log {
 mod tests {
     use super::*;
 
-    fn value(byte: u8, length: usize) -> Value {
-        Value::Payloads(Arc::from([Bytes::from(vec![byte; length])]))
+    fn value(byte: u8, length: usize) -> SlotValue {
+        SlotValue::Payloads(Arc::from([Bytes::from(vec![byte; length])]))
     }
 
     #[test]

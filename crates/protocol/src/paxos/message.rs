@@ -4,7 +4,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Ballot, Pulse, Slot, Value};
+use super::{Ballot, Pulse, Slot, SlotValue};
 use crate::{
     id::{Peer, ProcessId},
     wire::{
@@ -33,7 +33,7 @@ pub enum Message {
         /// Everything up to this slot is chosen.
         chosen: Slot,
         /// The value.
-        value: Value,
+        value: SlotValue,
     },
     /// The sender holds the proposals of the leader of `ballot`, from the beginning of the log through this
     /// slot.
@@ -96,7 +96,7 @@ pub enum Message {
         /// Everything up to this slot is chosen.
         chosen: Slot,
         /// The leader's log behind `start`.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
     /// A part of the chosen log, for a process that is far behind.
     CatchUp {
@@ -105,7 +105,7 @@ pub enum Message {
         /// The slot before the first value.
         start: Slot,
         /// The values, all chosen.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
     /// A part of a snapshot, for a process that lacks more than the kept log.
     Chunk {
@@ -160,7 +160,7 @@ pub enum Message {
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
         /// The sender's log: up to `chosen`, or up to `last` if it beats the candidate's.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
     /// Asks before phase 1 whether the receiver would promise.
     PreVote(Prepare),
@@ -602,13 +602,13 @@ fn take_payloads<C: FromIterator<Bytes>>(input: &mut Bytes) -> Result<C, WireErr
     (0..count).map(|_| take_bytes(input)).collect()
 }
 
-pub(super) fn put_value(out: &mut BytesMut, value: &Value) -> Option<Bytes> {
+pub(super) fn put_value(out: &mut BytesMut, value: &SlotValue) -> Option<Bytes> {
     match value {
-        Value::Payloads(payloads) => {
+        SlotValue::Payloads(payloads) => {
             out.put_u8(PAYLOADS);
             put_payloads(out, payloads)
         }
-        Value::Members(members) => {
+        SlotValue::Members(members) => {
             out.put_u8(MEMBERS);
             encode_body(out, members);
             None
@@ -616,15 +616,15 @@ pub(super) fn put_value(out: &mut BytesMut, value: &Value) -> Option<Bytes> {
     }
 }
 
-fn take_value(input: &mut Bytes) -> Result<Value, WireError> {
+fn take_value(input: &mut Bytes) -> Result<SlotValue, WireError> {
     match take_u8(input)? {
-        PAYLOADS => Ok(Value::Payloads(take_payloads(input)?)),
-        MEMBERS => Ok(Value::Members(decode_body(input)?)),
+        PAYLOADS => Ok(SlotValue::Payloads(take_payloads(input)?)),
+        MEMBERS => Ok(SlotValue::Members(decode_body(input)?)),
         tag => Err(WireError::Tag(tag)),
     }
 }
 
-fn put_values(out: &mut BytesMut, values: &[Value]) -> Option<Bytes> {
+fn put_values(out: &mut BytesMut, values: &[SlotValue]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(values.len()).expect("a message holds far fewer than 2^32 slots"));
     let (last, before) = values.split_last()?;
     for value in before {
@@ -635,7 +635,7 @@ fn put_values(out: &mut BytesMut, values: &[Value]) -> Option<Bytes> {
     put_value(out, last)
 }
 
-pub(super) fn take_values(input: &mut Bytes) -> Result<Vec<Value>, WireError> {
+pub(super) fn take_values(input: &mut Bytes) -> Result<Vec<SlotValue>, WireError> {
     let count = take_count(input, 5)?;
     (0..count).map(|_| take_value(input)).collect()
 }

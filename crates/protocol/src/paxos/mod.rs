@@ -177,7 +177,7 @@ use bytes::Bytes;
 
 pub use self::{
     ballot::{Ballot, Slot},
-    log::Value,
+    log::SlotValue,
     message::{Better, Change, ChangeRefusal, Message, Prepare, Refusal},
     pulse::{Contact, LeaderRoute, Pulse},
     record::{Corrupt, Record},
@@ -450,7 +450,7 @@ impl Paxos {
     /// sole member.
     fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
-        let first = Value::Members([self.core.me.clone()].into());
+        let first = SlotValue::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {

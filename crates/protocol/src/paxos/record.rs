@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 use super::{
-    Ballot, Slot, Value,
+    Ballot, Slot, SlotValue,
     message::{put_value, take_slot, take_values},
 };
 use crate::{
@@ -28,7 +28,7 @@ pub enum Record {
         /// The last slot known to be chosen.
         chosen: Slot,
         /// The values.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
     /// Chosen values behind a slot. Later slots of the log stay if the values agree with it.
     Learned {
@@ -37,7 +37,7 @@ pub enum Record {
         /// The slot before the first value.
         start: Slot,
         /// The values.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
     /// A snapshot replaced the log up to this slot.
     Installed {
@@ -69,14 +69,14 @@ pub enum Record {
         /// The state after that slot.
         state: Bytes,
         /// The values chosen and accepted after that slot.
-        values: Vec<Value>,
+        values: Vec<SlotValue>,
     },
 }
 
 impl Record {
     /// Returns the approximate size on disk in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let sum = |values: &[Value]| values.iter().map(Value::bytes).sum::<usize>();
+        let sum = |values: &[SlotValue]| values.iter().map(SlotValue::bytes).sum::<usize>();
         64 + match self {
             Record::Promised(_) => 0,
             Record::Accepted { values, .. } | Record::Learned { values, .. } => sum(values),
@@ -105,7 +105,7 @@ const CHECKPOINT: u8 = 5;
 /// Tag of a checkpoint whose state lags behind the chosen slots.
 const CHECKPOINT_BEHIND: u8 = 6;
 
-fn put_values(out: &mut BytesMut, values: &[Value]) {
+fn put_values(out: &mut BytesMut, values: &[SlotValue]) {
     out.put_u32_le(u32::try_from(values.len()).expect("a record holds far fewer than 2^32 slots"));
     for value in values {
         if let Some(payload) = put_value(out, value) {

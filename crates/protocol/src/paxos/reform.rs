@@ -23,7 +23,7 @@
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::{Ballot, Context, Paxos, Reign, Sink, Slot, State, Value};
+use super::{Ballot, Context, Paxos, Reign, Sink, Slot, SlotValue, State};
 
 /// The reason why a router cannot continue alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -56,8 +56,8 @@ impl Paxos {
     pub fn unchosen(&self) -> Vec<Bytes> {
         let (chosen, (_, last)) = (self.core.chosen, self.core.known());
         let values = self.core.log.range(chosen, last).into_iter().map(|value| match value {
-            Value::Payloads(payloads) => payloads.to_vec(),
-            Value::Members(_) => Vec::new(),
+            SlotValue::Payloads(payloads) => payloads.to_vec(),
+            SlotValue::Members(_) => Vec::new(),
         });
         values.flatten().collect()
     }
@@ -81,7 +81,7 @@ impl Paxos {
                 None => unreachable!("the loop ends when this router is the only member"),
             }
             members.sort_unstable();
-            ticket = self.core.append(ballot, vec![Value::Members(members.into())], out);
+            ticket = self.core.append(ballot, vec![SlotValue::Members(members.into())], out);
             self.core.learn(self.core.log.last(), out);
         }
         self.attempts = 0;

@@ -132,26 +132,26 @@ mod tests {
     use crate::wire::{WireError, take_bytes};
 
     #[derive(Clone, Debug, PartialEq)]
-    struct Text(Bytes);
+    struct TextMessage(Bytes);
 
-    impl Wire for Text {
+    impl Wire for TextMessage {
         fn encode(&self, out: &mut BytesMut) {
             crate::wire::put_bytes(out, &self.0);
         }
 
         fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-            take_bytes(input).map(Text)
+            take_bytes(input).map(TextMessage)
         }
     }
 
     /// Moves permitted pieces from one end to the other.
-    fn pump(from: &mut Stream, to: &mut Stream, found: &mut Vec<Text>) -> usize {
+    fn pump(from: &mut Stream, to: &mut Stream, found: &mut Vec<TextMessage>) -> usize {
         let mut moved = 0;
         while let Some(piece) = from.next() {
             moved += piece.bytes.len();
             if let Some(mut frame) = to.take(piece.at, piece.last, &piece.bytes).unwrap() {
                 while !frame.is_empty() {
-                    found.push(Text::decode(&mut frame).unwrap());
+                    found.push(TextMessage::decode(&mut frame).unwrap());
                 }
             }
         }
@@ -160,8 +160,9 @@ mod tests {
 
     #[test]
     fn messages_of_any_size_arrive_in_order_and_the_window_bounds_what_is_under_way() {
-        let texts: Vec<Text> =
-            [1, 70_000, 5_000_000, 3, 300_000].map(|size| Text(Bytes::from(vec![size as u8; size]))).into();
+        let texts: Vec<TextMessage> = [1, 70_000, 5_000_000, 3, 300_000]
+            .map(|size| TextMessage(Bytes::from(vec![size as u8; size])))
+            .into();
         let (mut one, mut other, mut found) = (Stream::default(), Stream::default(), Vec::new());
         for text in &texts {
             one.push(text, None).unwrap();
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn a_gap_a_repetition_and_false_credit_end_the_session() {
         let mut one = Stream::default();
-        one.push(&Text(Bytes::from_static(b"abc")), None).unwrap();
+        one.push(&TextMessage(Bytes::from_static(b"abc")), None).unwrap();
         one.seal();
         let piece = one.next().unwrap();
         let mut other = Stream::default();
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_receiver_that_does_not_read_ends_the_session() {
         let mut one = Stream::default();
-        let large = Text(Bytes::from(vec![0; 8 << 20]));
+        let large = TextMessage(Bytes::from(vec![0; 8 << 20]));
         let pushed = (0..100).find(|_| one.push(&large, None).is_err()).expect("the queue is bounded");
         assert_eq!(pushed + 1, QUEUE_BYTES_MAX / (8 << 20));
     }

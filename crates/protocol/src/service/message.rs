@@ -79,7 +79,7 @@ pub enum Body {
         /// The session.
         session: SessionId,
         /// The number and the outcome of each call.
-        answers: Vec<(u64, Outcome)>,
+        answers: Vec<(u64, CallOutcome)>,
     },
     /// The leader tells a client which processes are the replicas: at the client's first call, and at every
     /// change.
@@ -153,7 +153,7 @@ impl Kind {
 
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// The call took effect once, with this reply.
     Done(Bytes),
     /// The service refused the call, with this reason. Nothing was changed.
@@ -183,12 +183,12 @@ pub enum Abort {
     Misused,
 }
 
-impl Outcome {
+impl CallOutcome {
     /// Returns the outcome's approximate length in a message, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let reply = match self {
-            Outcome::Done(reply) | Outcome::Rejected(reply) => reply.len(),
-            Outcome::Expired | Outcome::Full | Outcome::Reused | Outcome::Aborted(_) => 0,
+            CallOutcome::Done(reply) | CallOutcome::Rejected(reply) => reply.len(),
+            CallOutcome::Expired | CallOutcome::Full | CallOutcome::Reused | CallOutcome::Aborted(_) => 0,
         };
         OUTCOME_BYTES + reply
     }
@@ -286,18 +286,18 @@ impl Wire for Message {
                 for (number, outcome) in answers {
                     out.put_u64_le(*number);
                     match outcome {
-                        Outcome::Done(reply) => {
+                        CallOutcome::Done(reply) => {
                             out.put_u8(DONE);
                             put_bytes(out, reply);
                         }
-                        Outcome::Rejected(reason) => {
+                        CallOutcome::Rejected(reason) => {
                             out.put_u8(REJECTED);
                             put_bytes(out, reason);
                         }
-                        Outcome::Expired => out.put_u8(EXPIRED),
-                        Outcome::Full => out.put_u8(FULL),
-                        Outcome::Reused => out.put_u8(REUSED),
-                        Outcome::Aborted(why) => {
+                        CallOutcome::Expired => out.put_u8(EXPIRED),
+                        CallOutcome::Full => out.put_u8(FULL),
+                        CallOutcome::Reused => out.put_u8(REUSED),
+                        CallOutcome::Aborted(why) => {
                             out.put_u8(ABORTED);
                             out.put_u8(match why {
                                 Abort::Gone => GONE,
@@ -432,15 +432,15 @@ fn take_id(input: &mut Bytes) -> Result<CallId, WireError> {
     Ok(CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? })
 }
 
-fn take_answer(input: &mut Bytes) -> Result<(u64, Outcome), WireError> {
+fn take_answer(input: &mut Bytes) -> Result<(u64, CallOutcome), WireError> {
     let number = take_u64(input)?;
     let outcome = match take_u8(input)? {
-        DONE => Outcome::Done(take_bytes(input)?),
-        REJECTED => Outcome::Rejected(take_bytes(input)?),
-        EXPIRED => Outcome::Expired,
-        FULL => Outcome::Full,
-        REUSED => Outcome::Reused,
-        ABORTED => Outcome::Aborted(match take_u8(input)? {
+        DONE => CallOutcome::Done(take_bytes(input)?),
+        REJECTED => CallOutcome::Rejected(take_bytes(input)?),
+        EXPIRED => CallOutcome::Expired,
+        FULL => CallOutcome::Full,
+        REUSED => CallOutcome::Reused,
+        ABORTED => CallOutcome::Aborted(match take_u8(input)? {
             GONE => Abort::Gone,
             DEADLOCK => Abort::Deadlock,
             TOO_LARGE => Abort::TooLarge,

@@ -84,7 +84,7 @@
 //! A call that waits for locks waits for transactions to end. Their requests and commits wait as in 1. A
 //! silent client loses its transaction ([`Settings::transaction_idle`]). No other call waits for calls that
 //! wait for locks: they are not in flight, and take at most half of the memory for waiting calls. A call that
-//! finds no such memory is refused ([`Outcome::Full`]).
+//! finds no such memory is refused ([`CallOutcome::Full`]).
 //!
 //! A replica looks again for room at each result, at each message, when records are durable, and at each
 //! tick.
@@ -196,7 +196,7 @@ pub use self::{
     batch::{Batch, Instance},
     client::{Client, ClientCommand, ClientEvent, ClientSettings, Fate},
     id::{CallId, GroupId, SessionId, TransactionId},
-    message::{Abort, Body, Call, Kind, Message, Outcome, Part, Scope},
+    message::{Abort, Body, Call, CallOutcome, Kind, Message, Part, Scope},
     replica::Replica,
 };
 use crate::{

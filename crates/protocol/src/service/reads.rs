@@ -40,7 +40,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{CallId, Outcome};
+use super::{CallId, CallOutcome};
 use crate::id::ProcessId;
 
 /// Answers that wait until the changes that they saw are chosen, and until the reign is known to have stood
@@ -74,14 +74,14 @@ struct WaitingRead {
     question: u64,
     client: ProcessId,
     id: CallId,
-    outcome: Outcome,
+    outcome: CallOutcome,
 }
 
 /// A told read: the client has announced it to the replicas.
 #[derive(Debug, Default)]
 struct ToldRead {
     /// The last instance whose change it saw, the client, and the answer. `None` until it is executed.
-    result: Option<(u64, ProcessId, Outcome)>,
+    result: Option<(u64, ProcessId, CallOutcome)>,
     /// The replicas that confirmed this read.
     by: Vec<ProcessId>,
     /// Whether a tick has passed since it came.
@@ -157,7 +157,7 @@ impl Reads {
         seen: u64,
         client: ProcessId,
         id: CallId,
-        outcome: Outcome,
+        outcome: CallOutcome,
         majority: impl Fn(&[ProcessId]) -> bool,
     ) {
         let told = self.told.get_mut(&id).expect("a read is expected until it is executed and confirmed");
@@ -196,7 +196,7 @@ impl Reads {
         question: u64,
         client: ProcessId,
         id: CallId,
-        outcome: Outcome,
+        outcome: CallOutcome,
     ) {
         self.bytes += WAITING_BYTES + outcome.bytes();
         self.waiting.push_back(WaitingRead { seen, question, client, id, outcome });
@@ -219,7 +219,7 @@ impl Reads {
     }
 
     /// Removes and returns the next answer that may be given, if all instances up to `chosen` are chosen.
-    pub(super) fn next(&mut self, chosen: u64) -> Option<(ProcessId, CallId, Outcome)> {
+    pub(super) fn next(&mut self, chosen: u64) -> Option<(ProcessId, CallId, CallOutcome)> {
         let may = |read: &mut WaitingRead| read.seen <= chosen && read.question <= self.confirmed;
         let read = self.waiting.pop_front_if(may).or_else(|| self.confirmed_reads.pop_front_if(may))?;
         self.bytes -= WAITING_BYTES + read.outcome.bytes();
@@ -260,7 +260,7 @@ mod tests {
         assert!(reads.expect(id(1)) && !reads.expect(id(1)));
         reads.follows(process(2), id(1), one_other);
         assert_eq!(numbers(&mut reads, 9), []);
-        reads.executed_told(5, process(100), id(1), Outcome::Full, one_other);
+        reads.executed_told(5, process(100), id(1), CallOutcome::Full, one_other);
         assert_eq!(numbers(&mut reads, 4), [], "it saw instance 5");
         assert_eq!(numbers(&mut reads, 5), [1]);
     }
@@ -273,7 +273,7 @@ mod tests {
         }
         for (number, known) in [(1, true), (2, true), (3, false)] {
             reads.expect(id(number));
-            reads.executed_told(0, process(100), id(number), Outcome::Full, one_other);
+            reads.executed_told(0, process(100), id(number), CallOutcome::Full, one_other);
             assert_eq!(numbers(&mut reads, 0).len(), usize::from(known), "{number}");
             reads.tick();
         }
@@ -287,7 +287,7 @@ mod tests {
     fn a_told_read_that_nobody_confirms_is_asked_for() {
         let mut reads = Reads::default();
         reads.expect(id(1));
-        reads.executed_told(0, process(100), id(1), Outcome::Full, one_other);
+        reads.executed_told(0, process(100), id(1), CallOutcome::Full, one_other);
         reads.tick();
         assert_eq!(reads.question(), None);
         reads.tick();

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Abort, Body, CallId, Command, Event, GroupId, Message, Outcome, SessionId, Settings, TransactionId,
+    Abort, Body, CallId, CallOutcome, Command, Event, GroupId, Message, SessionId, Settings, TransactionId,
     checkpoint::OutgoingCheckpoint, reign::Reign, request::RequestBody, sessions::Sessions,
 };
 use crate::{
@@ -43,7 +43,7 @@ pub struct Replica {
     /// The number of the last work or rest that the host was given. The numbers ascend through all reigns.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
-    answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
+    answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, CallOutcome)>>,
     /// Whether the last input ended a batch, or only reported that this batch's records are durable.
     drained: bool,
     /// Reads that clients have announced to this replica, and that it has not confirmed to the leader yet.

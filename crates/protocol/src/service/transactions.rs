@@ -36,7 +36,7 @@
 //! have kept those values until then.
 //!
 //! **Ends without a commit.** In each of these cases the transaction's next call is answered
-//! `Outcome::Aborted`: its leader is deposed or dies, its client's link breaks, its client is silent for
+//! `CallOutcome::Aborted`: its leader is deposed or dies, its client's link breaks, its client is silent for
 //! `Settings::transaction_idle`, it closes a circle of waiting, its changes are too many, the client abandons
 //! it, or a checkpoint is wanted after it has changed something.
 //!

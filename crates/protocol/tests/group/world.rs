@@ -7,8 +7,8 @@ use quorate_protocol::{
     CommandId, Context, Incarnation, Input, Lift, MulticastAddress, Peer, ProcessId, Protocol, Sink, Time,
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
-        self, Command, Direct, Event, Groups, Mark, Message, Offer, Outcome, PackWriter, Place, Roster,
-        SeatId, Sending, Settings, Soft, Standing, Strength,
+        self, Command, CommandOutcome, Direct, Event, Groups, Mark, Message, Offer, PackWriter, Place,
+        Roster, SeatId, Sending, Settings, Soft, Standing, Strength,
     },
     paxos::{self, Paxos},
 };
@@ -270,11 +270,11 @@ fn shown(event: &Event) -> String {
     match event {
         Event::Done { id, result: Ok(outcome) } => {
             let what = match outcome {
-                Outcome::Joined => "joined".to_owned(),
-                Outcome::Left => "left".to_owned(),
-                Outcome::Flushed => "flushed".to_owned(),
-                Outcome::Marked(checkpoint) => format!("marked {checkpoint}"),
-                Outcome::Kept => "kept".to_owned(),
+                CommandOutcome::Joined => "joined".to_owned(),
+                CommandOutcome::Left => "left".to_owned(),
+                CommandOutcome::Flushed => "flushed".to_owned(),
+                CommandOutcome::Marked(checkpoint) => format!("marked {checkpoint}"),
+                CommandOutcome::Kept => "kept".to_owned(),
             };
             format!("command {} done: {what}", id.0)
         }

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Context, Destination, Input, Peer, ProcessId, Protocol, Session, Sink, Ticket, Time,
-    paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, StateKind, Value},
+    paxos::{Ballot, Command, Corrupt, Event, Message, Paxos, Record, Settings, Slot, SlotValue, StateKind},
     wire::Wire,
 };
 
@@ -84,17 +84,17 @@ pub(super) fn peers(names: &str) -> Vec<Peer> {
     names.split_whitespace().map(|name| peer(process(name))).collect()
 }
 
-pub(super) fn members(names: &str) -> Value {
-    Value::Members(peers(names).into())
+pub(super) fn members(names: &str) -> SlotValue {
+    SlotValue::Members(peers(names).into())
 }
 
 /// Returns a slot's value with one payload of `bytes` bytes.
-pub(super) fn value(bytes: usize) -> Value {
-    Value::Payloads([Bytes::from(vec![b'x'; bytes])].into())
+pub(super) fn value(bytes: usize) -> SlotValue {
+    SlotValue::Payloads([Bytes::from(vec![b'x'; bytes])].into())
 }
 
 /// Returns the record of a router that has accepted `values` behind `chosen` in `ballot`.
-pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<Value>) -> Record {
+pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<SlotValue>) -> Record {
     Record::Checkpoint {
         promised: ballot,
         accepted: ballot,

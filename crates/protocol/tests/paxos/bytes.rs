@@ -5,7 +5,7 @@ use quorate_protocol::{
     Incarnation, Peer, ProcessId,
     paxos::{
         Ballot, Better, Change, ChangeRefusal, Contact, LeaderRoute, Message, Prepare, Pulse, Refusal, Slot,
-        Value,
+        SlotValue,
     },
     wire::Wire,
 };
@@ -14,8 +14,8 @@ fn samples() -> Vec<(Message, &'static str)> {
     let router = ProcessId { node: 3, incarnation: Incarnation(0xab) };
     let ballot = Ballot { round: 2, router };
     let peer = Peer { id: router, address: "h:1".to_owned() };
-    let payloads = || Value::Payloads([Bytes::from_static(b"ab"), Bytes::from_static(b"c")].into());
-    let members = || Value::Members([peer.clone()].into());
+    let payloads = || SlotValue::Payloads([Bytes::from_static(b"ab"), Bytes::from_static(b"c")].into());
+    let members = || SlotValue::Members([peer.clone()].into());
     let prepare = Prepare { ballot, accepted: Ballot::ZERO, last: Slot(9), chosen: Slot(8), reach: 3 };
     let pulse = Pulse {
         beat: 5,

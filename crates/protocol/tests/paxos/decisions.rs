@@ -6,7 +6,7 @@ use quorate_protocol::{
     Input, Peer, Session,
     paxos::{
         Ballot, Better, Change, ChangeRefusal, Command, Contact, Event, LeaderRoute, Message, Prepare, Pulse,
-        Record, Refusal, Settings, Slot, StateKind, Value,
+        Record, Refusal, Settings, Slot, SlotValue, StateKind,
     },
 };
 
@@ -29,7 +29,7 @@ fn heartbeat(ballot: Ballot) -> Message {
     Message::Heartbeat { ballot, chosen: Slot(5), collect: Slot(5), sent: Slot::ZERO }
 }
 
-fn accept(slot: u64, value: Value) -> Message {
+fn accept(slot: u64, value: SlotValue) -> Message {
     Message::Accept { ballot: ballot(1, "1"), slot: Slot(slot), chosen: Slot(5), value }
 }
 
@@ -209,7 +209,7 @@ fn candidate() -> (Alone, Ballot) {
     (router, own)
 }
 
-fn promise(ballot_asked: Ballot, last: u64, chosen: u64, start: u64, values: Vec<Value>) -> Message {
+fn promise(ballot_asked: Ballot, last: u64, chosen: u64, start: u64, values: Vec<SlotValue>) -> Message {
     Message::Promise {
         ballot: ballot_asked,
         accepted: ballot(1, "1"),

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, Input, Peer, ProcessId, Time,
-    paxos::{Ballot, Command, Corrupt, Event, Paxos, Record, Settings, Slot, StateKind, Value},
+    paxos::{Ballot, Command, Corrupt, Event, Paxos, Record, Settings, Slot, SlotValue, StateKind},
     wire::{Wire, WireError},
 };
 
@@ -137,7 +137,7 @@ fn records_that_do_not_follow_are_refused() {
         ballot,
         start: Slot(start),
         chosen: Slot(start),
-        values: vec![Value::Payloads([Bytes::from_static(b"x")].into())],
+        values: vec![SlotValue::Payloads([Bytes::from_static(b"x")].into())],
     };
     assert_eq!(recover(vec![encode(accepted(3))]), Some(Corrupt::Disconnected(0)));
     assert_eq!(recover(vec![encode(accepted(0)), encode(accepted(2))]), Some(Corrupt::Disconnected(1)));
@@ -153,7 +153,7 @@ fn records_have_these_bytes() {
     let router = ProcessId { node: 3, incarnation: Incarnation(0xab) };
     let ballot = Ballot { round: 2, router };
     let members = [Peer { id: router, address: String::from("h:1") }];
-    let values = || vec![Value::Payloads([Bytes::from_static(b"xyz")].into())];
+    let values = || vec![SlotValue::Payloads([Bytes::from_static(b"xyz")].into())];
     let state = Bytes::from_static(b"st");
     let samples = [
         (Record::Promised(ballot), "0102000000000000000300000000000000ab000000000000000000000000000000"),
@@ -247,7 +247,7 @@ fn what_is_known_is_the_newest_log_of_which_a_part_is() {
 
 #[test]
 fn a_record_follows_from_those_before_it() {
-    let values = |values: &[&str]| -> Vec<Value> { values.iter().map(|names| members(names)).collect() };
+    let values = |values: &[&str]| -> Vec<SlotValue> { values.iter().map(|names| members(names)).collect() };
     let accepted = |ballot, start, chosen| Record::Accepted {
         ballot,
         start: Slot(start),

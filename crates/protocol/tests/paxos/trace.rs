@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use quorate_protocol::{
     Peer,
-    paxos::{Ballot, Message, Value},
+    paxos::{Ballot, Message, SlotValue},
 };
 
 use super::world::name;
@@ -24,14 +24,14 @@ pub(crate) fn round(ballot: Ballot) -> String {
     format!("b{}/{}", ballot.round, name(ballot.router))
 }
 
-fn value(value: &Value) -> String {
+fn value(value: &SlotValue) -> String {
     match value {
-        Value::Payloads(payloads) => format!("[{}]", texts(payloads)),
-        Value::Members(members) => format!("[members {}]", names(members)),
+        SlotValue::Payloads(payloads) => format!("[{}]", texts(payloads)),
+        SlotValue::Members(members) => format!("[members {}]", names(members)),
     }
 }
 
-fn values(values: &[Value]) -> String {
+fn values(values: &[SlotValue]) -> String {
     values.iter().map(value).collect::<Vec<_>>().join(" ")
 }
 

@@ -5,7 +5,8 @@ use quorate_protocol::{
     Incarnation, Peer, ProcessId,
     paxos::{self, Ballot, Slot},
     service::{
-        Abort, Batch, Body, Call, CallId, GroupId, Instance, Kind, Message, Outcome, Part, Scope, SessionId,
+        Abort, Batch, Body, Call, CallId, CallOutcome, GroupId, Instance, Kind, Message, Part, Scope,
+        SessionId,
     },
     wire::Wire,
 };
@@ -106,12 +107,12 @@ fn messages_have_these_bytes() {
             Body::Answers {
                 session,
                 answers: vec![
-                    (3, Outcome::Done(text("r"))),
-                    (4, Outcome::Rejected(text("no"))),
-                    (5, Outcome::Expired),
-                    (6, Outcome::Full),
-                    (7, Outcome::Reused),
-                    (8, Outcome::Aborted(Abort::Deadlock)),
+                    (3, CallOutcome::Done(text("r"))),
+                    (4, CallOutcome::Rejected(text("no"))),
+                    (5, CallOutcome::Expired),
+                    (6, CallOutcome::Full),
+                    (7, CallOutcome::Reused),
+                    (8, CallOutcome::Aborted(Abort::Deadlock)),
                 ],
             },
             "07000000000000000305000000000000000600000003000000000000000001000000720400000000000000\

@@ -7,8 +7,8 @@ use quorate_protocol::{
     CommandId, Context, Destination, Duration, Incarnation, Input, Peer, ProcessId, Protocol, Session, Sink,
     Ticket, Time, paxos,
     service::{
-        Abort, Body, CallId, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Kind,
-        Message, Outcome, SessionId,
+        Abort, Body, CallId, CallOutcome, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId,
+        Kind, Message, SessionId,
     },
 };
 
@@ -112,7 +112,7 @@ impl Alone {
         self.input(Input::Receive { from: replica(node), message: Message { group: GROUP, body } })
     }
 
-    fn outcome(&mut self, node: u64, number: u64, outcome: Outcome) -> Outputs {
+    fn outcome(&mut self, node: u64, number: u64, outcome: CallOutcome) -> Outputs {
         self.answer(node, Body::Answers { session: SessionId(5), answers: vec![(number, outcome)] })
     }
 
@@ -148,8 +148,8 @@ fn id(number: u64) -> CallId {
     CallId { session: SessionId(5), number }
 }
 
-fn done() -> Outcome {
-    Outcome::Done(Bytes::from_static(b"r"))
+fn done() -> CallOutcome {
+    CallOutcome::Done(Bytes::from_static(b"r"))
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_is_not_answered_is_sent_to_the_next_under_the_same_number() {
 #[test]
 fn a_call_of_which_one_attempt_expired_is_made_in_another_session() {
     let mut alone = Alone::open();
-    let sent = alone.outcome(1, 1, Outcome::Expired).sent;
+    let sent = alone.outcome(1, 1, CallOutcome::Expired).sent;
     let [(_, Body::Open { nonce })] = sent[..] else { panic!("{sent:?}") };
     let opened = alone.answer(1, Body::Opened { nonce, session: SessionId(9) });
     let [(_, Body::Calls { session, calls, .. })] = &opened.sent[..] else { panic!("{:?}", opened.sent) };
@@ -184,17 +184,17 @@ fn a_call_of_which_one_attempt_expired_is_made_in_another_session() {
 fn a_call_that_may_have_been_made_before_its_session_ended_is_unknown() {
     let mut alone = Alone::open();
     alone.unlink(1);
-    assert_eq!(alone.outcome(2, 1, Outcome::Expired).told, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(alone.outcome(2, 1, CallOutcome::Expired).told, [(1, Fate::MaybeApplied { id: id(1) })]);
     assert_eq!(alone.again(2, id(1)).told, [(2, Fate::Expired)]);
 }
 
 #[test]
 fn a_call_without_room_is_sent_again_later() {
     let mut alone = Alone::open();
-    assert_eq!(numbers(&alone.outcome(1, 1, Outcome::Full)), []);
+    assert_eq!(numbers(&alone.outcome(1, 1, CallOutcome::Full)), []);
     let patience = ClientSettings::default().retry_after;
     assert_eq!(numbers(&alone.wait(patience)), [(1, 1, vec![1])]);
-    alone.outcome(1, 1, Outcome::Full);
+    alone.outcome(1, 1, CallOutcome::Full);
     let wait = ClientSettings::default().wait;
     assert_eq!(alone.wait(wait).told, [(1, Fate::NotSent)], "no replica took it");
 }
@@ -311,15 +311,15 @@ fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     assert_eq!(begins(&alone.part(2, 7)), [true]);
-    alone.outcome(1, 2, Outcome::Full);
+    alone.outcome(1, 2, CallOutcome::Full);
     let patience = ClientSettings::default().retry_after;
     assert_eq!(begins(&alone.wait(patience)), [true], "it had not begun");
     alone.outcome(1, 2, done());
     assert_eq!(begins(&alone.part(3, 7)), [false]);
-    alone.outcome(1, 3, Outcome::Full);
+    alone.outcome(1, 3, CallOutcome::Full);
     assert_eq!(begins(&alone.wait(patience)), [false]);
     let gone = Fate::Aborted(Abort::Gone);
-    assert_eq!(alone.outcome(1, 3, Outcome::Aborted(Abort::Gone)).told, [(3, gone.clone())]);
+    assert_eq!(alone.outcome(1, 3, CallOutcome::Aborted(Abort::Gone)).told, [(3, gone.clone())]);
     let commit = ClientCommand::Commit { command: CommandId(4), transaction: 7 };
     let committed = alone.input(Input::Command(commit));
     assert_eq!((committed.sent, committed.told), (Vec::new(), vec![(4, gone)]));
@@ -339,7 +339,7 @@ fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_
     assert_eq!(lost.told, [(3, Fate::Aborted(Abort::Gone))]);
     assert_eq!(numbers(&lost), [(2, 4, vec![4])]);
     assert_eq!(
-        alone.outcome(2, 4, Outcome::Expired).told,
+        alone.outcome(2, 4, CallOutcome::Expired).told,
         [(4, Fate::MaybeApplied { id: id(4) })],
         "the first leader may have had it chosen before the session ended"
     );
@@ -358,7 +358,7 @@ fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
     let wait = ClientSettings::default().wait;
     assert_eq!(alone.wait(wait).told, [(2, Fate::MaybeApplied { id })]);
     // The keyed session does not belong to this client, so the end of the client's session does not end it.
-    alone.outcome(1, 99, Outcome::Expired);
+    alone.outcome(1, 99, CallOutcome::Expired);
     let again = alone.again(3, id);
     assert_eq!(again.told, [], "it is not forgotten");
     assert_eq!(numbers(&again).last().map(|(_, _, numbers)| numbers.clone()), Some(vec![id.number]));

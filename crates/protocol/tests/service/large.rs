@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Duration,
-    service::{Body, Outcome, Settings},
+    service::{Body, CallOutcome, Settings},
     wire::FRAME_BYTES_MAX,
 };
 
@@ -32,7 +32,7 @@ fn the_answers_of_a_turn_travel_in_as_many_messages_as_they_need() {
         let bytes: usize = answers
             .iter()
             .map(|(_, outcome)| match outcome {
-                Outcome::Done(reply) => reply.len(),
+                CallOutcome::Done(reply) => reply.len(),
                 other => panic!("{other:?}"),
             })
             .sum();

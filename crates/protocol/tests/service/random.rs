@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use quorate_protocol::{
     Duration, Incarnation, ProcessId, paxos,
-    service::{Body, Call, Kind, Outcome, Pipelining, SessionId, Settings},
+    service::{Body, Call, CallOutcome, Kind, Pipelining, SessionId, Settings},
 };
 
 use super::world::{World, process};
@@ -140,14 +140,14 @@ impl Run {
         }
     }
 
-    fn answer(&mut self, client: ProcessId, number: u64, outcome: Outcome) {
+    fn answer(&mut self, client: ProcessId, number: u64, outcome: CallOutcome) {
         let caller = self.callers.get_mut(&client).expect("a client");
         if caller.number != number {
             return;
         }
         let Some((read, most)) = caller.call.take() else { return };
         let sent_behind = self.sent_behind[&client];
-        let Outcome::Done(reply) = outcome else { panic!("{client} is told {outcome:?} of {number}") };
+        let CallOutcome::Done(reply) = outcome else { panic!("{client} is told {outcome:?} of {number}") };
         let reply = String::from_utf8(reply.to_vec()).expect("words are text");
         let before = &self.answered[..sent_behind];
         if read {

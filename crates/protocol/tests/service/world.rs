@@ -6,7 +6,8 @@ use bytes::Bytes;
 use quorate_protocol::{
     Context, Destination, Incarnation, Input, Lift, Peer, ProcessId, Protocol, Sink, Time, paxos,
     service::{
-        self, Body, Call, Event, GroupId, Kind, Message, Outcome, Part, Replica, Scope, SessionId, Settings,
+        self, Body, Call, CallOutcome, Event, GroupId, Kind, Message, Part, Replica, Scope, SessionId,
+        Settings,
     },
     wire::Wire,
 };
@@ -457,7 +458,7 @@ fn shown(event: &Event) -> String {
 /// Returns the trace of a message.
 fn said(body: &Body) -> Option<String> {
     Some(match body {
-        Body::Paxos(paxos::Message::Accept { slot, value: paxos::Value::Payloads(payloads), .. }) => {
+        Body::Paxos(paxos::Message::Accept { slot, value: paxos::SlotValue::Payloads(payloads), .. }) => {
             let batches = payloads.iter().map(|payload| {
                 let batch = quorate_protocol::service::Batch::decode(&mut payload.clone());
                 let batch = batch.expect("a batch");
@@ -483,12 +484,12 @@ fn said(body: &Body) -> Option<String> {
         }
         Body::Answers { session, answers } => {
             let answers = answers.iter().map(|(number, outcome)| match outcome {
-                Outcome::Done(reply) => format!("{number} done: {}", text(reply)),
-                Outcome::Rejected(reason) => format!("{number} rejected: {}", text(reason)),
-                Outcome::Expired => format!("{number} expired"),
-                Outcome::Full => format!("{number} full"),
-                Outcome::Reused => format!("{number} reused"),
-                Outcome::Aborted(why) => format!("{number} aborted: {why:?}"),
+                CallOutcome::Done(reply) => format!("{number} done: {}", text(reply)),
+                CallOutcome::Rejected(reason) => format!("{number} rejected: {}", text(reason)),
+                CallOutcome::Expired => format!("{number} expired"),
+                CallOutcome::Full => format!("{number} full"),
+                CallOutcome::Reused => format!("{number} reused"),
+                CallOutcome::Aborted(why) => format!("{number} aborted: {why:?}"),
             });
             format!("Answers of session {}: {}", session.0, answers.collect::<Vec<_>>().join(", "))
         }

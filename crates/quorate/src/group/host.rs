@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crossbeam_channel::Sender;
 use quorate_protocol::{
     CommandId, DomainId, ProcessId, Protocol, Time,
-    group::{self, Command, Event, Failure, GroupId, Outcome, Place, SeatId},
+    group::{self, Command, CommandOutcome, Event, Failure, GroupId, Place, SeatId},
     relay::Relay,
 };
 use quorate_runtime::{
@@ -187,7 +187,7 @@ enum CommandSuccess {
     /// Updates were sent and delivered here, the first one at this place.
     Sent(Place),
     /// Another command succeeded.
-    Otherwise(Outcome),
+    Otherwise(CommandOutcome),
 }
 
 impl Host<Relay<group::Process>> for GroupHost {

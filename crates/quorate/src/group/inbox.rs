@@ -19,7 +19,7 @@ use bytes::Bytes;
 use quorate_node::panic_message;
 use quorate_protocol::{
     ProcessId,
-    group::{Failure, Grant, GroupId, Locks, Outcome, SeatId},
+    group::{CommandOutcome, Failure, Grant, GroupId, Locks, SeatId},
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -307,7 +307,7 @@ impl Seat {
     }
 
     /// Sets the sender that reports that the member is out. Reports at once if it is.
-    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<Outcome, Failure>>) {
+    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<CommandOutcome, Failure>>) {
         *lock(&self.out) = Some(told);
         if self.over().is_some() {
             self.say_out();
@@ -325,7 +325,7 @@ impl Seat {
     fn say_out(&self) {
         if let Some(told) = lock(&self.out).take() {
             // The caller may have lost interest.
-            let _ = told.send(Ok(Outcome::Left));
+            let _ = told.send(Ok(CommandOutcome::Left));
         }
     }
 

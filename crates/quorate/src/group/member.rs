@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    group::{Command, Failure, Mark, Outcome, Phi, Place, Strength},
+    group::{Command, CommandOutcome, Failure, Mark, Phi, Place, Strength},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot::error::RecvError};
 use tracing::warn;
@@ -298,7 +298,7 @@ impl MemberHandle {
         self.seat.sealed(body, |body| self.process.shared.send((group, strength), body, room))
     }
 
-    async fn ended(&self, ending: CommandEnd) -> Result<Outcome, Error> {
+    async fn ended(&self, ending: CommandEnd) -> Result<CommandOutcome, Error> {
         self.told(ending.await)
     }
 
@@ -353,8 +353,8 @@ pub(super) async fn finish(seat: &Seat, closing: Result<CommandEnd, Error>) -> R
 }
 
 /// Waits until a marked checkpoint is saved.
-async fn saved(seat: &Seat, marked: Outcome) -> Result<Mark, Error> {
-    let (Some(keeper), Outcome::Marked(mark)) = (&seat.keeper, marked) else {
+async fn saved(seat: &Seat, marked: CommandOutcome) -> Result<Mark, Error> {
+    let (Some(keeper), CommandOutcome::Marked(mark)) = (&seat.keeper, marked) else {
         unreachable!("a save ended in {marked:?}");
     };
     keeper.wait(mark).await.unwrap_or_else(|_| Err(ended_meanwhile()))

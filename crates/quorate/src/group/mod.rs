@@ -296,11 +296,11 @@ pub struct Snapshot(Content);
 
 enum Content {
     Here(Result<Bytes, String>),
-    Later(Box<Write>),
+    Later(Box<SnapshotWriter>),
 }
 
 /// A function that appends an object's bytes to a buffer.
-type Write = dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send;
+type SnapshotWriter = dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send;
 
 impl Snapshot {
     /// Makes the snapshot from a value that `serde` serialises now.

@@ -16,7 +16,7 @@ use crossbeam_channel::Sender;
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{self, Failure, GroupCounters, GroupId, Mark, Outcome, SeatId, Updates},
+    group::{self, CommandOutcome, Failure, GroupCounters, GroupId, Mark, SeatId, Updates},
     relay::Relay,
 };
 use quorate_runtime::{Port, calls::Calls};
@@ -77,7 +77,7 @@ pub(super) struct Seat {
     /// Whether the member is leaving.
     pub(super) leaving: AtomicBool,
     /// The sender that reports that the member is out.
-    pub(super) out: Mutex<Option<oneshot::Sender<Result<Outcome, Failure>>>>,
+    pub(super) out: Mutex<Option<oneshot::Sender<Result<CommandOutcome, Failure>>>>,
     pub(super) debts: Mutex<ObjectDebts>,
     /// Whether the member waits for the delivery thread.
     pub(super) queued: AtomicBool,

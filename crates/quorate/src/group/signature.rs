@@ -88,7 +88,7 @@ mod tests {
 
     #[derive(Deserialize)]
     #[allow(dead_code, reason = "only its structure is looked at")]
-    enum Order {
+    enum StockOrder {
         Buy { symbol: String, lots: u32 },
         Cancel(u64),
     }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(structure::<(String, i64)>(), structure::<(Box<str>, i64)>());
         assert_ne!(structure::<(String, i64)>(), structure::<(String, i32)>());
         assert_ne!(structure::<Option<u8>>(), structure::<u8>());
-        let order = structure::<Order>().expect("it says");
+        let order = structure::<StockOrder>().expect("it says");
         assert!(order.contains("symbol") && order.contains("Cancel"), "{order}");
         assert_eq!(structure::<Positive>(), None, "made-up values are zero");
         assert!(structure::<()>().is_some());

@@ -59,11 +59,11 @@ pub struct Client {
     address: String,
     map: String,
     patience: Duration,
-    connection: Option<Connection>,
+    connection: Option<CellConnection>,
 }
 
 #[derive(Debug)]
-struct Connection {
+struct CellConnection {
     stream: BufReader<TcpStream>,
     /// The level that the cell has for this connection.
     level: Option<Level>,
@@ -100,13 +100,13 @@ impl Client {
         self.ask(&request, 1)
     }
 
-    fn connection(&mut self) -> io::Result<&mut Connection> {
+    fn connection(&mut self) -> io::Result<&mut CellConnection> {
         if self.connection.is_none() {
             let stream = TcpStream::connect(&self.address)?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(self.patience))?;
             stream.set_write_timeout(Some(self.patience))?;
-            let mut connection = Connection { stream: BufReader::new(stream), level: None };
+            let mut connection = CellConnection { stream: BufReader::new(stream), level: None };
             let mut request = Vec::new();
             put(&mut request, &[b"QUORATE", b"MAP", self.map.as_bytes()]);
             match connection.ask(&request, 1)? {
@@ -164,7 +164,7 @@ impl Store for Client {
     }
 }
 
-impl Connection {
+impl CellConnection {
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         self.stream.get_mut().write_all(requests)?;
         for _ in 1..count {

@@ -258,7 +258,7 @@ impl Distances {
 mod tests {
     use quorate_protocol::{
         Incarnation,
-        partial::{self, Answer, Refusal, Round},
+        partial::{self, Answer, ReplicaRefusal, Round},
     };
 
     use super::*;
@@ -272,7 +272,7 @@ mod tests {
     fn numbered(round: u64) -> Message {
         Message::Cell(partial::Message::Answer {
             round: Round(round),
-            answer: Answer::Refused(Refusal::Full),
+            answer: Answer::Refused(ReplicaRefusal::Full),
         })
     }
 

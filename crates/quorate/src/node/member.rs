@@ -18,7 +18,7 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use quorate_protocol::{DomainId, ProcessId, Role};
 use quorate_runtime::metrics::Metrics;
-use quorate_tables::operate::Operation;
+use quorate_tables::operate::AdminOperation;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
@@ -231,7 +231,7 @@ impl Member {
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`. The error
     /// is the reason why it will not, or has not. If a life ends before it takes the request up, the next
     /// life gets it. Blocks.
-    pub fn operate(&self, operation: &Operation, patience: Duration) -> Result<(), String> {
+    pub fn operate(&self, operation: &AdminOperation, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());

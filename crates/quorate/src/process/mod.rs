@@ -40,7 +40,9 @@ use quorate_runtime::{
     worker::Worker,
 };
 use quorate_table::engine::{Engine, Usage};
-use quorate_tables::{self as tables, Command, Event, health::Unhealthy, operate::Operation, status::Status};
+use quorate_tables::{
+    self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
+};
 use tracing::{error, info, warn};
 
 pub(crate) use self::strangers::Strangers;
@@ -208,7 +210,7 @@ impl Process {
     /// [`Member::operate`] asks a member over its lives.
     ///
     /// [`Member::operate`]: crate::node::Member::operate
-    pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), NotDone> {
+    pub fn operate(&self, operation: AdminOperation, patience: Duration) -> Result<(), NotDone> {
         self.ended_within(patience, |id| Command::Operate { id, operation })
     }
 

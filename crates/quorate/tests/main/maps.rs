@@ -18,8 +18,8 @@ use quorate::{
 use quorate_protocol::{
     CommandId, DomainId, ProcessId, Time, detector,
     partial::{
-        Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, Outcome, ReadRepair, Settings,
-        Site, Strategy, Value, resident, tokens_of,
+        Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, OperationOutcome, ReadRepair,
+        Settings, Site, Strategy, Value, resident, tokens_of,
     },
 };
 use quorate_runtime::door::{ClientId, ClientLimits, Clients, Door, Flow};
@@ -117,12 +117,12 @@ impl Front for Lines {
         match event {
             resident::Event::Ended { id, outcome } => {
                 let answer = match outcome {
-                    Outcome::Found { value: Value::String(value), .. } => {
+                    OperationOutcome::Found { value: Value::String(value), .. } => {
                         String::from_utf8(value.to_vec()).unwrap()
                     }
-                    Outcome::Found { .. } => String::from("nothing"),
-                    Outcome::Done { .. } => String::from("done"),
-                    Outcome::Counted { count, .. } => count.to_string(),
+                    OperationOutcome::Found { .. } => String::from("nothing"),
+                    OperationOutcome::Done { .. } => String::from("done"),
+                    OperationOutcome::Counted { count, .. } => count.to_string(),
                     other => format!("{other:?}"),
                 };
                 self.answer(id, answer);

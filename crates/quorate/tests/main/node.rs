@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member};
-use quorate_tables::operate::Operation;
+use quorate_tables::operate::AdminOperation;
 
 /// Returns the process of the node's role.
 fn member(node: &Node) -> Member {
@@ -144,7 +144,7 @@ fn a_router_that_was_removed_comes_back_as_a_fresh_one() {
     let before = third.id();
     // Any of the routers may lead.
     let remove = || {
-        let operation = || Operation::RemoveRouter { process: before.to_string() };
+        let operation = || AdminOperation::RemoveRouter { process: before.to_string() };
         routers.iter().any(|router| router.process().operate(operation(), patience).is_ok())
     };
     while !remove() {

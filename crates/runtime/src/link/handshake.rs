@@ -34,7 +34,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::{ConnectionState, DialState, LinkEvent, LinkTimer, Links, LocalProcess};
 use crate::datagram::DatagramAddress;
 use crate::discover::{DomainAnswer, DomainState, NO_PROCESS};
-use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
+use crate::hello::{Greeting, Hello, HelloRefusal, NoGreeting, Reason};
 
 impl Links {
     pub(super) fn accept(&mut self, index: usize) {
@@ -161,7 +161,7 @@ impl Links {
                 };
                 self.refused(token, peer, refusal.reason, &why);
                 if by_policy {
-                    let Refusal { process, pass, .. } = refusal;
+                    let HelloRefusal { process, pass, .. } = refusal;
                     self.link_events.push_back(LinkEvent::PolicyMismatch { peer: process, theirs: pass });
                 }
             }
@@ -275,7 +275,7 @@ impl Links {
             DomainState::Settled => Reason::Settled,
         };
         let (domain, process) = (self.identity.domains[domain], self.identity.me);
-        self.refuse_with(token, Refusal { reason, version, domain, process, pass });
+        self.refuse_with(token, HelloRefusal { reason, version, domain, process, pass });
     }
 
     /// Refuses a hello. `version` is the hello's version or, for [`Reason::Version`], the newest one this
@@ -283,7 +283,7 @@ impl Links {
     pub(super) fn refuse(&mut self, token: usize, reason: Reason, version: u16) {
         let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
         let (domain, process) = (self.identity.domains[0], self.identity.me);
-        self.refuse_with(token, Refusal { reason, version, domain, process, pass });
+        self.refuse_with(token, HelloRefusal { reason, version, domain, process, pass });
     }
 
     /// Reports that the peer remembers more of this process's journal than there is, and drops the
@@ -293,7 +293,7 @@ impl Links {
         self.broke(token, "this process has an older copy of its journal");
     }
 
-    fn refuse_with(&mut self, token: usize, refusal: Refusal) {
+    fn refuse_with(&mut self, token: usize, refusal: HelloRefusal) {
         self.counters.refused.inc();
         // The peer may not receive this. The connection closes in either case.
         let _ = self.greet(token, &Greeting::Refusal(refusal));

@@ -27,7 +27,7 @@ use pgwire::messages::{
 use quorate_sql::{
     cache::Prepared,
     error::{Result, SqlError, code},
-    session::{Outcome, Session, Status},
+    session::{Session, StatementOutcome, Status},
     statement::{self, Field},
 };
 use quorate_table::value::Value;
@@ -234,7 +234,11 @@ impl Connection<'_> {
     }
 
     /// Executes a statement. Fails if the client cancels it or its timeout passes.
-    pub(super) async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
+    pub(super) async fn execute(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        values: &[Value],
+    ) -> Result<StatementOutcome> {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
         self.running = Some(ExecutingStatement::begin(statement));
         self.limit = Limit::new(&self.cancel, self.session.timeout());
@@ -244,7 +248,8 @@ impl Connection<'_> {
             self.limit.run(work).await?
         };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
-        if writes && !matches!(outcome, Outcome::CopyIn(_)) && self.session.status() == Status::Idle {
+        if writes && !matches!(outcome, StatementOutcome::CopyIn(_)) && self.session.status() == Status::Idle
+        {
             self.applied += 1;
         }
         self.notices();

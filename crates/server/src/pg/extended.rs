@@ -18,7 +18,7 @@ use quorate_sql::{
     encode::{self, Format, Formats},
     error::{Result, SqlError, code},
     finish::RowBatch,
-    session::{Outcome, Status},
+    session::{StatementOutcome, Status},
     types::PgType,
 };
 use smallvec::smallvec;
@@ -187,13 +187,13 @@ impl Connection<'_> {
             };
             portal.state = PortalState::Done;
             match outcome {
-                Outcome::Rows(rows, word) => {
+                StatementOutcome::Rows(rows, word) => {
                     portal.state = PortalState::Open(Box::new(rows), RowBatch::default(), word);
                 }
-                Outcome::Buffered(rows, tag, hold) => {
+                StatementOutcome::Buffered(rows, tag, hold) => {
                     portal.state = PortalState::Buffered { rows: rows.into_iter(), tag, _hold: hold };
                 }
-                Outcome::Done(tag) => {
+                StatementOutcome::Done(tag) => {
                     self.output.complete(&tag);
                     if blocked && self.session.status() == Status::Idle {
                         // The end of a block closes its portals.
@@ -203,16 +203,16 @@ impl Connection<'_> {
                     }
                     return Ok(Ok(()));
                 }
-                Outcome::Empty => {
+                StatementOutcome::Empty => {
                     self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new()));
                     self.portals.insert(name, Portal { state: PortalState::Bound, ..portal });
                     return Ok(Ok(()));
                 }
-                Outcome::CopyIn(copy) => {
+                StatementOutcome::CopyIn(copy) => {
                     self.portals.insert(name, portal);
                     return self.copy_in(copy).await;
                 }
-                Outcome::CopyOut(rows, form, fields) => {
+                StatementOutcome::CopyOut(rows, form, fields) => {
                     self.portals.insert(name, portal);
                     return self.copy_out(rows, &form, &fields).await;
                 }

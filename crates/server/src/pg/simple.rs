@@ -8,7 +8,7 @@ use quorate_sql::{
     encode::Format,
     error::{Result, SqlError, code},
     finish::RowBatch,
-    session::Outcome,
+    session::StatementOutcome,
     statement::parse,
 };
 
@@ -60,7 +60,7 @@ impl Connection<'_> {
         let fields = fields.unwrap_or_default();
         let formats = vec![Format::Text; fields.len()];
         match outcome {
-            Outcome::Rows(mut rows, word) => {
+            StatementOutcome::Rows(mut rows, word) => {
                 self.output.describe(&fields, &formats);
                 let (mut ready, shape) = (RowBatch::default(), (&fields[..], &formats[..]));
                 let sent = self.output.rows(&mut rows, &mut ready, usize::MAX, shape, &self.limit).await?;
@@ -69,17 +69,21 @@ impl Connection<'_> {
                     Err(error) => return Ok(Err(error)),
                 }
             }
-            Outcome::Buffered(rows, tag, _hold) => {
+            StatementOutcome::Buffered(rows, tag, _hold) => {
                 self.output.describe(&fields, &formats);
                 for row in &rows {
                     self.output.row(row, &fields, &formats).await?;
                 }
                 self.output.complete(&tag);
             }
-            Outcome::Done(tag) => self.output.complete(&tag),
-            Outcome::Empty => self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new())),
-            Outcome::CopyIn(copy) => return self.copy_in(copy).await,
-            Outcome::CopyOut(rows, form, fields) => return self.copy_out(rows, &form, &fields).await,
+            StatementOutcome::Done(tag) => self.output.complete(&tag),
+            StatementOutcome::Empty => {
+                self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new()))
+            }
+            StatementOutcome::CopyIn(copy) => return self.copy_in(copy).await,
+            StatementOutcome::CopyOut(rows, form, fields) => {
+                return self.copy_out(rows, &form, &fields).await;
+            }
         }
         Ok(Ok(()))
     }

@@ -1,7 +1,7 @@
 //! The plan of a command on keys: its operations, and the answer that their outcomes make.
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Action, Level, Outcome, Rejection, Value};
+use quorate_protocol::partial::{Action, Level, OperationOutcome, Rejection, Value};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -110,7 +110,7 @@ impl ReplyForm {
     pub(super) fn conclude(
         self,
         keys: &[Bytes],
-        outcomes: impl IntoIterator<Item = Outcome>,
+        outcomes: impl IntoIterator<Item = OperationOutcome>,
         level: Level,
     ) -> NextStep {
         let mut found: SmallVec<[ReadResult; 1]> = SmallVec::new();
@@ -120,13 +120,13 @@ impl ReplyForm {
         let wrote = matches!(self, ReplyForm::Done | ReplyForm::Count | ReplyForm::Second(_));
         for outcome in outcomes {
             match outcome {
-                Outcome::Found { value, expires, level, wall: at, .. } => {
+                OperationOutcome::Found { value, expires, level, wall: at, .. } => {
                     sees_all &= level.is_quorum();
                     found.push((value, expires));
                     wall = at;
                 }
-                Outcome::Done { .. } => {}
-                Outcome::Counted { count, .. } => counted_to = count,
+                OperationOutcome::Done { .. } => {}
+                OperationOutcome::Counted { count, .. } => counted_to = count,
                 other => return NextStep::Answer(Reply::Error(failure(&other, wrote))),
             }
         }
@@ -284,42 +284,44 @@ fn wrong_type() -> Reply {
 
 /// Describes a failed operation. The first word says what may have happened. Only a write adds that nothing
 /// was written.
-fn failure(outcome: &Outcome, wrote: bool) -> String {
+fn failure(outcome: &OperationOutcome, wrote: bool) -> String {
     let nothing = if wrote { ": nothing was written" } else { "" };
     let words = match outcome {
-        Outcome::Unavailable => {
+        OperationOutcome::Unavailable => {
             return format!("UNAVAILABLE fewer replicas are reachable than the level needs{nothing}");
         }
-        Outcome::MaybeApplied => {
+        OperationOutcome::MaybeApplied => {
             "MAYBEAPPLIED too few replicas answered in time for the level: the write may take effect at any time from now on, or never"
         }
-        Outcome::NotApplied => return format!("NOTAPPLIED too few replicas answered in time{nothing}"),
-        Outcome::Unanswered => "UNANSWERED too few replicas answered in time for the level",
-        Outcome::Rejected(Rejection::NoCell) => {
+        OperationOutcome::NotApplied => {
+            return format!("NOTAPPLIED too few replicas answered in time{nothing}");
+        }
+        OperationOutcome::Unanswered => "UNANSWERED too few replicas answered in time for the level",
+        OperationOutcome::Rejected(Rejection::NoCell) => {
             "NOCELL this process is not a cell: it is joining, or is a spare because it joined after the first map was created"
         }
-        Outcome::Rejected(Rejection::NoMap) => "NOMAP the map does not exist, or was dropped",
-        Outcome::Rejected(Rejection::TooLarge) => {
+        OperationOutcome::Rejected(Rejection::NoMap) => "NOMAP the map does not exist, or was dropped",
+        OperationOutcome::Rejected(Rejection::TooLarge) => {
             return format!("TOOLARGE the key or the value is too large{nothing}");
         }
-        Outcome::Rejected(Rejection::Busy) => {
+        OperationOutcome::Rejected(Rejection::Busy) => {
             return format!("BUSY this cell has too many operations in progress{nothing}");
         }
-        Outcome::Rejected(Rejection::Skewed) => {
+        OperationOutcome::Rejected(Rejection::Skewed) => {
             return format!(
                 "SKEWED the clock of this cell differs too much from the clocks of the other cells{nothing}"
             );
         }
-        Outcome::Rejected(Rejection::Full) => {
+        OperationOutcome::Rejected(Rejection::Full) => {
             return format!("OOM the replicas of the key have no memory left{nothing}");
         }
-        Outcome::Rejected(Rejection::Hash) => WRONG_TYPE,
-        Outcome::Rejected(Rejection::NoNumber) => NO_NUMBER,
-        Outcome::Rejected(Rejection::Overflow) => "ERR increment or decrement would overflow",
-        Outcome::Rejected(Rejection::Tallies) => {
+        OperationOutcome::Rejected(Rejection::Hash) => WRONG_TYPE,
+        OperationOutcome::Rejected(Rejection::NoNumber) => NO_NUMBER,
+        OperationOutcome::Rejected(Rejection::Overflow) => "ERR increment or decrement would overflow",
+        OperationOutcome::Rejected(Rejection::Tallies) => {
             "TOOLARGE the counter has a tally for each start of a cell that added to it, and cannot take another; nothing was written: SET the key to its count to merge the tallies"
         }
-        Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. } => {
+        OperationOutcome::Found { .. } | OperationOutcome::Done { .. } | OperationOutcome::Counted { .. } => {
             unreachable!("an operation that succeeded is no failure")
         }
     };
@@ -337,10 +339,10 @@ mod tests {
         parsed_by(work, line)
     }
 
-    fn found(value: Value) -> Outcome {
+    fn found(value: Value) -> OperationOutcome {
         let newest = Stamp { time: 1, cell: CellNumber(1) };
         let (expires, wall) = (Some(5_600_000_000), 1_000_000_000);
-        Outcome::Found { value, expires, wall, newest, level: Level::One }
+        OperationOutcome::Found { value, expires, wall, newest, level: Level::One }
     }
 
     fn string(text: &'static str) -> Value {
@@ -362,11 +364,11 @@ mod tests {
                 Action::Read => found(values.next().expect("a value for each read")),
                 Action::Add(added) => {
                     let count = 40 + added;
-                    Outcome::Counted { count, stamp: Stamp::ZERO, level: Level::One }
+                    OperationOutcome::Counted { count, stamp: Stamp::ZERO, level: Level::One }
                 }
-                _ => Outcome::Done { stamp: Stamp::ZERO, level: Level::One },
+                _ => OperationOutcome::Done { stamp: Stamp::ZERO, level: Level::One },
             };
-            let outcomes: Vec<Outcome> = work.operations.into_iter().map(outcome).collect();
+            let outcomes: Vec<OperationOutcome> = work.operations.into_iter().map(outcome).collect();
             match work.shape.conclude(&keys, outcomes, Level::Quorum) {
                 NextStep::Answer(reply) => return reply,
                 NextStep::More(next) => work = next,
@@ -434,7 +436,7 @@ mod tests {
         let second = |line: &str, values: &[Value], read, write| {
             let work = parsed(line).unwrap().unwrap();
             let keys: Vec<Bytes> = work.operations.iter().map(|(key, _)| key.clone()).collect();
-            let outcome = |value: &Value| Outcome::Found {
+            let outcome = |value: &Value| OperationOutcome::Found {
                 value: value.clone(),
                 expires: None,
                 newest: Stamp::ZERO,
@@ -483,14 +485,14 @@ mod tests {
     #[test]
     fn an_outcome_that_is_none_is_told_in_words() {
         let work = parsed("mset a 1 b 2").unwrap().unwrap();
-        let done = Outcome::Done { stamp: Stamp::ZERO, level: Level::One };
-        let next = work.shape.conclude(&[], vec![done, Outcome::MaybeApplied], Level::Quorum);
+        let done = OperationOutcome::Done { stamp: Stamp::ZERO, level: Level::One };
+        let next = work.shape.conclude(&[], vec![done, OperationOutcome::MaybeApplied], Level::Quorum);
         let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
         assert!(text.starts_with("MAYBEAPPLIED "), "{text}");
         for (line, says_nothing) in [("get k", false), ("del k", false), ("set k v", true), ("incr k", true)]
         {
             let work = parsed(line).unwrap().unwrap();
-            let next = work.shape.conclude(&[], [Outcome::Rejected(Rejection::Busy)], Level::Quorum);
+            let next = work.shape.conclude(&[], [OperationOutcome::Rejected(Rejection::Busy)], Level::Quorum);
             let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
             assert_eq!(text.contains("nothing was written"), says_nothing, "{line}: {text}");
         }
@@ -500,7 +502,7 @@ mod tests {
             (Rejection::Overflow, "ERR increment or decrement would overflow"),
         ] {
             let work = parsed("incr k").unwrap().unwrap();
-            let next = work.shape.conclude(&[], [Outcome::Rejected(rejection)], Level::Quorum);
+            let next = work.shape.conclude(&[], [OperationOutcome::Rejected(rejection)], Level::Quorum);
             assert_eq!(next, NextStep::Answer(Reply::Error(wanted.to_owned())));
         }
     }

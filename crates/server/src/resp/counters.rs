@@ -6,7 +6,7 @@ use quorate_protocol::partial::Level;
 use quorate_runtime::metrics::{Counter, Histogram, Metrics};
 
 /// Counters and durations of requests.
-pub(super) struct Counters {
+pub(super) struct RequestCounters {
     /// Operations of partial quorums by level: reads, then writes.
     operations: Vec<(Level, [CountAndDuration; 2])>,
     /// Requests to maps of other strategies.
@@ -38,15 +38,15 @@ impl CountAndDuration {
     }
 }
 
-impl Counters {
+impl RequestCounters {
     /// Creates the metrics and adds them to `metrics`.
-    pub(super) fn new(metrics: &Metrics) -> Counters {
+    pub(super) fn new(metrics: &Metrics) -> RequestCounters {
         let tally = |level: Level, kind: &str| {
             let what = format!("Operations on maps that ended: {kind} at level {}", level.name());
             CountAndDuration::new(metrics, &format!("map_{kind}_{}", level.name()), &what)
         };
         let asked = "Requests that ended, to maps of other strategies than partial quorums";
-        Counters {
+        RequestCounters {
             operations: Level::ALL
                 .map(|level| (level, [tally(level, "reads"), tally(level, "writes")]))
                 .into(),

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 /// The limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Most strings of a request.
     pub strings_max: usize,
     /// Longest request, in bytes.
@@ -24,9 +24,9 @@ pub struct Limits {
     pub line_bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
-        Limits { strings_max: 65_536, bytes_max: 16 << 20, line_bytes_max: 64 << 10 }
+        RequestLimits { strings_max: 65_536, bytes_max: 16 << 20, line_bytes_max: 64 << 10 }
     }
 }
 
@@ -62,7 +62,7 @@ pub enum Malformed {
 /// The state of parsing one client's requests.
 #[derive(Debug, Default)]
 pub struct Parser {
-    limits: Limits,
+    limits: RequestLimits,
     /// The strings of the first request in the input, as far as they were found.
     strings: Vec<Range<usize>>,
     /// The number of strings in the request, `None` until it is known.
@@ -77,7 +77,7 @@ pub struct Parser {
 
 impl Parser {
     /// Creates a parser with these limits.
-    pub fn new(limits: Limits) -> Parser {
+    pub fn new(limits: RequestLimits) -> Parser {
         Parser { limits, ..Parser::default() }
     }
 
@@ -308,7 +308,11 @@ mod tests {
     use super::*;
 
     /// Returns all requests in the bytes, fed in pieces of this size, and the way in which that ended.
-    fn requests(input: &[u8], piece: usize, limits: Limits) -> (Vec<Vec<Vec<u8>>>, Result<(), Malformed>) {
+    fn requests(
+        input: &[u8],
+        piece: usize,
+        limits: RequestLimits,
+    ) -> (Vec<Vec<Vec<u8>>>, Result<(), Malformed>) {
         let mut parser = Parser::new(limits);
         let (mut requests, mut start, mut end) = (Vec::new(), 0, 0);
         while end < input.len() {
@@ -351,13 +355,13 @@ mod tests {
             strings(&["PING"]),
         ];
         for piece in 1..=input.len() {
-            assert_eq!(requests(input, piece, Limits::default()), (wanted.clone(), Ok(())), "{piece}");
+            assert_eq!(requests(input, piece, RequestLimits::default()), (wanted.clone(), Ok(())), "{piece}");
         }
     }
 
     #[test]
     fn what_is_no_request_is_refused_at_once() {
-        let limits = Limits { strings_max: 4, bytes_max: 64, line_bytes_max: 32 };
+        let limits = RequestLimits { strings_max: 4, bytes_max: 64, line_bytes_max: 32 };
         for (input, refusal) in [
             (&b"*5\r\n"[..], Malformed::Count),
             (b"*99999999999999999999\r\n", Malformed::Count),
@@ -403,7 +407,7 @@ mod tests {
             let input = [line, b"\nPING\r\n"].concat();
             let wanted: Vec<Vec<u8>> = wanted.iter().map(|it| it.to_vec()).collect();
             for piece in [1, 3, input.len()] {
-                let told = requests(&input, piece, Limits::default());
+                let told = requests(&input, piece, RequestLimits::default());
                 assert_eq!(
                     told,
                     (vec![wanted.clone(), strings(&["PING"])], Ok(())),
@@ -439,7 +443,7 @@ mod tests {
             let length = chance.random_range(0..200);
             let input: Vec<u8> =
                 (0..length).map(|_| alphabet[chance.random_range(0..alphabet.len())]).collect();
-            let limits = Limits { strings_max: 8, bytes_max: 128, line_bytes_max: 32 };
+            let limits = RequestLimits { strings_max: 8, bytes_max: 128, line_bytes_max: 32 };
             let whole = requests(&input, input.len().max(1), limits);
             let bytes = requests(&input, 1, limits);
             assert_eq!(whole.0, bytes.0, "seed {seed}: {}", input.escape_ascii());

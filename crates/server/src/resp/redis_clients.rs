@@ -38,10 +38,10 @@ use super::{
     command,
     command_plan::{CommandPlan, ReplyForm},
     connection::{ClientSession, CommandEffect, NO_HTTP, ProcessInfo, Replies},
-    counters::Counters,
+    counters::RequestCounters,
     dial::DrawnLevels,
     gate::HandoverGate,
-    parse::{Limits, Parser},
+    parse::{Parser, RequestLimits},
     reply::Reply,
     scan, strategies,
 };
@@ -54,7 +54,7 @@ pub struct Settings {
     /// The name of the map.
     pub map: String,
     /// Limits of a request.
-    pub limits: Limits,
+    pub limits: RequestLimits,
     /// Limits of the memory that clients take.
     pub held: HeldLimits,
 }
@@ -81,7 +81,7 @@ impl Default for Settings {
         Settings {
             level: Level::Quorum,
             map: String::from("main"),
-            limits: Limits::default(),
+            limits: RequestLimits::default(),
             held: HeldLimits::default(),
         }
     }
@@ -109,7 +109,7 @@ pub struct RedisClients {
     operations: u64,
     began: Time,
     chance: Chance,
-    figures: Counters,
+    figures: RequestCounters,
     recent: Recent,
     pub(super) gate: HandoverGate,
 }
@@ -218,7 +218,7 @@ impl RedisClients {
             operations: 0,
             began: clock::now(),
             chance: Chance::new(),
-            figures: Counters::new(metrics),
+            figures: RequestCounters::new(metrics),
             recent: Recent::new(clock::now()),
             gate: HandoverGate::default(),
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate::maps::strategy::{
     Outcome, RequestError,
-    keyspace::{ANSWER_BYTES_MAX, Answer, Life, Only, Refusal, Request, VALUE_BYTES_MAX, When},
+    keyspace::{ANSWER_BYTES_MAX, KeyspaceAnswer, Life, Only, Refusal, Request, VALUE_BYTES_MAX, When},
 };
 use quorate_protocol::partial::{Action, Scanned, Token, Value, counter::integer};
 
@@ -399,16 +399,16 @@ impl StrategyReply {
             }
         };
         match (self, answer) {
-            (_, Answer::Refused(refusal)) => Reply::Error(refused(refusal)),
-            (StrategyReply::Read(shape), Answer::Found(found)) => shape.answer(found.into(), wall),
-            (StrategyReply::Scan(request), Answer::Keys { keys, next }) => {
+            (_, KeyspaceAnswer::Refused(refusal)) => Reply::Error(refused(refusal)),
+            (StrategyReply::Read(shape), KeyspaceAnswer::Found(found)) => shape.answer(found.into(), wall),
+            (StrategyReply::Scan(request), KeyspaceAnswer::Keys { keys, next }) => {
                 request.answer(Scanned::Piece { keys, next: next.map(Token) })
             }
-            (StrategyReply::Done, Answer::Done { .. }) => Reply::OK,
-            (StrategyReply::DoneIf, Answer::Done { count: 1, .. }) => Reply::OK,
-            (StrategyReply::DoneIf, Answer::Done { .. }) => Reply::Null,
-            (StrategyReply::Count, Answer::Done { count, .. }) => Reply::Number(count),
-            (StrategyReply::Before, Answer::Done { before, .. }) => match before {
+            (StrategyReply::Done, KeyspaceAnswer::Done { .. }) => Reply::OK,
+            (StrategyReply::DoneIf, KeyspaceAnswer::Done { count: 1, .. }) => Reply::OK,
+            (StrategyReply::DoneIf, KeyspaceAnswer::Done { .. }) => Reply::Null,
+            (StrategyReply::Count, KeyspaceAnswer::Done { count, .. }) => Reply::Number(count),
+            (StrategyReply::Before, KeyspaceAnswer::Done { before, .. }) => match before {
                 Value::String(value) => Reply::Bulk(value),
                 Value::Nothing => Reply::Null,
                 Value::Hash(_) => Reply::Error(String::from(WRONG_TYPE)),
@@ -573,14 +573,15 @@ mod tests {
 
     #[test]
     fn outcomes_make_answers() {
-        let done = |count, before| Ok(Answer::Done { count, before });
+        let done = |count, before| Ok(KeyspaceAnswer::Done { count, before });
         assert_eq!(StrategyReply::DoneIf.answer(done(0, Value::Nothing), 0), Reply::Null);
         assert_eq!(
             StrategyReply::Before.answer(done(1, Value::String(bytes("v"))), 0),
             Reply::Bulk(bytes("v"))
         );
         assert_eq!(StrategyReply::Count.answer(done(3, Value::Nothing), 0), Reply::Number(3));
-        let Reply::Error(text) = StrategyReply::Count.answer(Ok(Answer::Refused(Refusal::NoNumber)), 0)
+        let Reply::Error(text) =
+            StrategyReply::Count.answer(Ok(KeyspaceAnswer::Refused(Refusal::NoNumber)), 0)
         else {
             panic!("no error")
         };

@@ -35,7 +35,7 @@ use crate::{
     stage::{RouterSet, open_changes},
     system::{
         ecast::{
-            process::{Kind, Process, ProcessCommand, ProcessEvent},
+            process::{EcastCommand, EcastEvent, Kind, Process},
             world::kind,
         },
         rooms::{Floor, Rooms, RoomsTwin, Say},
@@ -47,7 +47,7 @@ struct Domain {
     case: Case,
     routers: RouterSet,
     router_settings: RouterSettings,
-    clients: Vec<Client>,
+    clients: Vec<DomainClient>,
     order: Order<RoomsTwin>,
     /// Writes without an outcome, by token: the client, and the time of the write.
     pending: BTreeMap<u64, (usize, Time)>,
@@ -68,7 +68,7 @@ struct Domain {
     mutation: Option<Mutation>,
 }
 
-struct Client {
+struct DomainClient {
     machine: usize,
     /// The routers to which the client has links once the network takes its shape.
     linked: Set,
@@ -93,8 +93,8 @@ impl Domain {
         let count = case.graphs[0].routers();
         let routers: Vec<usize> = (0..count).map(|_| world.machine()).collect();
         let linked = (0..count).map(|router| 1 << router).chain([case.graphs[0].all()]);
-        let clients: Vec<Client> = linked
-            .map(|linked| Client { machine: world.machine(), linked, ready: false, answered: None })
+        let clients: Vec<DomainClient> = linked
+            .map(|linked| DomainClient { machine: world.machine(), linked, ready: false, answered: None })
             .collect();
         // The first router to start founds the domain and leads.
         for machine in 0..world.machines() {
@@ -192,7 +192,7 @@ impl Domain {
             }
         }
         for client in 0..self.clients.len() {
-            let Client { machine, linked, .. } = self.clients[client];
+            let DomainClient { machine, linked, .. } = self.clients[client];
             self.clients[client].answered = None;
             let far = (0..graph.routers()).filter(|router| linked & 1 << router == 0);
             for router in far.filter(|_| before.is_none()) {
@@ -333,7 +333,7 @@ impl Domain {
         self.tokens += 1;
         self.pending.insert(self.tokens, (client, world.now()));
         let submit = MemberCommand::Submit { token: self.tokens, class: say.class(), body: say.encode() };
-        world.command(self.clients[client].machine, ProcessCommand::Member(submit));
+        world.command(self.clients[client].machine, EcastCommand::Member(submit));
     }
 
     fn write(&mut self, world: &mut World<Process>, client: usize) {
@@ -485,14 +485,14 @@ impl Environment<Process> for Domain {
         &mut self,
         world: &mut World<Process>,
         machine: usize,
-        event: ProcessEvent,
+        event: EcastEvent,
     ) -> Result<(), Violation> {
         match event {
-            ProcessEvent::Learned(position, learned) => {
+            EcastEvent::Learned(position, learned) => {
                 let learned = learned.iter().map(|(at, ordered)| (*at, ordered));
                 self.order.learned(world.life(machine), position, learned)?;
             }
-            ProcessEvent::Router(RouterEvent::Leader(leader)) => {
+            EcastEvent::Router(RouterEvent::Leader(leader)) => {
                 if leader.is_some()
                     && leader == world.id(machine)
                     && let Some(Kind::Router(router, _)) = kind(world, machine)
@@ -501,21 +501,21 @@ impl Environment<Process> for Domain {
                     self.leader = Some(machine);
                 }
             }
-            ProcessEvent::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
-            ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
+            EcastEvent::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
+            EcastEvent::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new(
                     "snapshot",
                     format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
                 ));
             }
-            ProcessEvent::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
-            ProcessEvent::Router(_) => {}
-            ProcessEvent::Submitted(content) => {
+            EcastEvent::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
+            EcastEvent::Router(_) => {}
+            EcastEvent::Submitted(content) => {
                 if let Some(id) = world.id(machine) {
                     self.order.check.submitted(id, content);
                 }
             }
-            ProcessEvent::Member(event) => self.client_event(world, machine, event)?,
+            EcastEvent::Member(event) => self.client_event(world, machine, event)?,
         }
         Ok(())
     }
@@ -525,10 +525,8 @@ impl Environment<Process> for Domain {
         match token & !0xffff {
             JOIN => {
                 let seeds = self.routers.living(world);
-                world.command(
-                    self.clients[client].machine,
-                    ProcessCommand::Member(MemberCommand::Seeds(seeds)),
-                );
+                world
+                    .command(self.clients[client].machine, EcastCommand::Member(MemberCommand::Seeds(seeds)));
                 self.submit(world, client, &Say::Join);
             }
             WRITE if self.busy => self.write(world, client),

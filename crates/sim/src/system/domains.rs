@@ -6,7 +6,7 @@ mod places;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_node::{Command, Event, NewEndpoint, Node};
+use quorate_node::{Event, NewEndpoint, Node};
 use quorate_protocol::{
     Peer, ProcessId,
     ecast::{
@@ -19,15 +19,13 @@ use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    stage::{self, Workload},
+    stage::Workload,
     system::{
-        ecast::process::{Kind, Process, ProcessCommand, ProcessEvent},
+        ecast::process::{EcastCommand, EcastEvent, Kind, Process},
         rooms::{Floor, Say},
     },
 };
-use places::{ROUTERS, World, channel, joined, routed, routers};
-
-type Stage = stage::Stage<Timer>;
+use places::{DomainsStage, DomainsTimer, DomainsWorld, ROUTERS, ask, channel, joined, routed, routers};
 
 /// The workload: speeches, and their deliveries.
 #[derive(Default)]
@@ -40,12 +38,6 @@ pub(crate) struct Domains {
     answered: u64,
 }
 
-pub(crate) enum Timer {
-    Enter,
-    Seed,
-    Speak,
-}
-
 impl Workload for Domains {
     const NAME: &'static str = "domains";
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[(
@@ -56,22 +48,28 @@ impl Workload for Domains {
     )];
     type Settings = toml::Table;
     type Process = Node<Process>;
-    type Timer = Timer;
+    type Timer = DomainsTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, _: toml::Table) -> Self {
+    fn new(stage: &mut DomainsStage, world: &mut DomainsWorld, _: toml::Table) -> Self {
         stage.add_machines(world, 2 * ROUTERS);
-        stage.after(world, Duration::from_millis(20), Timer::Enter);
-        stage.after(world, Duration::from_millis(20), Timer::Seed);
-        stage.after(world, Duration::from_millis(100), Timer::Speak);
+        stage.after(world, Duration::from_millis(20), DomainsTimer::Enter);
+        stage.after(world, Duration::from_millis(20), DomainsTimer::Seed);
+        stage.after(world, Duration::from_millis(100), DomainsTimer::Speak);
         Domains::default()
     }
 
-    fn start(&mut self, _: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Node<Process> {
+    fn start(
+        &mut self,
+        _: &mut DomainsStage,
+        world: &mut DomainsWorld,
+        machine: usize,
+        id: ProcessId,
+    ) -> Node<Process> {
         let now = world.clock(machine);
         // A sleeping router is not removed: a removed process would come back as another one in both domains.
         let remove_after = Duration::from_secs(60);
         let log = paxos::Settings { wanted: ROUTERS, remove_after, ..paxos::Settings::default() };
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: DomainsWorld::address(machine) };
         let paxos = match machine % ROUTERS {
             0 => Paxos::found(me, log.clone(), now),
             _ => Paxos::join(me, Vec::new(), log.clone(), now),
@@ -89,31 +87,36 @@ impl Workload for Domains {
         node
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut DomainsStage,
+        world: &mut DomainsWorld,
+        timer: DomainsTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Enter => {
+            DomainsTimer::Enter => {
                 for machine in 0..world.machines() {
                     for say in [Say::Join, Say::Enter { room: 0 }] {
                         self.say(world, machine, &say);
                     }
                 }
             }
-            Timer::Seed => {
+            DomainsTimer::Seed => {
                 for machine in 0..world.machines() {
                     let seeds = |domain| routers(world, domain);
                     let (own, other) = (seeds(routed(machine)), seeds(joined(machine)));
-                    ask(world, machine, routed(machine), ProcessCommand::Router(RouterCommand::Seeds(own)));
-                    ask(world, machine, joined(machine), ProcessCommand::Member(MemberCommand::Seeds(other)));
+                    ask(world, machine, routed(machine), EcastCommand::Router(RouterCommand::Seeds(own)));
+                    ask(world, machine, joined(machine), EcastCommand::Member(MemberCommand::Seeds(other)));
                 }
-                stage.after(world, Duration::from_millis(100), Timer::Seed);
+                stage.after(world, Duration::from_millis(100), DomainsTimer::Seed);
             }
-            Timer::Speak => {
+            DomainsTimer::Speak => {
                 let machine = stage.chance.index(world.machines());
                 let word = (joined(machine) as u64) << 32 | self.said;
                 self.say(world, machine, &Say::Word { room: 0, word, filler: Vec::new() });
                 if !stage.is_healed() {
                     let pause = stage.chance.between(Duration::from_micros(100), Duration::from_millis(10));
-                    stage.after(world, pause, Timer::Speak);
+                    stage.after(world, pause, DomainsTimer::Speak);
                 }
             }
         }
@@ -122,12 +125,12 @@ impl Workload for Domains {
 
     fn event(
         &mut self,
-        _: &mut Stage,
-        world: &mut World,
+        _: &mut DomainsStage,
+        world: &mut DomainsWorld,
         machine: usize,
         event: Event<Process>,
     ) -> Result<(), Violation> {
-        let Event::Typed(channel, ProcessEvent::Member(told)) = event else { return Ok(()) };
+        let Event::Typed(channel, EcastEvent::Member(told)) = event else { return Ok(()) };
         let domain = channel.domain.0 as usize;
         match told {
             MemberEvent::Deliver { at, id, body, .. } => {
@@ -164,7 +167,7 @@ impl Workload for Domains {
         Ok(())
     }
 
-    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, stage: &mut DomainsStage, world: &mut DomainsWorld) -> bool {
         let ends = [0, 1].map(|domain| self.order[domain].last_key_value().map(|(at, _)| *at));
         let has_all = |machine: usize| {
             let domain = joined(machine);
@@ -173,26 +176,22 @@ impl Workload for Domains {
         stage.is_healed() && self.answered == self.said && (0..world.machines()).all(has_all)
     }
 
-    fn report(&self, _: &Stage, _: &World) -> String {
+    fn report(&self, _: &DomainsStage, _: &DomainsWorld) -> String {
         format!(
             "{} of {} messages are answered; the delivered positions are {:?}",
             self.answered, self.said, self.delivered
         )
     }
 
-    fn may_crash(&self, _: &Stage, _: &World, _machine: usize) -> bool {
+    fn may_crash(&self, _: &DomainsStage, _: &DomainsWorld, _machine: usize) -> bool {
         false
     }
 }
 
 impl Domains {
-    fn say(&mut self, world: &mut World, machine: usize, say: &Say) {
+    fn say(&mut self, world: &mut DomainsWorld, machine: usize, say: &Say) {
         self.said += 1;
         let submit = MemberCommand::Submit { token: self.said, class: say.class(), body: say.encode() };
-        ask(world, machine, joined(machine), ProcessCommand::Member(submit));
+        ask(world, machine, joined(machine), EcastCommand::Member(submit));
     }
-}
-
-fn ask(world: &mut World, machine: usize, domain: usize, command: ProcessCommand) {
-    world.command(machine, Command::Typed(channel(domain), command));
 }

@@ -27,9 +27,9 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use crate::{stage::Workload, system::rooms::Say};
-use process::{Kind, Process, ProcessCommand, ProcessEvent};
+use process::{EcastCommand, EcastEvent, Kind, Process};
 pub(crate) use workload::{EcastWorkload, PendingSubmission};
-use world::{Stage, Timer, World, fence, generation, kind};
+use world::{EcastStage, EcastTimer, EcastWorld, fence, generation, kind};
 
 impl Workload for EcastWorkload {
     const NAME: &'static str = "ecast";
@@ -42,9 +42,9 @@ impl Workload for EcastWorkload {
 
     type Settings = Settings;
     type Process = Process;
-    type Timer = Timer;
+    type Timer = EcastTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+    fn new(stage: &mut EcastStage, world: &mut EcastWorld, settings: Settings) -> Self {
         EcastWorkload::gather(stage, world, settings)
     }
 
@@ -52,34 +52,45 @@ impl Workload for EcastWorkload {
         Paxos::recover(me, self.router_settings.paxos.clone(), records, now).map(drop)
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {
+    fn start(
+        &mut self,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
         self.process(stage, world, machine, id)
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
+        timer: EcastTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Talk if self.words < self.settings.words => {
+            EcastTimer::Talk if self.words < self.settings.words => {
                 self.talk(stage, world);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-                stage.after(world, pause, Timer::Talk);
+                stage.after(world, pause, EcastTimer::Talk);
             }
-            Timer::Talk => {}
-            Timer::Watch => {
+            EcastTimer::Talk => {}
+            EcastTimer::Watch => {
                 self.watch(stage, world);
-                stage.after(world, Duration::from_millis(100), Timer::Watch);
+                stage.after(world, Duration::from_millis(100), EcastTimer::Watch);
             }
-            Timer::Operate => {
+            EcastTimer::Operate => {
                 self.operate(stage, world);
-                stage.after(world, Duration::from_millis(100), Timer::Operate);
+                stage.after(world, Duration::from_millis(100), EcastTimer::Operate);
             }
-            Timer::Join(machine) => {
+            EcastTimer::Join(machine) => {
                 self.say(world, machine, Say::Join);
                 world.command(
                     machine,
-                    ProcessCommand::Member(MemberCommand::Seeds(stage.routers.living(world))),
+                    EcastCommand::Member(MemberCommand::Seeds(stage.routers.living(world))),
                 );
             }
-            Timer::Executed { who, through } => {
+            EcastTimer::Executed { who, through } => {
                 if let Some(credits) = &mut self.orders.last().credits {
                     credits.executed(who, through);
                 }
@@ -90,36 +101,41 @@ impl Workload for EcastWorkload {
 
     fn event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         on: usize,
-        told: ProcessEvent,
+        told: EcastEvent,
     ) -> Result<(), Violation> {
         self.on_event(stage, world, on, told)
     }
 
-    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    fn stepped(
+        &mut self,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
+        machine: usize,
+    ) -> Result<(), Violation> {
         self.watch_process(stage, world, machine)
     }
 
-    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) -> bool {
         self.is_settled(stage, world)
     }
 
-    fn report(&self, _: &Stage, world: &World) -> String {
+    fn report(&self, _: &EcastStage, world: &EcastWorld) -> String {
         self.describe(world)
     }
 
-    fn owed(&self, _: &Stage, world: &World) -> Result<(), Violation> {
+    fn owed(&self, _: &EcastStage, world: &EcastWorld) -> Result<(), Violation> {
         self.orders.newest().check.finish(|id| world.alive(id))?;
         self.all_told(world)
     }
 
-    fn lost(&self, stage: &Stage, world: &World, lost: &'static str) -> Option<&'static str> {
+    fn lost(&self, stage: &EcastStage, world: &EcastWorld, lost: &'static str) -> Option<&'static str> {
         self.lost_for_good(stage, world, lost)
     }
 
-    fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {
+    fn targets(&self, stage: &EcastStage, _: &EcastWorld) -> Vec<Vec<usize>> {
         let [routers, leader] = stage.routers.targets();
         vec![routers, leader, self.members.clone(), self.members.clone()]
     }
@@ -131,17 +147,17 @@ impl Workload for EcastWorkload {
         }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
-        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<EcastCommand> {
+        Some(EcastCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 
-    fn adopted(&mut self, world: &mut World, machine: usize) {
+    fn adopted(&mut self, world: &mut EcastWorld, machine: usize) {
         if self.members.contains(&machine) {
             world.count("followed into a generation");
         }
     }
 
-    fn policy_mismatch(&mut self, world: &mut World, machine: usize, theirs: &[u8]) {
+    fn policy_mismatch(&mut self, world: &mut EcastWorld, machine: usize, theirs: &[u8]) {
         if Fence::of_pass(theirs)
             .is_some_and(|theirs| fence(world, machine).is_some_and(|it| it.is_out(theirs)))
         {

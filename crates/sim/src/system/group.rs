@@ -22,10 +22,10 @@ use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::stage::Workload;
-use process::{Kind, Process, ProcessCommand, ProcessEvent};
+use process::{GroupCommand, GroupEvent, Kind, Process};
 use workload::EXODUS;
 pub(crate) use workload::GroupWorkload;
-use world::{Stage, Timer, World, kind};
+use world::{GroupStage, GroupTimer, GroupWorld, kind};
 
 impl Workload for GroupWorkload {
     const NAME: &'static str = "group";
@@ -34,15 +34,21 @@ impl Workload for GroupWorkload {
 
     type Settings = Settings;
     type Process = Process;
-    type Timer = Timer;
+    type Timer = GroupTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> GroupWorkload {
+    fn new(stage: &mut GroupStage, world: &mut GroupWorld, settings: Settings) -> GroupWorkload {
         GroupWorkload::new(stage, world, settings)
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {
+    fn start(
+        &mut self,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
         if self.members.contains(&machine) {
-            let me = Peer { id, address: World::address(machine) };
+            let me = Peer { id, address: GroupWorld::address(machine) };
             let settings = self.settings.group(stage.seed);
             let member = group::Process::new(me, settings, MemberSettings::default());
             return Process::new(Kind::Member(Box::new(member)), stage.mutation);
@@ -58,38 +64,48 @@ impl Workload for GroupWorkload {
         Process::new(Kind::Router(Box::new(router)), stage.mutation)
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
+        timer: GroupTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Talk if self.words < self.settings.words => {
+            GroupTimer::Talk if self.words < self.settings.words => {
                 self.talk(stage, world);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-                stage.after(world, pause, Timer::Talk);
+                stage.after(world, pause, GroupTimer::Talk);
             }
-            Timer::Talk => {}
-            Timer::Watch => {
+            GroupTimer::Talk => {}
+            GroupTimer::Watch => {
                 self.watch(stage, world);
-                stage.after(world, Duration::from_millis(100), Timer::Watch);
+                stage.after(world, Duration::from_millis(100), GroupTimer::Watch);
             }
-            Timer::Exodus if self.words < self.settings.words => {
+            GroupTimer::Exodus if self.words < self.settings.words => {
                 self.empty_group(stage, world);
-                stage.after(world, EXODUS, Timer::Exodus);
+                stage.after(world, EXODUS, GroupTimer::Exodus);
             }
-            Timer::Exodus => {}
+            GroupTimer::Exodus => {}
         }
         Ok(())
     }
 
     fn event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
         on: usize,
-        told: ProcessEvent,
+        told: GroupEvent,
     ) -> Result<(), Violation> {
         self.on_event(stage, world, on, told)
     }
 
-    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    fn stepped(
+        &mut self,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
+        machine: usize,
+    ) -> Result<(), Violation> {
         if let Some(Kind::Router(router)) = kind(world, machine) {
             let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
             stage.routers.told_members(world, told_at, &routers, false)?;
@@ -104,7 +120,7 @@ impl Workload for GroupWorkload {
         Ok(())
     }
 
-    fn settled(&mut self, _: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, _: &mut GroupStage, world: &mut GroupWorld) -> bool {
         let all: BTreeSet<ProcessId> = self.members.iter().filter_map(|it| world.id(*it)).collect();
         let waits = self.pending.keys().any(|(process, _)| world.alive(*process));
         let together = |group: u64| {
@@ -127,7 +143,7 @@ impl Workload for GroupWorkload {
                 .all(|group| together(group) && self.members.iter().all(|machine| quiet(machine, group)))
     }
 
-    fn report(&self, _: &Stage, world: &World) -> String {
+    fn report(&self, _: &GroupStage, world: &GroupWorld) -> String {
         let of = |machine: &usize| match kind(world, *machine) {
             Some(Kind::Member(member)) => {
                 let me = world.id(*machine).expect("it runs");
@@ -156,7 +172,7 @@ impl Workload for GroupWorkload {
         if let Kind::Router(router) = &process.kind { Some(router.log()) } else { None }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
-        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<GroupCommand> {
+        Some(GroupCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }

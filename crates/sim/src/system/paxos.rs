@@ -24,7 +24,7 @@ use crate::{
     mutation::{Mutation, Tamper},
     stage::{self, Workload},
 };
-use replica::{ProcessCommand, ProcessEvent, Replica};
+use replica::{PaxosCommand, PaxosEvent, Replica};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Replica>;
@@ -110,7 +110,7 @@ impl Workload for PaxosWorkload {
                     if world.process(machine).is_some_and(|replica| replica.paxos.leader().is_none()) {
                         let mut others = stage.routers.living(world);
                         others.retain(|peer| Some(peer.id) != world.id(machine));
-                        world.command(machine, ProcessCommand::Seeds(others));
+                        world.command(machine, PaxosCommand::Seeds(others));
                     }
                 }
                 stage.after(world, Duration::from_secs(1), Timer::LookForRouters);
@@ -124,30 +124,30 @@ impl Workload for PaxosWorkload {
         stage: &mut Stage,
         world: &mut World,
         machine: usize,
-        event: ProcessEvent,
+        event: PaxosEvent,
     ) -> Result<(), Violation> {
         let life = world.life(machine);
         match event {
             _ if world.id(machine).is_none() => {}
-            ProcessEvent::Learned { slot, payloads, chain } => {
+            PaxosEvent::Learned { slot, payloads, chain } => {
                 self.check.learned(life, slot, &payloads, chain)?
             }
-            ProcessEvent::Installed { slot, chain } => {
+            PaxosEvent::Installed { slot, chain } => {
                 world.count("snapshot catch-up");
                 self.check.installed(life, slot, chain)?;
             }
-            ProcessEvent::Members(members) => {
+            PaxosEvent::Members(members) => {
                 stage.routers.told_members(world, self.check.learned_through(life), &members, true)?;
             }
-            ProcessEvent::Leader(leader) => stage.routers.told_leader(world, leader),
-            ProcessEvent::SnapshotMade => world.count("snapshot made"),
-            ProcessEvent::Removed => {
+            PaxosEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+            PaxosEvent::SnapshotMade => world.count("snapshot made"),
+            PaxosEvent::Removed => {
                 world.count("removed process starts anew");
                 world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            ProcessEvent::ChangeRefused => world.count("change refused"),
-            ProcessEvent::OutbidByLearner => world.count("learner promised above its leader"),
+            PaxosEvent::ChangeRefused => world.count("change refused"),
+            PaxosEvent::OutbidByLearner => world.count("learner promised above its leader"),
         }
         Ok(())
     }
@@ -190,8 +190,8 @@ impl Workload for PaxosWorkload {
         Some(&replica.paxos)
     }
 
-    fn removal(_: CommandId, router: ProcessId) -> Option<ProcessCommand> {
-        Some(ProcessCommand::Remove(router))
+    fn removal(_: CommandId, router: ProcessId) -> Option<PaxosCommand> {
+        Some(PaxosCommand::Remove(router))
     }
 }
 

@@ -40,11 +40,11 @@ use crate::{
 };
 use disks::Disks;
 use operator::Operator;
-use process::{Process, ProcessCommand, ProcessEvent, Role};
+use process::{Process, QuorumCommand, QuorumEvent, Role};
 use request_log::RequestLog;
 use settings::compares;
 pub(crate) use workload::MapsWorkload;
-use world::{Stage, Timer, World, cell};
+use world::{QuorumStage, QuorumTimer, QuorumWorld, cell};
 
 impl Workload for MapsWorkload {
     const NAME: &'static str = "quorum";
@@ -54,9 +54,9 @@ impl Workload for MapsWorkload {
 
     type Settings = Settings;
     type Process = Process;
-    type Timer = Timer;
+    type Timer = QuorumTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> MapsWorkload {
+    fn new(stage: &mut QuorumStage, world: &mut QuorumWorld, settings: Settings) -> MapsWorkload {
         let disks = Disks::new(stage, world, &settings);
         stage.add_routers(world, settings.routers, 1);
         let machines = stage.add_machines(world, settings.cells + settings.spares);
@@ -79,7 +79,13 @@ impl Workload for MapsWorkload {
         }
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {
+    fn start(
+        &mut self,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
         if self.machines.contains(&machine) {
             return self.resident(stage, world, machine, id);
         }
@@ -88,8 +94,8 @@ impl Workload for MapsWorkload {
 
     fn goes_on(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
         records: &[(Ticket, Bytes)],
@@ -97,44 +103,54 @@ impl Workload for MapsWorkload {
         self.recovers(stage, world, (machine, id), records)
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
+        timer: QuorumTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Ask => self.go_on_asking(stage, world),
-            Timer::Operate => self.operate(stage, world),
-            Timer::Clocks => self.set_clocks(stage, world),
+            QuorumTimer::Ask => self.go_on_asking(stage, world),
+            QuorumTimer::Operate => self.operate(stage, world),
+            QuorumTimer::Clocks => self.set_clocks(stage, world),
         }
         Ok(())
     }
 
     fn event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         on: usize,
-        told: ProcessEvent,
+        told: QuorumEvent,
     ) -> Result<(), Violation> {
         match told {
-            ProcessEvent::Router(event) => routers::router_told(stage, world, on, event),
-            ProcessEvent::Cell(event) => {
+            QuorumEvent::Router(event) => routers::router_told(stage, world, on, event),
+            QuorumEvent::Cell(event) => {
                 world.id(on).map_or(Ok(()), |me| self.on_event(stage, world, (on, me), event))
             }
         }
     }
 
-    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    fn stepped(
+        &mut self,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
+        machine: usize,
+    ) -> Result<(), Violation> {
         routers::router_stepped(stage, world, machine)
     }
 
-    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) -> bool {
         self.has_come_right(stage, world)
     }
 
     /// Checks that at the end replicas of a key are equal, and hold all acknowledged writes.
-    fn owed(&self, stage: &Stage, world: &World) -> Result<(), Violation> {
+    fn owed(&self, stage: &QuorumStage, world: &QuorumWorld) -> Result<(), Violation> {
         self.roster.as_ref().map_or(Ok(()), |roster| self.converged(roster, world, compares(stage.seed)))
     }
 
-    fn judge(&mut self, _: &Stage, world: &mut World) -> Result<(), Violation> {
+    fn judge(&mut self, _: &QuorumStage, world: &mut QuorumWorld) -> Result<(), Violation> {
         self.count(world);
         self.judge_lost()
     }
@@ -143,18 +159,18 @@ impl Workload for MapsWorkload {
         self.counters.judge().and_then(|()| self.check.judge())
     }
 
-    fn report(&self, _: &Stage, world: &World) -> String {
+    fn report(&self, _: &QuorumStage, world: &QuorumWorld) -> String {
         let of = |machine: &usize| format!("{machine}: {:?}", cell(world, *machine).map(Resident::status));
         let cells: Vec<String> = self.machines.iter().map(of).collect();
         format!("{}; {}; keys not read at the end: {:?}", self.request_log, cells.join("; "), self.unread)
     }
 
-    fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {
+    fn targets(&self, stage: &QuorumStage, _: &QuorumWorld) -> Vec<Vec<usize>> {
         let ([routers, leader], [here, there]) = (stage.routers.targets(), self.by_site());
         [routers, leader, here, there].into_iter().filter(|group| !group.is_empty()).collect()
     }
 
-    fn may_crash(&self, _: &Stage, world: &World, machine: usize) -> bool {
+    fn may_crash(&self, _: &QuorumStage, world: &QuorumWorld, machine: usize) -> bool {
         self.can_do_without(world, machine)
     }
 
@@ -162,7 +178,7 @@ impl Workload for MapsWorkload {
         if let Role::Router(router) = &process.role { Some(router.log()) } else { None }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
-        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<QuorumCommand> {
+        Some(QuorumCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }

@@ -29,12 +29,12 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use crate::{check::service::ServiceCheck, mutation::Mutation, stage::Workload};
-use process::{HostedReplica, ProcessCommand, ProcessEvent, ServiceProcess, digest};
+use process::{HostedReplica, ServiceCommand, ServiceEvent, ServiceProcess, digest};
 use request_log::RequestLog;
-use store::{Effect, Host};
+use store::{Effect, StoreHost};
 use tamper::Tamper;
 pub(crate) use workload::ServiceWorkload;
-use world::{Stage, Stranding, Timer, World, hosted};
+use world::{ServiceStage, ServiceTimer, ServiceWorld, Stranding, hosted};
 
 impl Workload for ServiceWorkload {
     const NAME: &'static str = "service";
@@ -42,19 +42,19 @@ impl Workload for ServiceWorkload {
 
     type Settings = Settings;
     type Process = ServiceProcess;
-    type Timer = Timer;
+    type Timer = ServiceTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+    fn new(stage: &mut ServiceStage, world: &mut ServiceWorld, settings: Settings) -> Self {
         if let Some(disk) = settings.disk {
             world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
         }
         stage.add_routers(world, settings.replicas, settings.spares);
-        stage.after(world, Duration::from_millis(50), Timer::Call);
-        stage.after(world, LOOK, Timer::LookForReplicas);
+        stage.after(world, Duration::from_millis(50), ServiceTimer::Call);
+        stage.after(world, LOOK, ServiceTimer::LookForReplicas);
         if settings.strands(stage.seed) {
             for _ in 0..settings.strandings {
                 let begin = stage.chance.between(Duration::from_millis(300), stage.safety().mul_f64(0.8));
-                stage.after(world, begin, Timer::Strand(Stranding::Begins));
+                stage.after(world, begin, ServiceTimer::Strand(Stranding::Begins));
             }
         }
         ServiceWorkload {
@@ -74,8 +74,8 @@ impl Workload for ServiceWorkload {
 
     fn start(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
         machine: usize,
         id: ProcessId,
     ) -> ServiceProcess {
@@ -87,67 +87,77 @@ impl Workload for ServiceWorkload {
             let client = Client::new(GROUP, stage.routers.living(world), settings);
             return ServiceProcess::client(client, wait, tamper);
         }
-        let host = Host::new(self.settings.manner(stage.seed), stage.mutation);
+        let host = StoreHost::new(self.settings.manner(stage.seed), stage.mutation);
         ServiceProcess::replica(self.replica(stage, world, machine, id), host, tamper)
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
+        timer: ServiceTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Call if self.request_log.made < self.settings.calls => {
+            ServiceTimer::Call if self.request_log.made < self.settings.calls => {
                 self.call(stage, world);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-                stage.after(world, pause, Timer::Call);
+                stage.after(world, pause, ServiceTimer::Call);
             }
-            Timer::Call => {}
-            Timer::LookForReplicas => {
+            ServiceTimer::Call => {}
+            ServiceTimer::LookForReplicas => {
                 world::look_for_replicas(stage, world);
                 self.adopt(stage, world);
-                stage.after(world, LOOK, Timer::LookForReplicas);
+                stage.after(world, LOOK, ServiceTimer::LookForReplicas);
             }
-            Timer::Strand(stranding) => self.strand(stage, world, stranding),
+            ServiceTimer::Strand(stranding) => self.strand(stage, world, stranding),
         }
         Ok(())
     }
 
     fn event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
         machine: usize,
-        event: ProcessEvent,
+        event: ServiceEvent,
     ) -> Result<(), Violation> {
         match event {
             _ if world.id(machine).is_none() => {}
-            ProcessEvent::Client(event) => self.on_event(stage, world, event)?,
-            ProcessEvent::Expired(session, number) => self.check.expired(session, number)?,
-            ProcessEvent::Unfounded(what) => return Err(Violation::new("maybe applied", what)),
-            ProcessEvent::Members { slot, members } => {
+            ServiceEvent::Client(event) => self.on_event(stage, world, event)?,
+            ServiceEvent::Expired(session, number) => self.check.expired(session, number)?,
+            ServiceEvent::Unfounded(what) => return Err(Violation::new("maybe applied", what)),
+            ServiceEvent::Members { slot, members } => {
                 stage.routers.told_members(world, slot, &members, false)?
             }
-            ProcessEvent::Leader(leader) => stage.routers.told_leader(world, leader),
-            ProcessEvent::Removed => {
+            ServiceEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+            ServiceEvent::Removed => {
                 world.count("removed process starts anew");
                 world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            ProcessEvent::Corrupt(error) => return Err(Violation::new("bytes", error)),
-            ProcessEvent::News(what) => world.count(what),
+            ServiceEvent::Corrupt(error) => return Err(Violation::new("bytes", error)),
+            ServiceEvent::News(what) => world.count(what),
         }
         Ok(())
     }
 
-    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    fn stepped(
+        &mut self,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
+        machine: usize,
+    ) -> Result<(), Violation> {
         self.check_step(stage, world, machine)
     }
 
-    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, stage: &mut ServiceStage, world: &mut ServiceWorld) -> bool {
         let members = stage.routers.members.iter().map(|id| hosted(world, id.node as usize));
         let members: Vec<&HostedReplica> = members.flatten().collect();
         let done = self.request_log.made >= self.settings.calls && self.request_log.under_way() == 0;
         done && HostedReplica::are_at_rest(&members)
     }
 
-    fn judge(&mut self, stage: &Stage, world: &mut World) -> Result<(), Violation> {
+    fn judge(&mut self, stage: &ServiceStage, world: &mut ServiceWorld) -> Result<(), Violation> {
         for id in &stage.routers.members {
             if let Some(HostedReplica { replica, host, .. }) = hosted(world, id.node as usize) {
                 let digest = digest(replica, host);
@@ -159,7 +169,7 @@ impl Workload for ServiceWorkload {
         self.check.judge(effects.map(|(call, them)| (*call, them.iter().map(Effect::execution).collect())))
     }
 
-    fn report(&self, _: &Stage, world: &World) -> String {
+    fn report(&self, _: &ServiceStage, world: &ServiceWorld) -> String {
         format!("{} calls have no answer; {}", self.request_log.under_way(), world::states(world))
     }
 
@@ -167,8 +177,8 @@ impl Workload for ServiceWorkload {
         if let ServiceProcess::Replica(hosted) = process { Some(hosted.replica.log()) } else { None }
     }
 
-    fn removal(_: CommandId, replica: ProcessId) -> Option<ProcessCommand> {
-        Some(ProcessCommand::Replica(service::Command::RemoveReplica(replica)))
+    fn removal(_: CommandId, replica: ProcessId) -> Option<ServiceCommand> {
+        Some(ServiceCommand::Replica(service::Command::RemoveReplica(replica)))
     }
 }
 

@@ -30,11 +30,10 @@ use quorate_tables::{Command, Process};
 use quorate_world::{Fault, Violation};
 
 use crate::{mutation::Tamper, stage::Workload};
-
 use known::newest_config;
-use table_process::{NodeCommand, NodeEvent, ProcessEvent, TableProcess, ask, role_of};
+use table_process::{NodeCommand, NodeEvent, TableEvent, TableProcess, ask, role_of};
 pub(crate) use workload::TableWorkload;
-use world::{Stage, Timer, World};
+use world::{TableStage, TableTimer, TableWorld};
 
 impl Workload for TableWorkload {
     const NAME: &'static str = "table";
@@ -50,14 +49,20 @@ impl Workload for TableWorkload {
 
     type Settings = Settings;
     type Process = TableProcess;
-    type Timer = Timer;
+    type Timer = TableTimer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+    fn new(stage: &mut TableStage, world: &mut TableWorld, settings: Settings) -> Self {
         TableWorkload::build(stage, world, settings)
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> TableProcess {
-        stage.after(world, Duration::from_millis(1), Timer::Seed(machine));
+    fn start(
+        &mut self,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
+        machine: usize,
+        id: ProcessId,
+    ) -> TableProcess {
+        stage.after(world, Duration::from_millis(1), TableTimer::Seed(machine));
         let role = self.role(stage, world, machine, id);
         let submissions = self.order.check.submissions_of(id);
         table_process::table_process(role, submissions, stage.mutation.map(Tamper::new))
@@ -65,8 +70,8 @@ impl Workload for TableWorkload {
 
     fn goes_on(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
         records: &[(Ticket, Bytes)],
@@ -74,32 +79,37 @@ impl Workload for TableWorkload {
         self.recovers(stage, world, machine, id, records)
     }
 
-    fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
+    fn act(
+        &mut self,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
+        timer: TableTimer,
+    ) -> Result<(), Violation> {
         match timer {
-            Timer::Act => {
+            TableTimer::Act => {
                 let machine = self.gateways[stage.chance.index(self.gateways.len())];
                 self.accounts.act(world, machine, &self.config, &mut stage.chance);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-                stage.after(world, pause, Timer::Act);
+                stage.after(world, pause, TableTimer::Act);
             }
-            Timer::Watch => {
+            TableTimer::Watch => {
                 for machine in 0..world.machines() {
                     self.seed(stage, world, machine);
                 }
                 self.operate(stage, world);
-                stage.after(world, Duration::from_millis(250), Timer::Watch);
+                stage.after(world, Duration::from_millis(250), TableTimer::Watch);
             }
-            Timer::Bereave => self.bereave(stage, world),
-            Timer::Stop(process) => self.stop(world, process),
-            Timer::Seed(machine) => self.seed(stage, world, machine),
+            TableTimer::Bereave => self.bereave(stage, world),
+            TableTimer::Stop(process) => self.stop(world, process),
+            TableTimer::Seed(machine) => self.seed(stage, world, machine),
         }
         Ok(())
     }
 
     fn event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         news: NodeEvent,
     ) -> Result<(), Violation> {
@@ -111,29 +121,34 @@ impl Workload for TableWorkload {
             }
         };
         match told {
-            ProcessEvent::Process(event) => self.on_event(stage, world, machine, event)?,
+            TableEvent::Process(event) => self.on_event(stage, world, machine, event)?,
             // The submission counts even if the process died in this step, because the message has left.
-            ProcessEvent::Submitted { me, content } => self.order.check.submitted(me, content),
+            TableEvent::Submitted { me, content } => self.order.check.submitted(me, content),
         }
         Ok(())
     }
 
-    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    fn stepped(
+        &mut self,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
+        machine: usize,
+    ) -> Result<(), Violation> {
         self.look_at(stage, world, machine)
     }
 
-    fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {
+    fn targets(&self, stage: &TableStage, _: &TableWorld) -> Vec<Vec<usize>> {
         let [routers, leader] = stage.routers.targets();
         let storage = || self.storage.clone();
         vec![routers, leader, storage(), storage(), self.supers.clone(), self.gateways.clone()]
     }
 
-    fn may_crash(&self, _: &Stage, world: &World, machine: usize) -> bool {
+    fn may_crash(&self, _: &TableStage, world: &TableWorld, machine: usize) -> bool {
         self.survives_without(world, machine)
             && self.companion(machine).is_none_or(|other| self.survives_without(world, other))
     }
 
-    fn struck(&mut self, _: &mut Stage, world: &mut World, fault: Fault, hit: Vec<usize>) {
+    fn struck(&mut self, _: &mut TableStage, world: &mut TableWorld, fault: Fault, hit: Vec<usize>) {
         match fault {
             Fault::Kill | Fault::Vanish | Fault::KillGroup => {
                 let migrating =
@@ -152,19 +167,19 @@ impl Workload for TableWorkload {
         }
     }
 
-    fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn settled(&mut self, stage: &mut TableStage, world: &mut TableWorld) -> bool {
         self.is_settled(stage, world)
     }
 
-    fn report(&self, _: &Stage, world: &World) -> String {
+    fn report(&self, _: &TableStage, world: &TableWorld) -> String {
         self.describe(world)
     }
 
-    fn owed(&self, _: &Stage, world: &World) -> Result<(), Violation> {
+    fn owed(&self, _: &TableStage, world: &TableWorld) -> Result<(), Violation> {
         self.order.check.finish(|id| world.alive(id))
     }
 
-    fn judge(&mut self, _: &Stage, world: &mut World) -> Result<(), Violation> {
+    fn judge(&mut self, _: &TableStage, world: &mut TableWorld) -> Result<(), Violation> {
         for _ in 0..self.replicas.compared.min(1_000_000) {
             world.count("replicas compared");
         }

@@ -10,7 +10,7 @@ use super::{
     datum::{Datum, elements},
     functions,
     plan::{Aggregate, AggregateFunction, PlanNode},
-    run::{Evaluation, Frame, Rows, compare, descending, distinct, weight},
+    run::{CatalogRows, Evaluation, Frame, compare, descending, distinct, weight},
 };
 use crate::error::{Result, SqlError, code};
 
@@ -249,7 +249,7 @@ impl Aggregate {
             let order = descending(&self.order);
             inputs.sort_by(|(a, _), (b, _)| compare(&order, a, b));
         }
-        let mut inputs: Rows = inputs.into_iter().map(|(_, arguments)| arguments).collect();
+        let mut inputs: CatalogRows = inputs.into_iter().map(|(_, arguments)| arguments).collect();
         if self.distinct {
             distinct(&mut inputs, 1);
         }

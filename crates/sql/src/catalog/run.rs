@@ -59,7 +59,7 @@ impl PartReservation<'_> {
     }
 
     /// Keeps the memory of these rows only, which were counted here. Frees the rest.
-    fn only(mut self, rows: &Rows) -> Self {
+    fn only(mut self, rows: &CatalogRows) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         let left = rows.len() * (size_of::<Vec<Datum>>() + width * size_of::<Datum>());
         let gone = self.bytes.saturating_sub(left);
@@ -98,7 +98,7 @@ pub(super) fn weight(row: &[Datum]) -> usize {
     size_of::<Vec<Datum>>() + row.iter().map(of_datum).sum::<usize>()
 }
 
-pub(super) type Rows = Vec<Vec<Datum>>;
+pub(super) type CatalogRows = Vec<Vec<Datum>>;
 
 impl CatalogPlan {
     /// Evaluates the query. Its intermediate rows and its result are counted in `hold`, which is returned
@@ -127,7 +127,7 @@ impl CatalogPlan {
         Ok((fitted, hold))
     }
 
-    pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<Rows> {
+    pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<CatalogRows> {
         let mut rows = match &self.body {
             Body::Select(select) => select.run(evaluation, outer, self.visible)?,
             Body::Union { left, right, all } => {
@@ -213,7 +213,7 @@ pub(super) fn descending(keys: &[(PlanNode, bool)]) -> Vec<Order> {
         .collect()
 }
 
-pub(super) fn distinct(rows: &mut Rows, visible: usize) {
+pub(super) fn distinct(rows: &mut CatalogRows, visible: usize) {
     let mut seen = BTreeSet::new();
     rows.retain(|row| seen.insert(key_of(&row[..visible])));
 }
@@ -225,10 +225,15 @@ fn key_of(row: &[Datum]) -> Vec<u8> {
 }
 
 impl Select {
-    fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>, visible: usize) -> Result<Rows> {
+    fn run(
+        &self,
+        evaluation: &Evaluation<'_>,
+        outer: Option<&Frame<'_>>,
+        visible: usize,
+    ) -> Result<CatalogRows> {
         let mut kept = evaluation.kept();
         let mut from_rows = evaluation.kept();
-        let mut rows: Rows = vec![Vec::new()];
+        let mut rows: CatalogRows = vec![Vec::new()];
         let mut applied = vec![false; self.conjuncts.len()];
         for from in &self.from {
             let mut more = evaluation.kept();
@@ -259,7 +264,7 @@ impl Select {
             }
             Some(keys) => {
                 let mut order: Vec<Vec<u8>> = Vec::new();
-                let mut groups: BTreeMap<Vec<u8>, Rows> = BTreeMap::new();
+                let mut groups: BTreeMap<Vec<u8>, CatalogRows> = BTreeMap::new();
                 for row in rows {
                     let frame = Frame { row: &row, group: None, numbers: &[], outer };
                     let key: Vec<Datum> =
@@ -301,7 +306,7 @@ impl Select {
     /// Returns the number of every row in every window.
     fn numbers(
         &self,
-        rows: &Rows,
+        rows: &CatalogRows,
         evaluation: &Evaluation<'_>,
         outer: Option<&Frame<'_>>,
     ) -> Result<Vec<Vec<i64>>> {
@@ -332,11 +337,11 @@ impl Select {
     fn expand(
         &self,
         from: &From,
-        before: Rows,
+        before: CatalogRows,
         (evaluation, kept): (&Evaluation<'_>, &mut PartReservation<'_>),
         outer: Option<&Frame<'_>>,
         mut applied: Option<&mut Vec<bool>>,
-    ) -> Result<Rows> {
+    ) -> Result<CatalogRows> {
         let (before, more) = match from {
             From::Join { left, right, .. } => {
                 let context = (evaluation, &mut *kept);
@@ -344,7 +349,7 @@ impl Select {
             }
             _ => (before, from.width()),
         };
-        let Some(width) = before.first().map(|row| row.len() + more) else { return Ok(Rows::new()) };
+        let Some(width) = before.first().map(|row| row.len() + more) else { return Ok(CatalogRows::new()) };
         let ready: Vec<usize> = match &applied {
             None => Vec::new(),
             Some(applied) => (0..self.conjuncts.len())
@@ -352,9 +357,9 @@ impl Select {
                 .filter(|index| self.conjuncts[*index].1.is_some_and(|needs| needs <= width))
                 .collect(),
         };
-        let mut rows = Rows::new();
+        let mut rows = CatalogRows::new();
         // The conditions apply to the rows that come from one row, so that a product is never kept whole.
-        let mut keep = |mut more: Rows, counted: PartReservation<'_>| {
+        let mut keep = |mut more: CatalogRows, counted: PartReservation<'_>| {
             for index in &ready {
                 filter(&mut more, &self.conjuncts[*index].0, evaluation, outer)?;
             }
@@ -420,7 +425,7 @@ impl Select {
                     evaluation.step(longest as u64)?;
                     let mut tried = evaluation.kept();
                     tried.rows(longest, width)?;
-                    let mut more = Rows::with_capacity(longest);
+                    let mut more = CatalogRows::with_capacity(longest);
                     for index in 0..longest {
                         let element = |column: &Vec<Datum>| column.get(index).cloned().unwrap_or(Datum::NULL);
                         let elements: Vec<Datum> = columns.iter().map(element).collect();
@@ -444,7 +449,7 @@ fn joined(row: &[Datum], more: &[Datum]) -> Vec<Datum> {
 }
 
 fn filter(
-    rows: &mut Rows,
+    rows: &mut CatalogRows,
     condition: &PlanNode,
     evaluation: &Evaluation<'_>,
     outer: Option<&Frame<'_>>,
@@ -466,7 +471,7 @@ fn filter(
 }
 
 impl Evaluation<'_> {
-    fn relation(&self, relation: &'static Relation) -> Rc<Rows> {
+    fn relation(&self, relation: &'static Relation) -> Rc<CatalogRows> {
         self.relations
             .borrow_mut()
             .entry(relation.oid)

@@ -2,15 +2,15 @@
 
 use quorate_table::{operation::LoadId, value::Value};
 
-use super::{Outcome, Session, in_flight::InFlight};
+use super::{Session, StatementOutcome, in_flight::InFlight};
 use crate::{backend::OperationError, copy::CopyIn, error::Result, statement::copy};
 
 impl Session {
-    pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<Outcome> {
+    pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<StatementOutcome> {
         match &copy.direction {
             copy::Direction::Out(query) => {
                 let rows = self.query(query, values).await?;
-                Ok(Outcome::CopyOut(rows, copy.form.clone(), copy.fields()))
+                Ok(StatementOutcome::CopyOut(rows, copy.form.clone(), copy.fields()))
             }
             copy::Direction::In { table, columns } => {
                 let id = self.backend.request_id();
@@ -23,7 +23,7 @@ impl Session {
                     load,
                     (&|value| self.session_value(value), self.rejected_time_zone()),
                 )?;
-                Ok(Outcome::CopyIn(Box::new(rows)))
+                Ok(StatementOutcome::CopyIn(Box::new(rows)))
             }
         }
     }

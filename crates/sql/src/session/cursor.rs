@@ -8,7 +8,7 @@ use std::sync::Arc;
 use quorate_table::value::Value;
 
 use super::{
-    Outcome, Session,
+    Session, StatementOutcome,
     block::{Cursor, TransactionBlock},
 };
 use crate::{
@@ -27,7 +27,7 @@ impl Session {
         self.cursors.get(name).map(|cursor| cursor.fields.clone())
     }
 
-    pub(super) async fn declare(&mut self, declare: &Declare, values: &[Value]) -> Result<Outcome> {
+    pub(super) async fn declare(&mut self, declare: &Declare, values: &[Value]) -> Result<StatementOutcome> {
         if !matches!(self.block, TransactionBlock::Open(_)) {
             return Err(SqlError::new(
                 code::NO_ACTIVE_SQL_TRANSACTION,
@@ -43,16 +43,16 @@ impl Session {
         let rows = self.query(&declare.query, values).await?;
         let fields = Arc::new(declare.query.fields.clone());
         self.cursors.insert(name.clone(), Cursor { rows, fields, _hold: hold });
-        Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
+        Ok(StatementOutcome::Done("DECLARE CURSOR".to_owned()))
     }
 
     /// Returns the next `count` rows; `None` means all.
-    pub(super) async fn fetch(&mut self, name: &str, count: Option<u64>) -> Result<Outcome> {
+    pub(super) async fn fetch(&mut self, name: &str, count: Option<u64>) -> Result<StatementOutcome> {
         let mut hold = self.hold();
         let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
         let Some(count) = count else {
             let rows = std::mem::replace(&mut cursor.rows, Rows::plain(Vec::new()));
-            return Ok(Outcome::Rows(rows, "FETCH"));
+            return Ok(StatementOutcome::Rows(rows, "FETCH"));
         };
         let mut fetched = Vec::new();
         while (fetched.len() as u64) < count {
@@ -65,18 +65,18 @@ impl Session {
             fetched.extend(more);
         }
         let tag = format!("FETCH {}", fetched.len());
-        Ok(Outcome::Buffered(fetched, tag, hold))
+        Ok(StatementOutcome::Buffered(fetched, tag, hold))
     }
 
     /// Closes a cursor; `None` means all.
-    pub(super) fn close(&mut self, name: Option<&str>) -> Result<Outcome> {
+    pub(super) fn close(&mut self, name: Option<&str>) -> Result<StatementOutcome> {
         match name {
             None => {
                 self.cursors.clear();
-                Ok(Outcome::Done("CLOSE CURSOR ALL".to_owned()))
+                Ok(StatementOutcome::Done("CLOSE CURSOR ALL".to_owned()))
             }
             Some(name) => match self.cursors.remove(name) {
-                Some(_) => Ok(Outcome::Done("CLOSE CURSOR".to_owned())),
+                Some(_) => Ok(StatementOutcome::Done("CLOSE CURSOR".to_owned())),
                 None => Err(no_cursor(name)),
             },
         }

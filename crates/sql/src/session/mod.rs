@@ -1,10 +1,10 @@
 //! The state of a connection (settings, prepared statements, the open block), and the execution of
 //! statements.
 //!
-//! A [`Session`] takes a bound statement and returns an [`Outcome`]. It knows nothing of the protocol. This
-//! file has the steps that every statement takes. Each kind of statement has its own file: `transaction`,
-//! `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. The parts of a session's
-//! state are in `setting`, `block` and `in_flight`.
+//! A [`Session`] takes a bound statement and returns a [`StatementOutcome`]. It knows nothing of the
+//! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
+//! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. The parts
+//! of a session's state are in `setting`, `block` and `in_flight`.
 //!
 //! **Ids.** Every write is sent under an id of the session. If its outcome is unknown, the error names the
 //! id, and `SET quorate.request_id` sends the next write under the same id.
@@ -99,7 +99,7 @@ pub enum Status {
 }
 
 /// The outcome of a statement.
-pub enum Outcome {
+pub enum StatementOutcome {
     /// The statement was empty.
     Empty,
     /// A stream of rows, and the word of the tag that ends them.
@@ -211,7 +211,7 @@ impl Session {
     }
 
     /// Executes a statement with values for its parameters.
-    pub async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
+    pub async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<StatementOutcome> {
         self.check_block(prepared)?;
         self.statement_began = match &self.block {
             TransactionBlock::None => now(),
@@ -219,7 +219,7 @@ impl Session {
         };
         let catalog = self.backend.catalog();
         let prepared = prepared.current(&catalog)?;
-        let Some(bound) = &prepared.bound else { return Ok(Outcome::Empty) };
+        let Some(bound) = &prepared.bound else { return Ok(StatementOutcome::Empty) };
         self.check_depends(bound.depends)?;
         if bound.statement.writes().is_some() {
             self.current_statement = Some(CurrentStatement::new(&prepared, values));
@@ -227,12 +227,12 @@ impl Session {
         self.perform(&bound.statement, values).await
     }
 
-    async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<Outcome> {
+    async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<StatementOutcome> {
         if let Some(verb) = statement.writes() {
             self.check_write(verb)?;
         }
         match statement {
-            Statement::Query(query) => Ok(Outcome::Rows(self.query(query, values).await?, "SELECT")),
+            Statement::Query(query) => Ok(StatementOutcome::Rows(self.query(query, values).await?, "SELECT")),
             Statement::Write(write) => self.write(write, values).await,
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable(drop) => self.drop_table(drop).await,
@@ -240,9 +240,11 @@ impl Session {
             Statement::Set { name, value, local } => self.set(name, value.clone(), *local),
             Statement::ResetAll => {
                 self.reset();
-                Ok(Outcome::Done("RESET".to_owned()))
+                Ok(StatementOutcome::Done("RESET".to_owned()))
             }
-            Statement::Show(name) => Ok(Outcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW")),
+            Statement::Show(name) => {
+                Ok(StatementOutcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW"))
+            }
             Statement::Begin(modes) => Ok(self.begin(*modes)),
             Statement::SetTransaction { modes, session } => Ok(self.set_transaction(*modes, *session)),
             Statement::Commit => self.commit(),
@@ -256,7 +258,7 @@ impl Session {
                     lines.extend(self.analyze(query, values).await?);
                 }
                 let rows = lines.into_iter().map(|line| vec![Value::text_of(line)]).collect();
-                Ok(Outcome::Rows(Rows::plain(rows), "EXPLAIN"))
+                Ok(StatementOutcome::Rows(Rows::plain(rows), "EXPLAIN"))
             }
             Statement::Prepare { name, types, text } => {
                 if self.prepared.contains_key(name) {
@@ -268,7 +270,7 @@ impl Session {
                 let declared = types.iter().map(|ty| Some(*ty)).collect();
                 let prepared = self.prepare(text, declared)?;
                 self.name(name.clone(), prepared)?;
-                Ok(Outcome::Done("PREPARE".to_owned()))
+                Ok(StatementOutcome::Done("PREPARE".to_owned()))
             }
             Statement::Execute { name, arguments } => {
                 let prepared = self.named(name).cloned().ok_or_else(|| no_statement(name))?;
@@ -276,12 +278,12 @@ impl Session {
                 Box::pin(self.execute(&prepared, &values)).await
             }
             Statement::Deallocate(Some(name)) => match self.prepared.remove(name) {
-                Some(_) => Ok(Outcome::Done("DEALLOCATE".to_owned())),
+                Some(_) => Ok(StatementOutcome::Done("DEALLOCATE".to_owned())),
                 None => Err(no_statement(name)),
             },
             Statement::Deallocate(None) => {
                 self.prepared.clear();
-                Ok(Outcome::Done("DEALLOCATE ALL".to_owned()))
+                Ok(StatementOutcome::Done("DEALLOCATE ALL".to_owned()))
             }
             Statement::DiscardAll => {
                 if !matches!(self.block, TransactionBlock::None) {
@@ -293,12 +295,12 @@ impl Session {
                 self.prepared.clear();
                 self.cursors.clear();
                 self.reset();
-                Ok(Outcome::Done("DISCARD ALL".to_owned()))
+                Ok(StatementOutcome::Done("DISCARD ALL".to_owned()))
             }
             Statement::Declare(declare) => self.declare(declare, values).await,
             Statement::Fetch { name, count } => self.fetch(name, *count).await,
             Statement::Close(name) => self.close(name.as_deref()),
-            Statement::Nothing(tag) => Ok(Outcome::Done((*tag).to_owned())),
+            Statement::Nothing(tag) => Ok(StatementOutcome::Done((*tag).to_owned())),
         }
     }
 

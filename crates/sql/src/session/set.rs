@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_table::value::{Row, Type, Value};
 
-use super::{Outcome, Session, block::TransactionBlock};
+use super::{Session, StatementOutcome, block::TransactionBlock};
 use crate::{
     array,
     backend::Strength,
@@ -131,7 +131,7 @@ impl Session {
         }
     }
 
-    pub(super) fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Result<Outcome> {
+    pub(super) fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Result<StatementOutcome> {
         if name == "transaction_read_only" {
             let modes = Modes { read_only: Some(value.as_deref() == Some("on")) };
             return Ok(self.set_transaction(modes, false));
@@ -145,7 +145,7 @@ impl Session {
                 _ => {
                     self.notices
                         .push(SqlError::new("25P01", "SET LOCAL can only be used in transaction blocks"));
-                    return Ok(Outcome::Done(tag.to_owned()));
+                    return Ok(StatementOutcome::Done(tag.to_owned()));
                 }
             }
         }
@@ -154,7 +154,7 @@ impl Session {
             None => drop(self.settings.remove(name)),
         };
         self.report(name);
-        Ok(Outcome::Done(tag.to_owned()))
+        Ok(StatementOutcome::Done(tag.to_owned()))
     }
 
     pub(super) fn report(&mut self, name: &str) {

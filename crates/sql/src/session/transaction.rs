@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Outcome, Session,
+    Session, StatementOutcome,
     block::{OpenBlock, Savepoint, TransactionBlock},
     setting::Settings,
 };
@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    pub(super) fn begin(&mut self, modes: Modes) -> Outcome {
+    pub(super) fn begin(&mut self, modes: Modes) -> StatementOutcome {
         if let TransactionBlock::None = self.block {
             let read_only =
                 modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
@@ -92,10 +92,10 @@ impl Session {
                 "there is already a transaction in progress",
             ));
         }
-        Outcome::Done("BEGIN".to_owned())
+        StatementOutcome::Done("BEGIN".to_owned())
     }
 
-    pub(super) fn set_transaction(&mut self, modes: Modes, session: bool) -> Outcome {
+    pub(super) fn set_transaction(&mut self, modes: Modes, session: bool) -> StatementOutcome {
         if session {
             if let Some(read_only) = modes.read_only {
                 let value = if read_only { "on" } else { "off" };
@@ -109,36 +109,36 @@ impl Session {
                 "SET TRANSACTION can only be used in transaction blocks",
             ));
         }
-        Outcome::Done("SET".to_owned())
+        StatementOutcome::Done("SET".to_owned())
     }
 
-    pub(super) fn commit(&mut self) -> Result<Outcome> {
+    pub(super) fn commit(&mut self) -> Result<StatementOutcome> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::None => {
                 self.no_block();
-                Ok(Outcome::Done("COMMIT".to_owned()))
+                Ok(StatementOutcome::Done("COMMIT".to_owned()))
             }
             TransactionBlock::Open(open) => {
                 self.end_local(open.local);
-                Ok(Outcome::Done("COMMIT".to_owned()))
+                Ok(StatementOutcome::Done("COMMIT".to_owned()))
             }
             TransactionBlock::Failed(open) => self.roll_back(open),
         }
     }
 
-    pub(super) fn rollback(&mut self) -> Result<Outcome> {
+    pub(super) fn rollback(&mut self) -> Result<StatementOutcome> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::None => {
                 self.no_block();
-                Ok(Outcome::Done("ROLLBACK".to_owned()))
+                Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
             }
             TransactionBlock::Open(open) | TransactionBlock::Failed(open) => self.roll_back(open),
         }
     }
 
-    pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
+    pub(super) fn savepoint(&mut self, name: &str) -> Result<StatementOutcome> {
         let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("SAVEPOINT")) };
         open.savepoints.push(Savepoint {
             name: name.to_owned(),
@@ -147,17 +147,17 @@ impl Session {
             local: open.local.clone(),
             written: open.written.clone(),
         });
-        Ok(Outcome::Done("SAVEPOINT".to_owned()))
+        Ok(StatementOutcome::Done("SAVEPOINT".to_owned()))
     }
 
-    pub(super) fn release(&mut self, name: &str) -> Result<Outcome> {
+    pub(super) fn release(&mut self, name: &str) -> Result<StatementOutcome> {
         let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("RELEASE SAVEPOINT")) };
         let place = open.place(name)?;
         open.savepoints.truncate(place);
-        Ok(Outcome::Done("RELEASE".to_owned()))
+        Ok(StatementOutcome::Done("RELEASE".to_owned()))
     }
 
-    pub(super) fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
+    pub(super) fn rollback_to(&mut self, name: &str) -> Result<StatementOutcome> {
         let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = &mut self.block else {
             return Err(outside("ROLLBACK TO SAVEPOINT"));
         };
@@ -182,7 +182,7 @@ impl Session {
             other => other,
         };
         self.restore(settings);
-        Ok(Outcome::Done("ROLLBACK".to_owned()))
+        Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
     }
 
     /// Restores settings, and reports those that the client follows.
@@ -200,13 +200,13 @@ impl Session {
         }
     }
 
-    fn roll_back(&mut self, open: OpenBlock) -> Result<Outcome> {
+    fn roll_back(&mut self, open: OpenBlock) -> Result<StatementOutcome> {
         self.restore(open.saved);
         match open.written {
-            None => Ok(Outcome::Done("ROLLBACK".to_owned())),
+            None => Ok(StatementOutcome::Done("ROLLBACK".to_owned())),
             Some(written) if open.client_knows_write_stands => {
                 self.notices.push(stands(Some(&written)));
-                Ok(Outcome::Done("ROLLBACK".to_owned()))
+                Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
             }
             Some(written) => Err(SqlError::new(
                 code::INVALID_TRANSACTION_TERMINATION,

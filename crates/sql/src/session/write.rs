@@ -9,7 +9,7 @@ use quorate_table::{
 };
 
 use super::{
-    Outcome, Session,
+    Session, StatementOutcome,
     in_flight::{InFlight, WriteRequest},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Session {
-    pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<Outcome> {
+    pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<StatementOutcome> {
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
         let schema = &write.table.schema;
@@ -45,9 +45,9 @@ impl Session {
         let tag = write.action.tag(rows);
         self.wrote(&tag);
         if write.fields.is_empty() {
-            Ok(Outcome::Done(tag))
+            Ok(StatementOutcome::Done(tag))
         } else {
-            Ok(Outcome::Buffered(returned, tag, hold))
+            Ok(StatementOutcome::Buffered(returned, tag, hold))
         }
     }
 
@@ -81,7 +81,7 @@ impl Session {
         Ok((total, returned))
     }
 
-    pub(super) async fn create_table(&mut self, create: &ddl::CreateTable) -> Result<Outcome> {
+    pub(super) async fn create_table(&mut self, create: &ddl::CreateTable) -> Result<StatementOutcome> {
         let name = &create.schema.name;
         let exists = || SqlError::new(code::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
         if self.backend.catalog().table(name).is_some() {
@@ -94,7 +94,7 @@ impl Session {
         match done {
             Ok(()) => {
                 self.wrote("CREATE TABLE");
-                Ok(Outcome::Done("CREATE TABLE".to_owned()))
+                Ok(StatementOutcome::Done("CREATE TABLE".to_owned()))
             }
             // Another gateway may have created the table first.
             Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
@@ -104,16 +104,16 @@ impl Session {
         }
     }
 
-    fn exists_already(&mut self, create: &ddl::CreateTable, error: SqlError) -> Result<Outcome> {
+    fn exists_already(&mut self, create: &ddl::CreateTable, error: SqlError) -> Result<StatementOutcome> {
         if !create.if_not_exists {
             return Err(error);
         }
         let notice = format!("relation \"{}\" already exists, skipping", create.schema.name);
         self.notices.push(SqlError::new(code::DUPLICATE_TABLE, notice));
-        Ok(Outcome::Done("CREATE TABLE".to_owned()))
+        Ok(StatementOutcome::Done("CREATE TABLE".to_owned()))
     }
 
-    pub(super) async fn drop_table(&mut self, drop: &ddl::DropTable) -> Result<Outcome> {
+    pub(super) async fn drop_table(&mut self, drop: &ddl::DropTable) -> Result<StatementOutcome> {
         let catalog = self.backend.catalog();
         let mut tables = Vec::with_capacity(drop.names.len());
         for name in &drop.names {
@@ -149,7 +149,7 @@ impl Session {
             done.map_err(fault::unnamed_error)?;
             self.wrote("DROP TABLE");
         }
-        Ok(Outcome::Done("DROP TABLE".to_owned()))
+        Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Finish {
     /// Groups to be merged and projected.
-    pub groups: Option<Groups>,
+    pub groups: Option<MergedGroups>,
     /// DISTINCT over the visible columns.
     pub distinct: bool,
     /// ORDER BY. DISTINCT without it sorts by all columns, so that equal rows are adjacent.
@@ -63,7 +63,7 @@ pub struct Finish {
 
 /// The result of merged groups. A merged row has the keys, then the aggregates.
 #[derive(Debug)]
-pub struct Groups {
+pub struct MergedGroups {
     /// The aggregates.
     pub aggregates: Vec<Aggregate>,
     /// Number of keys.

@@ -32,15 +32,15 @@ use super::{
     Columns,
     block::{Block, Places, STEPS},
     compile::Term,
-    group::Group,
-    query::{ColumnSet, Dependencies, NoteTime, Query, QueryResult, SearchPlan, Sink},
+    group::QueryGroup,
+    query::{ColumnSet, Dependencies, NoteTime, QueryResult, ScanQuery, SearchPlan, Sink},
     received::ReceivedRows,
 };
 
 /// The results of a batch's operations, and the rows that have changed since.
 #[derive(Default)]
 pub struct BatchResults<'a> {
-    queries: Vec<Query<'a>>,
+    queries: Vec<ScanQuery<'a>>,
     /// The result of each query; `None` once the engine has taken it.
     query_results: Vec<Option<QueryResult<'a>>>,
     /// The touched rows that concern each query now or concerned it before, by query.
@@ -48,7 +48,7 @@ pub struct BatchResults<'a> {
     /// The rows that reads of unchanged columns received.
     received: Vec<ReceivedRows>,
     readers: ReadersOfRows,
-    groups: Vec<Group>,
+    groups: Vec<QueryGroup>,
     /// The columns that the members of each group depend on, and, in `depends_all`, those of all queries.
     depends: Vec<Dependencies>,
     depends_all: Dependencies,
@@ -79,12 +79,12 @@ struct WritePrefetch {
 
 impl WritePrefetch {
     fn new(
-        queries: &[Query<'_>],
+        queries: &[ScanQuery<'_>],
         depends: Dependencies,
-        groups: &[(&Group, Dependencies)],
+        groups: &[(&QueryGroup, Dependencies)],
         guards: &[Guard],
     ) -> WritePrefetch {
-        let finds = |(_, query): &(usize, &Query<'_>)| query.is_write() && !query.ranges.is_empty();
+        let finds = |(_, query): &(usize, &ScanQuery<'_>)| query.is_write() && !query.ranges.is_empty();
         let writes = || queries.iter().enumerate().filter(finds);
         let changes = writes().fold(ColumnSet::default(), |all, (_, query)| all.and(query.changes));
         let are_noted = |depends: &Dependencies| depends.meets(changes, NoteTime::BeforeListed);
@@ -92,7 +92,7 @@ impl WritePrefetch {
         let in_groups = in_groups.flat_map(|(group, _)| group.columns());
         let outside = guards.iter().filter(|guard| are_noted(&guard.depends)).map(|guard| guard.column);
         let noted: BTreeSet<usize> = in_groups.chain(outside).collect();
-        let is_noted = |query: &Query<'_>| depends.meets(query.changes, NoteTime::BeforeListed);
+        let is_noted = |query: &ScanQuery<'_>| depends.meets(query.changes, NoteTime::BeforeListed);
         let writes = writes().map(|(number, query)| (number, is_noted(query))).collect();
         WritePrefetch { writes, next: 0, noted: noted.into_iter().collect() }
     }
@@ -102,7 +102,7 @@ impl WritePrefetch {
     fn prefetch_step(
         &mut self,
         columns: &Columns,
-        queries: &[Query<'_>],
+        queries: &[ScanQuery<'_>],
         query_results: &[Option<QueryResult<'_>>],
     ) {
         while self.writes.get(self.next).is_some_and(|&(write, _)| query_results[write].is_none()) {
@@ -134,12 +134,12 @@ struct ReadersOfRows {
 
 impl ReadersOfRows {
     fn new(
-        queries: &[Query<'_>],
+        queries: &[ScanQuery<'_>],
         query_results: &[Option<QueryResult<'_>>],
         received: &[ReceivedRows],
         all: Dependencies,
     ) -> ReadersOfRows {
-        let concerns = |query: &Query<'_>| query.is_write() && all.meets(query.changes, NoteTime::Before);
+        let concerns = |query: &ScanQuery<'_>| query.is_write() && all.meets(query.changes, NoteTime::Before);
         let writes = queries.iter().zip(query_results).filter(|(query, _)| concerns(query));
         let spots = writes.filter_map(|(_, query_result)| query_result.as_ref()).flat_map(QueryResult::spots);
         let mut spots: Vec<Spot> = spots.copied().collect();
@@ -178,7 +178,7 @@ struct Guard {
 }
 
 impl Guard {
-    fn new(query: usize, Query { plan, depends, .. }: &Query<'_>) -> Guard {
+    fn new(query: usize, ScanQuery { plan, depends, .. }: &ScanQuery<'_>) -> Guard {
         let depends = *depends;
         let ranges = plan.terms.iter().filter(|term| term.is_range());
         match ranges.min_by_key(|term| term.high.wrapping_sub(term.low)) {
@@ -196,9 +196,9 @@ const ROWS_PREFETCHED_MAX: usize = 64;
 impl<'a> BatchResults<'a> {
     pub(super) fn new(
         columns: &Columns,
-        (queries, query_results): (Vec<Query<'a>>, Vec<QueryResult<'a>>),
+        (queries, query_results): (Vec<ScanQuery<'a>>, Vec<QueryResult<'a>>),
         received: Vec<ReceivedRows>,
-        groups: Vec<Group>,
+        groups: Vec<QueryGroup>,
         outside: Vec<u32>,
         corrected_later: bool,
     ) -> BatchResults<'a> {
@@ -220,13 +220,13 @@ impl<'a> BatchResults<'a> {
         let dictionaries = columns.dictionaries.iter();
         let dictionary_sizes =
             dictionaries.map(|dictionary| dictionary.as_ref().map(|one| one.len() as u64)).collect();
-        let together = |all: Dependencies, query: &Query<'_>| all.and(query.depends);
-        let of_group = |group: &Group| {
+        let together = |all: Dependencies, query: &ScanQuery<'_>| all.and(query.depends);
+        let of_group = |group: &QueryGroup| {
             group.members().map(|query| &queries[query as usize]).fold(Dependencies::default(), together)
         };
         let depends_all = queries.iter().fold(Dependencies::default(), together);
         let depends: Vec<Dependencies> = groups.iter().map(of_group).collect();
-        let by_group: Vec<(&Group, Dependencies)> = groups.iter().zip(depends.iter().copied()).collect();
+        let by_group: Vec<(&QueryGroup, Dependencies)> = groups.iter().zip(depends.iter().copied()).collect();
         let mut batch_results = BatchResults {
             readers: ReadersOfRows::new(&queries, &query_results, &received, depends_all),
             write_prefetch: WritePrefetch::new(&queries, depends_all, &by_group, &guards),
@@ -355,7 +355,7 @@ impl<'a> BatchResults<'a> {
             ..
         } = self;
         let (place, index) = (&found.place, found.spot.row as usize);
-        let mut note = |number: usize, moment: NoteTime, concerns: &dyn Fn(&Query<'_>) -> bool| {
+        let mut note = |number: usize, moment: NoteTime, concerns: &dyn Fn(&ScanQuery<'_>) -> bool| {
             let (query, touched) = (&queries[number], &mut touched[number]);
             if touched.last().is_none_or(|last| last.place != *place)
                 && query_results[number].is_some()
@@ -376,8 +376,8 @@ impl<'a> BatchResults<'a> {
             }
             _ => NoteTime::Before,
         };
-        let mut note = |number, concerns: &dyn Fn(&Query<'_>) -> bool| note(number, moment, concerns);
-        let admits = |query: &Query<'_>| query.admits(block, index);
+        let mut note = |number, concerns: &dyn Fn(&ScanQuery<'_>) -> bool| note(number, moment, concerns);
+        let admits = |query: &ScanQuery<'_>| query.admits(block, index);
         let first = points.partition_point(|(key, _)| *key < place.key);
         let here = points[first..].iter().take_while(|(key, _)| *key == place.key);
         here.for_each(|(_, query)| note(*query, &admits));
@@ -396,7 +396,7 @@ impl<'a> BatchResults<'a> {
         }
         for &(column, size) in grown {
             if block.columns[column].value(index).is_some_and(|code| code >= size) {
-                let asks = |query: &Query<'_>| {
+                let asks = |query: &ScanQuery<'_>| {
                     query.plan.terms.iter().any(|term| term.column == column)
                         && KeyRange::cover(&query.ranges, block.key(index))
                 };

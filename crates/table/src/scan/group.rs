@@ -24,7 +24,7 @@ use super::{
     compile::{FilterPlan, Term},
     costs::Costs,
     kernel,
-    query::Query,
+    query::ScanQuery,
     span::{ActiveQuery, BlockSpan},
 };
 
@@ -60,7 +60,7 @@ struct SignatureColumn {
 }
 
 /// Queries of one signature.
-pub(super) struct Group {
+pub(super) struct QueryGroup {
     signature: Signature,
     parts: Vec<SignatureColumn>,
     filter: Vec<u32>,
@@ -85,16 +85,16 @@ struct QueryEntry {
     high: u64,
 }
 
-impl Group {
+impl QueryGroup {
     /// Creates a group; `None` if no query can be placed in it. Queries that cannot be placed are added to
     /// `aside`.
     fn new(
         signature: Signature,
         members: Vec<u32>,
-        queries: &[Query<'_>],
+        queries: &[ScanQuery<'_>],
         cover: BlockSet,
         aside: &mut Vec<u32>,
-    ) -> Option<Group> {
+    ) -> Option<QueryGroup> {
         let plan = |query: u32| &queries[query as usize].plan;
         let coarse = signature.range.map_or(0, |column| {
             let ranges = members.iter().filter_map(|&query| term_of(plan(query), column, true));
@@ -158,7 +158,7 @@ impl Group {
         for index in 1..starts.len() {
             starts[index] += starts[index - 1];
         }
-        Some(Group { signature, parts, filter, starts, shift, entries, cover })
+        Some(QueryGroup { signature, parts, filter, starts, shift, entries, cover })
     }
 
     /// Returns the queries of the group, possibly with repetitions.
@@ -231,11 +231,11 @@ fn sum(parts: &[SignatureColumn], numbers: impl Iterator<Item = u64>) -> u32 {
 /// Divides queries into groups, and queries that search outside of groups.
 pub(super) fn arrange(
     columns: &Columns,
-    queries: &[Query<'_>],
+    queries: &[ScanQuery<'_>],
     asking: &[ActiveQuery],
     block_spans: &[BlockSpan],
     costs: &Costs,
-) -> (Vec<Group>, Vec<u32>) {
+) -> (Vec<QueryGroup>, Vec<u32>) {
     let mut alone = Vec::new();
     let mut groups = Vec::new();
     // Returns the blocks that these queries look at, if a group costs less than the queries one by one.
@@ -266,7 +266,7 @@ pub(super) fn arrange(
         let numbers = members.iter().map(|asking| asking.query);
         match (together(&members), signature.range) {
             (Some(cover), _) => {
-                groups.extend(Group::new(signature, numbers.collect(), queries, cover, &mut alone));
+                groups.extend(QueryGroup::new(signature, numbers.collect(), queries, cover, &mut alone));
             }
             (None, Some(_)) if !signature.equal.is_empty() => {
                 let without = Signature { range: None, ..signature };

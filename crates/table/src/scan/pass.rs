@@ -1,10 +1,10 @@
 //! The pass: one walk over the blocks for all reads that wait.
 //!
-//! All queries look at a block before the pass goes to the next block. Each [`Group`] hashes all rows of the
-//! block and tests its members on the few rows that may interest them. A query that goes alone first checks
-//! whether the block can hold a match. Then it finds the codes that pass its most selective term, and tests
-//! these rows on the other terms. The rows that queries want are gathered while the block is in the cache
-//! (`results.rs`).
+//! All queries look at a block before the pass goes to the next block. Each [`QueryGroup`] hashes all rows of
+//! the block and tests its members on the few rows that may interest them. A query that goes alone first
+//! checks whether the block can hold a match. Then it finds the codes that pass its most selective term, and
+//! tests these rows on the other terms. The rows that queries want are gathered while the block is in the
+//! cache (`results.rs`).
 //!
 //! Blocks and their rows come in the order of places, so every read receives its rows in that order under any
 //! plan. A read takes no more rows once it has reached its limit or has been withdrawn. The pass asks the
@@ -18,7 +18,7 @@ use crate::{
     host::Host,
     schema::{KeyRange, Schema},
     value::Row,
-    versions::{Spot, Task},
+    versions::{RowTask, Spot},
 };
 
 use super::{
@@ -29,10 +29,10 @@ use super::{
     costs::Costs,
     early_ends::EarlyEnds,
     find::find,
-    group::{Group, arrange},
+    group::{QueryGroup, arrange},
     points,
     prefetch::{self, PassPrefetch},
-    query::{Query, QueryResult, SearchPlan, scratch},
+    query::{QueryResult, ScanQuery, SearchPlan, scratch},
     received::ReceivedRows,
     search::{QueryHeader, Search},
     shape::OutputShapes,
@@ -45,15 +45,15 @@ impl Columns {
     pub(super) fn search_batch<'a>(
         &self,
         schema: &Schema,
-        tasks: &[Task<'a>],
+        tasks: &[RowTask<'a>],
         corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,
     ) -> BatchResults<'a> {
         let mut shapes = OutputShapes::new(corrected_later);
-        let query = |task: &Task<'a>| Query::new(self, schema, task, corrected_later, &mut shapes);
-        let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
-        let mut query_results: Vec<QueryResult<'_>> = queries.iter().map(Query::empty_result).collect();
+        let query = |task: &RowTask<'a>| ScanQuery::new(self, schema, task, corrected_later, &mut shapes);
+        let mut queries: Vec<ScanQuery<'_>> = tasks.iter().map(query).collect();
+        let mut query_results: Vec<QueryResult<'_>> = queries.iter().map(ScanQuery::empty_result).collect();
         let (mut block_spans, asked) = self.block_spans(&mut queries, &query_results);
         let (groups, alone) = arrange(self, &queries, &asked, &block_spans, costs);
         for &query in &alone {
@@ -86,7 +86,7 @@ impl Columns {
     /// Returns the block spans of blocks that queries look at, and the queries that some row may satisfy.
     fn block_spans(
         &self,
-        queries: &mut [Query<'_>],
+        queries: &mut [ScanQuery<'_>],
         query_results: &[QueryResult<'_>],
     ) -> (Vec<BlockSpan>, Vec<ActiveQuery>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
@@ -292,7 +292,7 @@ impl<'p, 'a> Pass<'p, 'a> {
     }
 
     /// Finds the rows of a block that the queries of a group want.
-    fn join(&mut self, block: &Block, group: &Group, hashes: &mut [u32], rows: &mut [u32]) {
+    fn join(&mut self, block: &Block, group: &QueryGroup, hashes: &mut [u32], rows: &mut [u32]) {
         let Search { queries, ref asked, ref checks, .. } = *self.search;
         for &row in group.probe(block, hashes, rows) {
             let index = row as usize;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{block::Block, compile::Term, group::Group, hint, span::BlockSpan};
+use super::{block::Block, compile::Term, group::QueryGroup, hint, span::BlockSpan};
 
 /// The most queries that go alone, and the most terms of each, that are prefetched separately.
 const FEW: usize = 4;
@@ -68,13 +68,13 @@ impl PassPrefetch {
 
     /// Prefetches the columns that queries and groups will read in the blocks behind `here`. Each dependent
     /// access on the way to a column happens one block earlier than the next.
-    pub(super) fn prefetch(&self, blocks: &[Arc<Block>], here: usize, groups: &[Group]) {
+    pub(super) fn prefetch(&self, blocks: &[Arc<Block>], here: usize, groups: &[QueryGroup]) {
         if self.columns.is_empty() && groups.is_empty() {
             return;
         }
         let columns = |distance: usize| {
             let groups = groups.iter().filter(move |group| group.cover.holds(here + distance));
-            let more = groups.flat_map(Group::columns).filter(|column| self.looks[*column] < LOOKS_MIN);
+            let more = groups.flat_map(QueryGroup::columns).filter(|column| self.looks[*column] < LOOKS_MIN);
             self.columns.iter().copied().chain(more)
         };
         if let Some(block) = blocks.get(here + 4) {

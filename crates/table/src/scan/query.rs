@@ -11,7 +11,7 @@ use crate::{
     operation::{Output, Select},
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{MemoryBounds, ReadOutput, Spot, Task, reach},
+    versions::{MemoryBounds, ReadOutput, RowTask, Spot, reach},
 };
 
 use super::{
@@ -46,7 +46,7 @@ pub(super) enum SearchPlan {
 }
 
 /// The demand of one operation.
-pub(super) struct Query<'a> {
+pub(super) struct ScanQuery<'a> {
     /// The read and the limits of its answer; `None` for a write.
     read: Option<(&'a Select, MemoryBounds<'a>)>,
     /// Whether later writes of the batch may correct the result, so that a read must remember its rows.
@@ -91,25 +91,25 @@ pub(super) struct QueryResult<'a> {
     pub(super) left: usize,
 }
 
-impl<'a> Query<'a> {
+impl<'a> ScanQuery<'a> {
     pub(super) fn new(
         columns: &Columns,
         schema: &Schema,
-        task: &Task<'a>,
+        task: &RowTask<'a>,
         corrected_later: bool,
         shapes: &mut OutputShapes,
-    ) -> Query<'a> {
+    ) -> ScanQuery<'a> {
         let (filter, ranges) = match task {
-            Task::Read(read) => (read.select.filter.as_ref(), read.reach(schema)),
-            Task::Find { ranges, filter, .. } => (*filter, reach(schema, ranges, *filter)),
-            Task::Nothing => (None, Vec::new()),
+            RowTask::Read(read) => (read.select.filter.as_ref(), read.reach(schema)),
+            RowTask::Find { ranges, filter, .. } => (*filter, reach(schema, ranges, *filter)),
+            RowTask::Nothing => (None, Vec::new()),
         };
         let points = ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point);
         let plan = match points {
             true => FilterPlan { terms: Vec::new(), filter_left: filter.is_some() },
             false => compile(schema, &columns.dictionaries, filter),
         };
-        let mut query = Query {
+        let mut query = ScanQuery {
             read: None,
             corrected_later,
             depends: Dependencies::default(),
@@ -133,7 +133,7 @@ impl<'a> Query<'a> {
                 None => query.plan.terms.iter().fold(ColumnSet::EXISTENCE, |all, term| all.with(term.column)),
             };
             query.depends = Dependencies { filter: found, search: found, output: found };
-            if let Task::Find { assigned, .. } = task {
+            if let RowTask::Find { assigned, .. } = task {
                 let columns = assigned.iter().map(|(column, _)| *column);
                 query.changes = match assigned {
                     [] => ColumnSet::ALL,
@@ -145,7 +145,7 @@ impl<'a> Query<'a> {
                 query.used.extend(columns.filter(|column| *column < width));
             }
         }
-        let Task::Read(read) = task else { return query };
+        let RowTask::Read(read) = task else { return query };
         if let Output::Rows { columns, order, distinct: false, limit } = &read.select.output
             && order.is_empty()
         {
@@ -219,7 +219,7 @@ impl<'a> Query<'a> {
 
 impl<'a> QueryResult<'a> {
     /// Returns the destination of the query's rows, and creates it if there is none.
-    fn sink(&mut self, query: &Query<'a>) -> &mut Sink<'a> {
+    fn sink(&mut self, query: &ScanQuery<'a>) -> &mut Sink<'a> {
         self.sink.get_or_insert_with(|| match query.read {
             Some((select, memory_bounds)) => {
                 let memory_bounds = MemoryBounds { bytes_max: self.bytes_max, ..memory_bounds };
@@ -230,7 +230,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Returns the answer of a read so far.
-    fn read_output(&mut self, query: &Query<'a>) -> &mut ReadOutput<'a> {
+    fn read_output(&mut self, query: &ScanQuery<'a>) -> &mut ReadOutput<'a> {
         match self.sink(query) {
             Sink::Rows(read_output) => read_output,
             Sink::Spots(..) => unreachable!("a write gathers no rows"),
@@ -251,7 +251,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Drops the rows of a read whose client no longer waits.
-    pub(super) fn withdraw(&mut self, query: &Query<'a>) {
+    pub(super) fn withdraw(&mut self, query: &ScanQuery<'a>) {
         self.read_output(query).withdraw();
         self.received = None;
     }
@@ -262,7 +262,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Takes a row that passes the terms, if it also satisfies the filter.
-    pub(super) fn give(&mut self, query: &Query<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
+    pub(super) fn give(&mut self, query: &ScanQuery<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
         let read_output = match self.sink(query) {
             Sink::Rows(read_output) => read_output,
             Sink::Spots(spots, certain) => {
@@ -293,7 +293,7 @@ impl<'a> QueryResult<'a> {
     /// Whether a row that passes the terms satisfies the filter.
     pub(super) fn wants(
         &mut self,
-        query: &Query<'a>,
+        query: &ScanQuery<'a>,
         columns: &Columns,
         (block, index): (&Block, usize),
         scratch: &mut Row,
@@ -305,7 +305,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Takes rows of unchanged columns.
-    pub(super) fn take(&mut self, query: &Query<'a>, rows: impl ExactSizeIterator<Item = Row>) {
+    pub(super) fn take(&mut self, query: &ScanQuery<'a>, rows: impl ExactSizeIterator<Item = Row>) {
         self.read_output(query).extend(rows);
     }
 

@@ -8,7 +8,7 @@ use crate::value::Row;
 
 use super::{
     Columns, hint,
-    query::{Query, QueryResult},
+    query::{QueryResult, ScanQuery},
     received::ReceivedRows,
     shape::{OutputShape, OutputShapes},
 };
@@ -24,7 +24,7 @@ impl OutputShapes {
         &mut self,
         columns: &Columns,
         block: usize,
-        queries: &[Query<'a>],
+        queries: &[ScanQuery<'a>],
         query_results: &mut [QueryResult<'a>],
     ) {
         for shape in &mut self.all {
@@ -40,7 +40,7 @@ impl OutputShapes {
     pub(super) fn give_out<'a>(
         mut self,
         columns: &Columns,
-        queries: &[Query<'a>],
+        queries: &[ScanQuery<'a>],
         query_results: &mut [QueryResult<'a>],
     ) -> Vec<ReceivedRows> {
         for shape in &mut self.all {
@@ -81,7 +81,7 @@ impl OutputShape {
     fn give_out<'a>(
         &mut self,
         columns: &Columns,
-        asking: &[Query<'a>],
+        asking: &[ScanQuery<'a>],
         query_results: &mut [QueryResult<'a>],
     ) -> Option<ReceivedRows> {
         let width = self.columns.len();

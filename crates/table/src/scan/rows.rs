@@ -12,7 +12,7 @@ use crate::{
     saved::{self, OutlineLine, Records, Saver},
     schema::{KeyRange, Schema},
     value::Value,
-    versions::{FoundRow, FoundRows, OwnedRow, RowPlace, RowUpdate, RowView, Rows, Spot, Task},
+    versions::{FoundRow, FoundRows, OwnedRow, RowPlace, RowTask, RowUpdate, RowView, Rows, Spot},
 };
 
 use super::{
@@ -260,7 +260,7 @@ impl Rows for Columns {
     fn search_batch<'a>(
         &self,
         schema: &Schema,
-        tasks: &[Task<'a>],
+        tasks: &[RowTask<'a>],
         corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,

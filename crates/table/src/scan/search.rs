@@ -2,14 +2,16 @@
 
 use crate::schema::KeyRange;
 
-use super::{Columns, costs::Costs, group::Group, query::Query, shape::OutputShapes, span::BlockSpan};
+use super::{
+    Columns, costs::Costs, group::QueryGroup, query::ScanQuery, shape::OutputShapes, span::BlockSpan,
+};
 
 /// The search of a batch: its queries and its plan, shared by all its passes.
 pub(super) struct Search<'p, 'a> {
     pub(super) columns: &'p Columns,
-    pub(super) queries: &'p [Query<'a>],
+    pub(super) queries: &'p [ScanQuery<'a>],
     pub(super) shapes: &'p OutputShapes,
-    pub(super) groups: &'p [Group],
+    pub(super) groups: &'p [QueryGroup],
     /// The block spans of the queries that go alone, by first block.
     pub(super) block_spans: &'p [BlockSpan],
     pub(super) costs: &'p Costs,
@@ -20,9 +22,9 @@ pub(super) struct Search<'p, 'a> {
 impl<'p, 'a> Search<'p, 'a> {
     pub(super) fn new(
         columns: &'p Columns,
-        queries: &'p [Query<'a>],
+        queries: &'p [ScanQuery<'a>],
         shapes: &'p OutputShapes,
-        groups: &'p [Group],
+        groups: &'p [QueryGroup],
         block_spans: &'p [BlockSpan],
         costs: &'p Costs,
     ) -> Search<'p, 'a> {

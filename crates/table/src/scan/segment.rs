@@ -22,7 +22,7 @@ use crate::host::Host;
 use super::{
     costs::Costs,
     early_ends::EarlyEnds,
-    group::Group,
+    group::QueryGroup,
     pass::Pass,
     query::{QueryResult, SearchPlan},
     received::ReceivedRows,
@@ -94,7 +94,7 @@ impl<'a> Search<'_, 'a> {
 /// The work of a search, in looks of one query at one block.
 struct PassWork<'w> {
     blocks: usize,
-    groups: &'w [Group],
+    groups: &'w [QueryGroup],
     block_spans: &'w [BlockSpan],
     costs: &'w Costs,
 }

@@ -28,7 +28,7 @@ use crate::{
 };
 
 use super::{
-    MemoryBounds, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, save::Section,
+    MemoryBounds, Read, RowTask, Rows, Table, Version, budget::Budget, no_table, pins::Pins, save::Section,
     write::Effect,
 };
 
@@ -148,7 +148,7 @@ impl<R: Rows> Versions<R> {
         first: usize,
         call: CallContext<'_>,
     ) -> Vec<Answer> {
-        let tasks: Vec<Task<'_>> =
+        let tasks: Vec<RowTask<'_>> =
             indexes.iter().map(|&index| self.task(&jobs[index], first + index, call.budget)).collect();
         let mut batch_results = table.rows.search_batch(&table.schema, &tasks, false, &self.costs, call.host);
         let mut answers = Vec::with_capacity(indexes.len());
@@ -189,19 +189,19 @@ impl<R: Rows> Versions<R> {
     }
 
     /// Returns the demand of an operation on the rows.
-    fn task<'j>(&self, job: &'j Job, number: usize, batch: &'j Budget) -> Task<'j> {
+    fn task<'j>(&self, job: &'j Job, number: usize, batch: &'j Budget) -> RowTask<'j> {
         match &job.operation {
             Operation::Select(select) | Operation::Explain(select) => {
                 let memory_bounds = MemoryBounds { bytes_max: self.bounds.result_bytes_max, batch };
-                Task::Read(Read { ranges: &job.ranges, select, job: number, memory_bounds })
+                RowTask::Read(Read { ranges: &job.ranges, select, job: number, memory_bounds })
             }
             Operation::Update { filter, assignments, .. } => {
-                Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: assignments }
+                RowTask::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: assignments }
             }
             Operation::Delete { filter, .. } => {
-                Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: &[] }
+                RowTask::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: &[] }
             }
-            _ => Task::Nothing,
+            _ => RowTask::Nothing,
         }
     }
 
@@ -225,7 +225,7 @@ impl<R: Rows> Versions<R> {
         let mut batch_results_by_table: BTreeMap<TableId, R::BatchResults<'_>> = BTreeMap::new();
         for (id, indexes) in indexes {
             let table = &self.present.tables[&id];
-            let tasks: Vec<Task<'_>> = indexes
+            let tasks: Vec<RowTask<'_>> = indexes
                 .into_iter()
                 .map(|index| self.task(&jobs[index], first + index, call.budget))
                 .collect();

@@ -49,7 +49,7 @@ pub(crate) use batch::Versions;
 pub(crate) use budget::MemoryBounds;
 pub(crate) use read::{ReadOutput, output_of};
 pub(crate) use row::{FoundRow, FoundRows, OwnedRow, RowPlace, RowUpdate, RowView, Spot};
-pub(crate) use rows::{Read, Rows, Task, reach};
+pub(crate) use rows::{Read, RowTask, Rows, reach};
 
 use staged::Staged;
 

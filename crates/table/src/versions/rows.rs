@@ -39,7 +39,7 @@ impl Read<'_> {
 }
 
 /// The work that an operation needs from the rows.
-pub enum Task<'a> {
+pub enum RowTask<'a> {
     /// The answer to a read.
     Read(Read<'a>),
     /// The search for rows that a write may change.
@@ -168,7 +168,7 @@ pub trait Rows: Clone + Send {
     fn search_batch<'a>(
         &self,
         schema: &Schema,
-        tasks: &[Task<'a>],
+        tasks: &[RowTask<'a>],
         corrected_later: bool,
         costs: &Self::Costs,
         host: &dyn Host,

@@ -13,16 +13,16 @@ use crate::{dial::Choice, replicas::Replicas, workload::Workload};
 /// A store of formulas. Weak operations take `weak` ms and strong ones `strong` ms, each up to twice that. If
 /// all operations are weak, the fraction `stale` of them is inconsistent. Strong operations on hot keys and
 /// delays reduce that fraction.
-struct Store {
+struct ModelStore {
     weak: f64,
     strong: f64,
     stale: f64,
     random: Pcg64Mcg,
 }
 
-impl Store {
-    fn new(weak: f64, strong: f64, stale: f64) -> Store {
-        Store { weak, strong, stale, random: Pcg64Mcg::seed_from_u64(5) }
+impl ModelStore {
+    fn new(weak: f64, strong: f64, stale: f64) -> ModelStore {
+        ModelStore { weak, strong, stale, random: Pcg64Mcg::seed_from_u64(5) }
     }
 
     fn window(&mut self, setting: Setting) -> Window {
@@ -47,7 +47,7 @@ fn controller(agreement: &str) -> Controller {
 
 /// Runs the controller for `windows` windows. Returns whether the last five have the same setting and
 /// together keep the agreement.
-fn work(controller: &mut Controller, store: &mut Store, windows: usize) -> bool {
+fn work(controller: &mut Controller, store: &mut ModelStore, windows: usize) -> bool {
     let mut last = Window::default();
     let mut settings = Vec::new();
     for at in 0..windows {
@@ -64,16 +64,16 @@ fn work(controller: &mut Controller, store: &mut Store, windows: usize) -> bool 
 #[test]
 fn an_end_that_keeps_the_agreement_is_enough() {
     let mut weak = controller("p95<=3ms,inconsistent<=5%");
-    assert!(work(&mut weak, &mut Store::new(1.0, 5.0, 0.01), 20));
+    assert!(work(&mut weak, &mut ModelStore::new(1.0, 5.0, 0.01), 20));
     assert_eq!((weak.phase(), weak.setting()), (Phase::Hold, Setting::WEAK));
     let mut strong = controller("p95<=12ms,inconsistent<=0.1%");
-    assert!(work(&mut strong, &mut Store::new(1.0, 5.0, 0.01), 20));
+    assert!(work(&mut strong, &mut ModelStore::new(1.0, 5.0, 0.01), 20));
     assert_eq!(strong.setting(), Setting::STRONG);
 }
 
 #[test]
 fn between_the_ends_a_setting_is_found_and_held() {
-    let mut store = Store::new(1.0, 5.0, 0.04);
+    let mut store = ModelStore::new(1.0, 5.0, 0.04);
     // Both ends fail: weak has a mean of 1.5 ms and 4 % inconsistent, strong has 7.5 ms and 0 %.
     let mut mean = controller("mean<=5ms,inconsistent<=1%");
     assert!(work(&mut mean, &mut store, 30));
@@ -88,7 +88,7 @@ fn between_the_ends_a_setting_is_found_and_held() {
 
 #[test]
 fn the_least_that_keeps_it_is_looked_for() {
-    let mut store = Store::new(1.0, 5.0, 0.04);
+    let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut controller = controller("mean<=20ms,inconsistent<=1%,min mean");
     work(&mut controller, &mut store, 40);
     assert_eq!(controller.phase(), Phase::Hold);
@@ -97,7 +97,7 @@ fn the_least_that_keeps_it_is_looked_for() {
 
 #[test]
 fn a_load_that_changes_is_followed() {
-    let mut store = Store::new(1.0, 5.0, 0.04);
+    let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut controller = controller("mean<=5ms,inconsistent<=1%");
     work(&mut controller, &mut store, 20);
     let before = controller.setting();
@@ -111,12 +111,12 @@ fn a_load_that_changes_is_followed() {
 
 #[test]
 fn one_bad_window_does_not_turn_the_dials() {
-    let mut store = Store::new(1.0, 5.0, 0.04);
+    let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut controller = controller("mean<=5ms,inconsistent<=1%");
     work(&mut controller, &mut store, 20);
     let before = controller.setting();
     for _ in 0..5 {
-        let bad = Store::new(1.8, 6.0, 0.04).window(before);
+        let bad = ModelStore::new(1.8, 6.0, 0.04).window(before);
         controller.observe(&bad);
         work(&mut controller, &mut store, 9);
         assert_eq!(controller.setting(), before);
@@ -125,7 +125,7 @@ fn one_bad_window_does_not_turn_the_dials() {
 
 #[test]
 fn out_of_reach_is_said_and_the_first_line_counts_most() {
-    let mut store = Store::new(1.0, 5.0, 0.04);
+    let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut fast = controller("mean<=1.8ms,inconsistent<=0.1%");
     work(&mut fast, &mut store, 25);
     let mut phases = Vec::new();
@@ -153,7 +153,7 @@ fn out_of_reach_is_said_and_the_first_line_counts_most() {
 
 #[test]
 fn no_inconsistency_is_kept_by_the_levels_that_promise_it() {
-    let mut store = Store::new(1.0, 5.0, 0.0);
+    let mut store = ModelStore::new(1.0, 5.0, 0.0);
     let mut controller = controller("inconsistent<=0");
     assert!(work(&mut controller, &mut store, 20));
     assert_eq!((controller.phase(), controller.setting()), (Phase::Hold, Setting::STRONG));

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use super::{
     super::child::Child,
     args::Args,
-    process::{ProcessPart, Spec},
+    process::{EcastProcessSpec, ProcessPart},
     report::{EcastRun, Received},
 };
 
@@ -30,7 +30,7 @@ pub(super) fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     let domain = quorate_runtime::chance::domain();
     let mut routers: Vec<String> = Vec::new();
     let mut processes: Vec<Child> = Vec::new();
-    let spec = |part, node, routers: &[String]| Spec {
+    let spec = |part, node, routers: &[String]| EcastProcessSpec {
         domain: domain.0,
         node,
         routers: routers.to_vec(),

@@ -23,7 +23,7 @@ pub(crate) use self::args::Args;
 
 use self::{
     measurement::{Measured, median, one_run},
-    process::Spec,
+    process::EcastProcessSpec,
     report::EcastRun,
 };
 
@@ -115,12 +115,12 @@ fn defaults(seconds: f64, window: usize) -> Args {
 
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
-pub(crate) struct ProcessArgs {
+pub(crate) struct EcastProcessArgs {
     /// The part of the process, as JSON.
     spec: String,
 }
 
-pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
-    let spec: Spec = serde_json::from_str(&args.spec)?;
+pub(crate) fn run_process(args: EcastProcessArgs) -> Result<()> {
+    let spec: EcastProcessSpec = serde_json::from_str(&args.spec)?;
     process::run(DomainId(spec.domain), spec)
 }

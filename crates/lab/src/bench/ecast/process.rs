@@ -33,7 +33,7 @@ use super::{
 
 /// The part of a process, and its settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Spec {
+pub(super) struct EcastProcessSpec {
     pub(super) domain: u128,
     pub(super) node: u64,
     pub(super) routers: Vec<String>,
@@ -61,7 +61,7 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 const WARM_UP: Duration = Duration::from_secs(1);
 const SUBMISSIONS: u64 = 1 << 63;
 
-pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
+pub(super) fn run(domain: DomainId, spec: EcastProcessSpec) -> Result<()> {
     let open = |place: &PathBuf| {
         let place = place.join(format!("router-{}", spec.node));
         let segments = journal::Settings { segment_bytes: SEGMENT_BYTES, ..journal::Settings::default() };
@@ -111,7 +111,7 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
         }
         ProcessPart::Load => {
             let (tell, told) = unbounded();
-            let load = Load::new(me, spec.clone());
+            let load = EcastLoad::new(me, spec.clone());
             let port = Port::alone(EndpointId::TABLES, load, EventSender(tell), reactor)?;
             println!("{listen}");
             seek(&spec, domain, &port, |seeds| seeds);
@@ -144,8 +144,12 @@ fn park() -> Result<()> {
     Ok(())
 }
 
-fn seek<P>(spec: &Spec, domain: DomainId, port: &Port<P>, command: impl Fn(Vec<Peer>) -> P::Command)
-where
+fn seek<P>(
+    spec: &EcastProcessSpec,
+    domain: DomainId,
+    port: &Port<P>,
+    command: impl Fn(Vec<Peer>) -> P::Command,
+) where
     P: Protocol<Message = Message> + Send + 'static,
     P::Command: Send,
 {
@@ -178,7 +182,7 @@ impl Host<Receiver> for EventSender<Received> {
     }
 }
 
-impl Host<Load> for EventSender<LoadEvent> {
+impl Host<EcastLoad> for EventSender<LoadEvent> {
     fn event(&mut self, event: LoadEvent, _now: Time) {
         let _ = self.0.send(event);
     }
@@ -258,8 +262,8 @@ impl Protocol for Receiver {
 }
 
 /// The load, which keeps a window full and measures.
-struct Load {
-    spec: Spec,
+struct EcastLoad {
+    spec: EcastProcessSpec,
     member: Member,
     events: Vec<MemberEvent>,
     /// Messages from `oldest` on: the time of submission, and whether the outcome has arrived.
@@ -294,12 +298,12 @@ enum LoadEvent {
     Done(EcastRun),
 }
 
-impl Load {
-    fn new(me: ProcessId, spec: Spec) -> Self {
+impl EcastLoad {
+    fn new(me: ProcessId, spec: EcastProcessSpec) -> Self {
         let mut member = Member::new(me, MemberSettings::default());
         member.submit(SUBMISSIONS, Class::Control, Join::Load.encode());
         let destined = vec![0; spec.receivers];
-        Load {
+        EcastLoad {
             spec,
             member,
             events: Vec::new(),
@@ -401,7 +405,7 @@ impl Load {
     }
 }
 
-impl Protocol for Load {
+impl Protocol for EcastLoad {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Vec<Peer>;

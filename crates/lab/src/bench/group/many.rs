@@ -19,7 +19,7 @@ use super::{
     args::Args,
     report::say,
     routers::routers,
-    spec::{MemberPart, Spec, spec},
+    spec::{GroupProcessSpec, MemberPart, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -125,7 +125,7 @@ impl Watch for Sizes {
     }
 }
 
-pub(super) fn take_part(spec: &Spec, groups: usize) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec, groups: usize) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).start().wait()?;
     let mut members = Vec::with_capacity(groups);
     for line in io::stdin().lock().lines() {

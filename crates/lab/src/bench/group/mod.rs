@@ -36,7 +36,7 @@ use self::{
     routers::routers,
     spec::{MemberPart, spec},
 };
-use super::{child::Child, ecast, machine::Machine};
+use super::{child::Child, ecast, machine::MachineSpeed};
 
 struct GroupRun {
     rate: f64,
@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Measure::Series => return series::run(&args),
         Measure::Soft | Measure::Ordered | Measure::Safe => {}
     }
-    let before = Machine::measure(args.seconds)?;
+    let before = MachineSpeed::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
         let run = one_run(&args).with_context(|| format!("run {}", index + 1))?;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // A single message at a time, in order, without a group: the reference for such updates from the same
     // run.
     let ecast_alone_us = if args.in_flight == 1 { Some(ecast::alone_us(args.seconds)?) } else { None };
-    let machine = before.mean(&Machine::measure(args.seconds)?);
+    let machine = before.mean(&MachineSpeed::measure(args.seconds)?);
     if args.json {
         let cpu: serde_json::Map<String, serde_json::Value> =
             shares.iter().map(|(name, share)| (name.clone(), json!(share))).collect();
@@ -208,11 +208,11 @@ fn look(processes: &mut [Child], routers: usize) -> Result<(Vec<u64>, Vec<Durati
 
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
-pub(crate) struct ProcessArgs {
+pub(crate) struct GroupProcessArgs {
     /// The role of the process in the bench, as JSON.
     spec: String,
 }
 
-pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
+pub(crate) fn run_process(args: GroupProcessArgs) -> Result<()> {
     process::run(serde_json::from_str(&args.spec)?)
 }

@@ -23,7 +23,7 @@ use super::{
     many,
     report::{Alone, Summary, say},
     series, source,
-    spec::{MemberPart, Spec},
+    spec::{GroupProcessSpec, MemberPart},
     stack, state,
     update::{Applied, MemberUpdate, TIMED},
     views,
@@ -32,7 +32,7 @@ use super::{
 /// Maximum number of members with their own addresses.
 pub(super) const APART_MAX: usize = 250;
 
-pub(super) fn run(spec: Spec) -> Result<()> {
+pub(super) fn run(spec: GroupProcessSpec) -> Result<()> {
     match spec.part {
         MemberPart::Router => route(&spec),
         MemberPart::Sender | MemberPart::Listener => take_part(&spec),
@@ -45,7 +45,7 @@ pub(super) fn run(spec: Spec) -> Result<()> {
     }
 }
 
-fn route(spec: &Spec) -> Result<()> {
+fn route(spec: &GroupProcessSpec) -> Result<()> {
     let terms = Terms { wanted_routers: u32::try_from(spec.wanted)?, ..Terms::default() };
     let mut node = Node::builder().number(spec.number).terms(terms).role(Role::Router).routers(&spec.routers);
     if spec.routers.is_empty() {
@@ -58,7 +58,7 @@ fn route(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-fn take_part(spec: &Spec) -> Result<()> {
+fn take_part(spec: &GroupProcessSpec) -> Result<()> {
     let mut node = Node::builder().routers(&spec.routers);
     if spec.apart {
         node = node.listen(format!("127.0.0.{}:0", spec.number + 1));

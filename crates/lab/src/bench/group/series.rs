@@ -16,10 +16,10 @@ use super::{
     args::Args,
     report::say,
     routers::routers,
-    spec::{MemberPart, Spec, spec},
+    spec::{GroupProcessSpec, MemberPart, spec},
     update::{Applied, MemberUpdate},
 };
-use crate::bench::{child::Child, machine::Machine};
+use crate::bench::{child::Child, machine::MachineSpeed};
 
 /// Number of series of each kind and length, taken in turns.
 const ROUNDS: usize = 300;
@@ -38,7 +38,7 @@ struct SeriesLatency {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(!args.series.contains(&0), "--series must be at least 1");
-    let before = Machine::measure(1.0)?;
+    let before = MachineSpeed::measure(1.0)?;
     let (_routers, addresses) = routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             member.name
         );
     }
-    let machine = before.mean(&Machine::measure(1.0)?);
+    let machine = before.mean(&MachineSpeed::measure(1.0)?);
     if args.json {
         println!(
             "{}",
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn take_part(spec: &Spec) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).start().wait()?;
     let member = node.group("bench").join(Applied::new()).wait()?;
     say("joined")?;

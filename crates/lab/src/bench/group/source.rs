@@ -23,7 +23,7 @@ use super::{
     args::Measure,
     clock::nanos,
     report::say,
-    spec::{MemberPart, Spec},
+    spec::{GroupProcessSpec, MemberPart},
     watch::joined,
 };
 use crate::bench::child::Child;
@@ -134,7 +134,7 @@ impl GroupBench {
     }
 
     /// Makes ten runs, or as many as the time allows, and at least one.
-    fn runs(&mut self, work: Operations, seconds: f64) -> Result<Vec<Operation>> {
+    fn runs(&mut self, work: Operations, seconds: f64) -> Result<Vec<TimedOperation>> {
         let (began, mut all) = (Instant::now(), Vec::new());
         for _ in 0..RUNS_MAX {
             all.extend(self.run(work)?);
@@ -145,10 +145,10 @@ impl GroupBench {
         Ok(all)
     }
 
-    fn run(&mut self, work: Operations) -> Result<Vec<Operation>> {
+    fn run(&mut self, work: Operations) -> Result<Vec<TimedOperation>> {
         let asked = format!("work {}", serde_json::to_string(&work)?);
         let said = self.processes[0].ask(&asked)?;
-        let mut done: Vec<Operation> = serde_json::from_str(&said)
+        let mut done: Vec<TimedOperation> = serde_json::from_str(&said)
             .with_context(|| format!("cannot read the report of the first process on {work:?}: {said}"))?;
         if matches!(work, Operations::Queries) {
             return Ok(done);
@@ -177,8 +177,8 @@ fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-fn spec(part: MemberPart, number: usize, routers: &[String]) -> Spec {
-    Spec {
+fn spec(part: MemberPart, number: usize, routers: &[String]) -> GroupProcessSpec {
+    GroupProcessSpec {
         part,
         number: number as u64,
         routers: routers.to_vec(),
@@ -194,7 +194,7 @@ fn spec(part: MemberPart, number: usize, routers: &[String]) -> Spec {
 
 /// An operation that has ended.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-struct Operation {
+struct TimedOperation {
     /// The time of the operation's start, on the machine's clock.
     began: u64,
     /// The operation's duration for the caller, in nanoseconds.
@@ -233,7 +233,7 @@ fn watcher(seen: &Arc<Mutex<MemberUpdates>>) -> Handlers<(), NumberedUpdate, (),
         })
 }
 
-pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec, members: usize) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
     let seen: Vec<Arc<Mutex<MemberUpdates>>> = (0..members).map(|_| Arc::default()).collect();
     let all = joined(seen.iter().map(|seen| node.group("source").join(watcher(seen))))?;
@@ -289,12 +289,12 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
     Ok(())
 }
 
-fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> Result<Vec<Operation>> {
+fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> Result<Vec<TimedOperation>> {
     let mut done = Vec::with_capacity(OPERATIONS);
     let mut timed = |operation: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let began = nanos();
         operation()?;
-        done.push(Operation { began, took: nanos() - began, last: 0 });
+        done.push(TimedOperation { began, took: nanos() - began, last: 0 });
         thread::sleep(PAUSE);
         Ok(())
     };

@@ -1,4 +1,4 @@
-//! The [`Spec`] of a process says which part it plays in the bench.
+//! The [`GroupProcessSpec`] of a process says which part it plays in the bench.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ pub(super) enum MemberPart {
 }
 
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Spec {
+pub(super) struct GroupProcessSpec {
     pub(super) part: MemberPart,
     /// The number of the process among those of its part, from 1.
     pub(super) number: u64,
@@ -55,8 +55,8 @@ pub(super) struct Spec {
     pub(super) datagram_bytes: Option<usize>,
 }
 
-pub(super) fn spec(args: &Args, part: MemberPart, number: usize, routers: &[String]) -> Spec {
-    Spec {
+pub(super) fn spec(args: &Args, part: MemberPart, number: usize, routers: &[String]) -> GroupProcessSpec {
+    GroupProcessSpec {
         part,
         number: number as u64,
         routers: routers.to_vec(),

@@ -20,7 +20,7 @@ use super::{
     clock::nanos,
     report::say,
     routers::routers,
-    spec::{MemberPart, Spec, spec},
+    spec::{GroupProcessSpec, MemberPart, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -133,7 +133,7 @@ impl Watch for Times {
     }
 }
 
-pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec, members: usize) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
     let all = joined((0..members).map(|_| node.group("stack").join(Watcher::<Times>::default())))?;
     say("joined")?;

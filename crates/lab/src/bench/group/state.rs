@@ -30,7 +30,7 @@ use super::{
     clock::nanos,
     report::say,
     routers::routers,
-    spec::{MemberPart, Spec, spec},
+    spec::{GroupProcessSpec, MemberPart, spec},
 };
 use crate::bench::child::Child;
 
@@ -176,7 +176,7 @@ impl Replica for Large {
     }
 }
 
-pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec, bytes: usize, rate: u64) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
     // The first member has the state; others get it.
     let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };

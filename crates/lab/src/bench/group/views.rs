@@ -25,7 +25,7 @@ use super::{
     clock::nanos,
     report::say,
     routers::routers,
-    spec::{MemberPart, Spec, spec},
+    spec::{GroupProcessSpec, MemberPart, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -176,7 +176,7 @@ impl Watch for Views {
     }
 }
 
-pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
+pub(super) fn take_part(spec: &GroupProcessSpec, members: usize, rate: u64) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).start().wait()?;
     let all = joined((0..members).map(|_| node.group("views").join(Watcher::<Views>::default())))?;
     let views = all.iter().map(|member| Ok(member.read(|watcher| watcher.0.views.clone())?));

@@ -19,8 +19,8 @@ use quorate_runtime::chance;
 use serde_json::json;
 
 use super::{
-    process::{Begun, DiskSpec, RouterLine, RouterSpec, Spec},
-    replica::Report,
+    process::{Begun, DiskSpec, PaxosProcessSpec, RouterLine, RouterSpec},
+    replica::RouterReport,
     spawned::{ROUTERS, Spawned, addresses, wait_until},
 };
 
@@ -30,7 +30,7 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const CHECKPOINT_BYTES: usize = 256 << 10;
 
 /// The routers, and the acknowledged values.
-struct Cluster<'a> {
+struct RouterCluster<'a> {
     domain: DomainId,
     addresses: Vec<String>,
     place: &'a Path,
@@ -41,7 +41,7 @@ struct Cluster<'a> {
 }
 
 pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
-    let mut cluster = Cluster {
+    let mut cluster = RouterCluster {
         domain: chance::domain(),
         addresses: addresses()?,
         place,
@@ -118,7 +118,7 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-impl Cluster<'_> {
+impl RouterCluster<'_> {
     fn directory(&self, node: u64) -> std::path::PathBuf {
         self.place.join(format!("router-{node}"))
     }
@@ -140,7 +140,7 @@ impl Cluster<'_> {
                 value_bytes: 100,
                 tells: true,
             };
-            self.routers.push(Spawned::start(format!("router {node}"), &Spec::Router(spec))?);
+            self.routers.push(Spawned::start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?);
         }
         self.begun = Vec::new();
         for router in &self.routers {
@@ -173,7 +173,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    fn reports(&mut self) -> Result<Vec<Report>> {
+    fn reports(&mut self) -> Result<Vec<RouterReport>> {
         let acknowledged = &mut self.acknowledged;
         let reports = self.routers.iter_mut().zip(&self.begun).map(|(router, begun)| {
             let (report, _) = router.report(|number| raise(acknowledged, begun.author, number))?;

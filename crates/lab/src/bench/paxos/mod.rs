@@ -24,8 +24,8 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use self::{
-    process::{Bare, Begun, DiskSpec, RouterSpec, RouterWork, Spec},
-    replica::Report,
+    process::{Bare, Begun, DiskSpec, PaxosProcessSpec, RouterSpec, RouterWork},
+    replica::RouterReport,
     spawned::{ROUTERS, Spawned, addresses, wait_until},
 };
 
@@ -131,7 +131,7 @@ struct Pair {
 
 /// One run: the measurements of the leader's user, and the work of each router's threads, the leader first.
 struct PaxosRun {
-    report: Report,
+    report: RouterReport,
     work: Vec<RouterWork>,
 }
 
@@ -158,7 +158,7 @@ impl PaxosRun {
     }
 
     fn print(&self, mode: &str) {
-        let Report { p50_us, p99_us, seconds, .. } = self.report;
+        let RouterReport { p50_us, p99_us, seconds, .. } = self.report;
         println!("  {mode}: {:.0} values/s, p50 {p50_us:.0} µs, p99 {p99_us:.0} µs", self.rate());
         for (number, work) in self.work.iter().enumerate() {
             let part = if number == 0 { "leader" } else { "follower" };
@@ -257,8 +257,10 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
     let mut journals = Vec::new();
     for number in 0..ROUTERS {
         let directory = place.join(format!("bare-{number}"));
-        let journal =
-            Spawned::start(format!("journal {number}"), &Spec::Journal { directory, bytes, rest, seconds })?;
+        let journal = Spawned::start(
+            format!("journal {number}"),
+            &PaxosProcessSpec::Journal { directory, bytes, rest, seconds },
+        )?;
         ensure!(journal.line()? == "ready", "{} did not begin to write", journal.name);
         journals.push(journal);
     }
@@ -285,7 +287,7 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
             value_bytes: args.bytes,
             tells: false,
         };
-        let router = Spawned::start(format!("router {node}"), &Spec::Router(spec))?;
+        let router = Spawned::start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?;
         let _: Begun = serde_json::from_str(&router.line()?)?;
         routers.push(router);
     }
@@ -312,11 +314,11 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
 
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
-pub(crate) struct ProcessArgs {
+pub(crate) struct PaxosProcessArgs {
     /// The part of the process, as JSON.
     spec: String,
 }
 
-pub(crate) fn run_process(args: ProcessArgs) -> Result<()> {
+pub(crate) fn run_process(args: PaxosProcessArgs) -> Result<()> {
     process::run(serde_json::from_str(&args.spec)?)
 }

@@ -26,11 +26,11 @@ use quorate_runtime::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::replica::{Replica, ReplicaCommand, ReplicaEvent, Report};
+use super::replica::{PaxosReplica, ReplicaCommand, ReplicaEvent, RouterReport};
 
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) enum Spec {
+pub(super) enum PaxosProcessSpec {
     Router(RouterSpec),
     /// A bare journal: writes of `bytes` bytes, each made durable before the next.
     Journal {
@@ -96,10 +96,12 @@ pub(super) struct Bare {
     pub(super) p50_us: f64,
 }
 
-pub(super) fn run(spec: Spec) -> Result<()> {
+pub(super) fn run(spec: PaxosProcessSpec) -> Result<()> {
     match spec {
-        Spec::Router(spec) => router(spec),
-        Spec::Journal { directory, bytes, rest, seconds } => bare(&directory, bytes, rest, seconds),
+        PaxosProcessSpec::Router(spec) => router(spec),
+        PaxosProcessSpec::Journal { directory, bytes, rest, seconds } => {
+            bare(&directory, bytes, rest, seconds)
+        }
     }
 }
 
@@ -108,7 +110,7 @@ struct Ear {
     tells: bool,
 }
 
-impl Host<Replica> for Ear {
+impl Host<PaxosReplica> for Ear {
     fn event(&mut self, event: ReplicaEvent, _now: Time) {
         if self.tells || matches!(event, ReplicaEvent::Report(_)) {
             let _ = self.tell.send(event);
@@ -162,7 +164,7 @@ fn router(spec: RouterSpec) -> Result<()> {
         None => Paxos::join(peer, Vec::new(), settings(checkpoint_bytes), clock::now()),
     };
     let (tell, told) = unbounded();
-    let replica = Replica::new(paxos, author, spec.value_bytes);
+    let replica = PaxosReplica::new(paxos, author, spec.value_bytes);
     let config = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     let ear = Ear { tell, tells: spec.tells };
     let handle = match disk {
@@ -224,7 +226,7 @@ fn router(spec: RouterSpec) -> Result<()> {
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) enum RouterLine {
     Acknowledged(u64),
-    Report(Box<Report>, RouterWork),
+    Report(Box<RouterReport>, RouterWork),
 }
 
 fn open(spec: &DiskSpec, domain: DomainId, node: u64) -> Result<Opened> {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 /// Minimum length of a value in bytes: author and number.
 pub(super) const VALUE_BYTES_MIN: usize = 16;
 
-pub(super) struct Replica {
+pub(super) struct PaxosReplica {
     paxos: Paxos,
     author: u64,
     state: State,
@@ -55,12 +55,12 @@ pub(super) enum ReplicaCommand {
 pub(super) enum ReplicaEvent {
     /// All own values below this number are in the log, and learned.
     Acknowledged(u64),
-    Report(Box<Report>),
+    Report(Box<RouterReport>),
 }
 
 /// The knowledge of a router, and its measurements.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Report {
+pub(super) struct RouterReport {
     pub(super) process: String,
     pub(super) author: u64,
     pub(super) leads: bool,
@@ -77,9 +77,9 @@ pub(super) struct Report {
     pub(super) p99_us: f64,
 }
 
-impl Replica {
-    pub(super) fn new(paxos: Paxos, author: u64, value_bytes: usize) -> Replica {
-        Replica {
+impl PaxosReplica {
+    pub(super) fn new(paxos: Paxos, author: u64, value_bytes: usize) -> PaxosReplica {
+        PaxosReplica {
             paxos,
             author,
             state: State::default(),
@@ -96,9 +96,9 @@ impl Replica {
         }
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Replica>) {
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<PaxosReplica>) {
         let queue = &mut self.queue;
-        let mut lift = Lift::<Replica, _, _>::new::<Paxos>(
+        let mut lift = Lift::<PaxosReplica, _, _>::new::<Paxos>(
             out,
             |_, _, message| Some(message),
             |_, event| queue.push_back(event),
@@ -106,7 +106,7 @@ impl Replica {
         self.paxos.handle(cx, input, &mut lift);
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Replica>) {
+    fn settle(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<PaxosReplica>) {
         while let Some(event) = self.queue.pop_front() {
             match event {
                 Event::Learned { slot, payloads } => {
@@ -154,7 +154,7 @@ impl Replica {
         }
     }
 
-    fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Replica>) {
+    fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<PaxosReplica>) {
         while self.own.len() < self.in_flight {
             let mut payload = BytesMut::with_capacity(self.value_bytes);
             payload.put_u64_le(self.author);
@@ -167,9 +167,9 @@ impl Replica {
         }
     }
 
-    fn report(&self, now: Time) -> Report {
+    fn report(&self, now: Time) -> RouterReport {
         let microseconds = |quantile| self.latency.value_at_quantile(quantile) as f64 / 1000.0;
-        Report {
+        RouterReport {
             process: self.paxos.me().to_string(),
             author: self.author,
             leads: self.paxos.is_leader(),
@@ -185,7 +185,7 @@ impl Replica {
     }
 }
 
-impl Protocol for Replica {
+impl Protocol for PaxosReplica {
     type Message = paxos::Message;
     type Record = paxos::Record;
     type Command = ReplicaCommand;

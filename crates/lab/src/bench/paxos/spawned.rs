@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use super::{
-    process::{RouterLine, RouterWork, Spec},
-    replica::Report,
+    process::{PaxosProcessSpec, RouterLine, RouterWork},
+    replica::RouterReport,
 };
 
 pub(super) const ROUTERS: u64 = 3;
@@ -36,7 +36,7 @@ impl Drop for Spawned {
 }
 
 impl Spawned {
-    pub(super) fn start(name: String, spec: &Spec) -> Result<Spawned> {
+    pub(super) fn start(name: String, spec: &PaxosProcessSpec) -> Result<Spawned> {
         let mut child = Command::new(env::current_exe()?)
             .args(["bench", "paxos-process", &serde_json::to_string(spec)?])
             .stdin(Stdio::piped())
@@ -78,7 +78,7 @@ impl Spawned {
     }
 
     /// Returns the router's report. Passes earlier acknowledgements to `acknowledged`.
-    pub(super) fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(Report, RouterWork)> {
+    pub(super) fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(RouterReport, RouterWork)> {
         self.tell("report")?;
         loop {
             match serde_json::from_str(&self.line()?)? {

@@ -13,7 +13,7 @@ use super::{
     args::Args,
     measurement::{Measurement, together_of},
     report::{Calls, HostReport},
-    spec::{ClientSpec, ServiceWork, Spec},
+    spec::{ClientSpec, ServiceProcessSpec, ServiceWork},
 };
 
 pub(super) const REPLICAS: u8 = 3;
@@ -109,7 +109,7 @@ impl<'a> ServiceBench<'a> {
         let directory = place.map(|place| place.join(format!("host-{}", self.begun)));
         self.begun += 1;
         let (domain, seeds) = (self.domain.clone(), self.addresses.clone());
-        let spec = Spec::Host { domain, replicas, one_at_a_time, seeds, directory, http };
+        let spec = ServiceProcessSpec::Host { domain, replicas, one_at_a_time, seeds, directory, http };
         Child::start(format!("host {}", self.begun), "service-process", &spec)
     }
 
@@ -139,8 +139,11 @@ impl<'a> ServiceBench<'a> {
             together,
             seconds,
         };
-        let mut client =
-            Child::start(format!("client {}", index + 1), "service-process", &Spec::Client(spec))?;
+        let mut client = Child::start(
+            format!("client {}", index + 1),
+            "service-process",
+            &ServiceProcessSpec::Client(spec),
+        )?;
         ensure!(client.line()? == "ready", "{} did not begin to call", client.name);
         Ok(client)
     }

@@ -29,7 +29,7 @@ pub(super) fn client(spec: &ClientSpec) -> Result<()> {
     let mut connections = Vec::new();
     for number in 0..spec.in_flight {
         let mut connection =
-            runtime.block_on(Connection::open(door, spec.first + number as u64, spec.bytes))?;
+            runtime.block_on(HttpConnection::open(door, spec.first + number as u64, spec.bytes))?;
         runtime.block_on(connection.put())?;
         connections.push(connection);
     }
@@ -57,7 +57,7 @@ pub(super) fn client(spec: &ClientSpec) -> Result<()> {
     say(&serde_json::to_string(&calls)?)
 }
 
-struct Connection {
+struct HttpConnection {
     stream: TcpStream,
     key: u64,
     bytes: usize,
@@ -66,11 +66,11 @@ struct Connection {
     answer: Vec<u8>,
 }
 
-impl Connection {
-    async fn open(door: &str, key: u64, bytes: usize) -> Result<Connection> {
+impl HttpConnection {
+    async fn open(door: &str, key: u64, bytes: usize) -> Result<HttpConnection> {
         let stream = TcpStream::connect(door).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, key, bytes, count: 0, answer: Vec::new() })
+        Ok(HttpConnection { stream, key, bytes, count: 0, answer: Vec::new() })
     }
 
     fn value(&self, number: u64) -> String {

@@ -37,7 +37,7 @@ use self::{
     },
     spec::ServiceWork,
 };
-use super::machine::Machine;
+use super::machine::MachineSpeed;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.bytes >= services::BYTES_MIN, "--bytes must be at least {}", services::BYTES_MIN);
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(stops) = args.stops {
         return faults::run(args, ServiceFault::Stop, stops);
     }
-    let before = Machine::measure(args.seconds)?;
+    let before = MachineSpeed::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
     for index in 0..args.runs {
         let run = one_run(args).with_context(|| format!("run {}", index + 1))?;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         runs.push(run);
     }
-    let machine = before.mean(&Machine::measure(args.seconds)?);
+    let machine = before.mean(&MachineSpeed::measure(args.seconds)?);
     let figures: Vec<Figure> = LIMITS.iter().map(|limit| limit.judge(&runs, &machine)).collect();
     if args.json {
         println!("{}", told(args, &machine, &figures, &runs));
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn told(args: &Args, machine: &Machine, figures: &[Figure], runs: &[Vec<Measurement>]) -> Value {
+fn told(args: &Args, machine: &MachineSpeed, figures: &[Figure], runs: &[Vec<Measurement>]) -> Value {
     let mut told = Map::new();
     told.insert("bench".into(), json!("service"));
     for figure in figures {
@@ -131,7 +131,7 @@ struct Figure {
 }
 
 impl Limit {
-    fn judge(&'static self, runs: &[Vec<Measurement>], machine: &Machine) -> Figure {
+    fn judge(&'static self, runs: &[Vec<Measurement>], machine: &MachineSpeed) -> Figure {
         let of = runs.iter().flatten().filter(|one| one.name == self.measurement);
         let (raw, scaled, holds) = match self.of {
             Bound::RateLeast(least) => {
@@ -212,11 +212,11 @@ const CONNECTIONS: usize = 64;
 
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
-pub(crate) struct ProcessArgs {
+pub(crate) struct ServiceProcessArgs {
     /// The part of the process, as JSON.
     spec: String,
 }
 
-pub(crate) fn run_process(args: &ProcessArgs) -> Result<()> {
+pub(crate) fn run_process(args: &ServiceProcessArgs) -> Result<()> {
     process::run(serde_json::from_str(&args.spec)?)
 }

@@ -24,19 +24,19 @@ use super::{
     http,
     report::{Calls, HostReport, read_line, say},
     services::{Accounts, Echo, Measured, Store, StoreRequest},
-    spec::{ClientSpec, Mode, ServiceWork, Spec, Transact, WARM_UP},
+    spec::{ClientSpec, Mode, ServiceProcessSpec, ServiceWork, Transact, WARM_UP},
 };
 
-pub(super) fn run(spec: Spec) -> Result<()> {
+pub(super) fn run(spec: ServiceProcessSpec) -> Result<()> {
     match spec {
-        Spec::Host { domain, replicas, one_at_a_time, seeds, directory, http } => {
+        ServiceProcessSpec::Host { domain, replicas, one_at_a_time, seeds, directory, http } => {
             host(domain, (replicas, one_at_a_time), seeds, (directory, http))
         }
-        Spec::Client(spec) => match spec.work {
-            ServiceWork::EchoWrites => client::<Echo>(&spec, Load::call),
+        ServiceProcessSpec::Client(spec) => match spec.work {
+            ServiceWork::EchoWrites => client::<Echo>(&spec, ServiceLoad::call),
             ServiceWork::EchoWritesOn { at_half } => endless(&spec, at_half),
             ServiceWork::HttpWrites => http::client(&spec),
-            ServiceWork::StoreWrites | ServiceWork::StoreReads => client::<Store>(&spec, Load::call),
+            ServiceWork::StoreWrites | ServiceWork::StoreReads => client::<Store>(&spec, ServiceLoad::call),
             ServiceWork::Transactions(transact) => {
                 client::<Accounts>(&spec, move |load| load.transact(transact))
             }
@@ -87,10 +87,10 @@ fn host(
 
 fn client<S: Measured>(
     spec: &ClientSpec,
-    call: impl Fn(&mut Load<S>) -> Pin<Box<dyn Future<Output = Ended>>>,
+    call: impl Fn(&mut ServiceLoad<S>) -> Pin<Box<dyn Future<Output = Ended>>>,
 ) -> Result<()> {
     let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
-    let mut load = Load::<S> {
+    let mut load = ServiceLoad::<S> {
         stub: node.service(S::NAME)?,
         spec: spec.clone(),
         number: spec.first,
@@ -122,7 +122,7 @@ fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
     let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
     let stub = node.service(Echo::NAME)?;
     let (number, spans) = (spec.first, Histogram::new(3)?);
-    let mut load = Load::<Echo> { stub, spec: spec.clone(), number, answered: 0, measured: 0, spans };
+    let mut load = ServiceLoad::<Echo> { stub, spec: spec.clone(), number, answered: 0, measured: 0, spans };
     load.answered += load.call().wait()?.0;
     say("ready")?;
     ensure!(read_line()?.as_deref() == Some("go"), "the bench ended before it started this client");
@@ -220,7 +220,7 @@ impl Silence {
 }
 
 /// A client that keeps calls in flight, and checks the answers.
-struct Load<S: Measured> {
+struct ServiceLoad<S: Measured> {
     stub: Stub<S>,
     spec: ClientSpec,
     number: u64,
@@ -232,7 +232,7 @@ struct Load<S: Measured> {
 /// The end of calls that were made together: their number, and the time of their start.
 type Ended = Result<(u64, Instant)>;
 
-impl<S: Measured> Load<S> {
+impl<S: Measured> ServiceLoad<S> {
     /// Makes some calls together.
     fn call(&mut self) -> Pin<Box<dyn Future<Output = Ended>>> {
         let numbers = self.number..self.number + self.spec.together as u64;
@@ -296,7 +296,7 @@ impl Transact {
     }
 }
 
-impl Load<Accounts> {
+impl ServiceLoad<Accounts> {
     /// Runs a transaction.
     fn transact(&mut self, transact: Transact) -> Pin<Box<dyn Future<Output = Ended>>> {
         let asks = transact.asks(self.number, self.spec.bytes);

@@ -1,4 +1,4 @@
-//! The [`Spec`] of a process says which part it plays in the bench.
+//! The [`ServiceProcessSpec`] of a process says which part it plays in the bench.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) enum Spec {
+pub(super) enum ServiceProcessSpec {
     /// A host with a replica of each service.
     Host {
         domain: String,

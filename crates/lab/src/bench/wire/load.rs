@@ -31,7 +31,7 @@ use crate::sql;
 
 /// The task of the load.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Spec {
+pub(super) struct LoadSpec {
     pub(super) address: String,
     /// The statement with which each connection begins.
     pub(super) begin: Option<String>,
@@ -87,7 +87,7 @@ pub(crate) struct LoadArgs {
 }
 
 pub(crate) fn run_load(args: &LoadArgs) -> Result<()> {
-    let spec: Spec = serde_json::from_str(&args.spec)?;
+    let spec: LoadSpec = serde_json::from_str(&args.spec)?;
     let questions = queries::read_questions(&spec.questions)?;
     ensure!(!questions.is_empty(), "the file of questions is empty");
     let run = LocalSet::new().block_on(&sql::runtime()?, load(spec, questions))?;
@@ -100,7 +100,7 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-async fn load(spec: Spec, questions: Vec<Question>) -> Result<LoadRun> {
+async fn load(spec: LoadSpec, questions: Vec<Question>) -> Result<LoadRun> {
     let mut connections = Vec::with_capacity(spec.clients);
     for _ in 0..spec.clients {
         connections.push(connect(&spec).await?);
@@ -130,7 +130,7 @@ async fn load(spec: Spec, questions: Vec<Question>) -> Result<LoadRun> {
     Ok(run)
 }
 
-async fn connect(spec: &Spec) -> Result<(Client, Vec<Statement>)> {
+async fn connect(spec: &LoadSpec) -> Result<(Client, Vec<Statement>)> {
     let client = sql::connect(&spec.address).await?;
     if let Some(begin) = &spec.begin {
         client.batch_execute(begin).await.with_context(|| begin.clone())?;
@@ -165,7 +165,7 @@ struct LoadShared {
 }
 
 impl LoadShared {
-    fn new(spec: &Spec, questions: Vec<Question>) -> LoadShared {
+    fn new(spec: &LoadSpec, questions: Vec<Question>) -> LoadShared {
         let histogram =
             || Histogram::new_with_bounds(1, 600_000_000, 3).expect("the bounds of the histogram are valid");
         let mut by_template = vec![Vec::new(); 8];

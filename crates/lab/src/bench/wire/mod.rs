@@ -26,7 +26,7 @@ use tokio_postgres::Client;
 
 pub(crate) use self::load::{LoadArgs, run_load};
 use self::{
-    load::{LoadRun, LoadSlot, Spec},
+    load::{LoadRun, LoadSlot, LoadSpec},
     queries::Question,
 };
 use super::{
@@ -208,7 +208,7 @@ fn measure(
     folder: &Path,
     processes: &[Process],
 ) -> Result<(LoadRun, Vec<(String, Duration)>)> {
-    let spec = Spec {
+    let spec = LoadSpec {
         address: address.to_owned(),
         begin: strength.map(|strength| format!("set quorate.read = '{strength}'")),
         clients: args.clients,
@@ -218,7 +218,7 @@ fn measure(
         seed: args.seed,
         redraw: args.redraw,
     };
-    let mut load = Load::start(&spec)?;
+    let mut load = LoadProcess::start(&spec)?;
     let mut used: Vec<(String, u32)> =
         processes.iter().filter_map(|entry| Some((entry.name.clone(), entry.pid?))).collect();
     used.push(("load".to_owned(), load.child.id()));
@@ -237,13 +237,13 @@ fn measure(
 }
 
 /// The load process; dropping it kills the process.
-struct Load {
+struct LoadProcess {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
 }
 
-impl Load {
-    fn start(spec: &Spec) -> Result<Load> {
+impl LoadProcess {
+    fn start(spec: &LoadSpec) -> Result<LoadProcess> {
         let mut child = Command::new(env::current_exe()?)
             .args(["bench", "wire-load", &serde_json::to_string(spec)?])
             .stdin(Stdio::null())
@@ -252,7 +252,7 @@ impl Load {
         let lines = BufReader::new(
             child.stdout.take().context("the bench did not get the output pipe of the load process")?,
         );
-        Ok(Load { child, lines })
+        Ok(LoadProcess { child, lines })
     }
 
     fn line(&mut self) -> Result<String> {
@@ -265,7 +265,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for LoadProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -295,8 +295,7 @@ impl Nowhere {
             paxos::Record::Accepted { values, .. } => Some(values),
             _ => None,
         });
-        let proposed =
-            |value: &&paxos::Value| matches!(value, paxos::Value::Payloads(all) if all.contains(payload));
+        let proposed = |value: &&paxos::SlotValue| matches!(value, paxos::SlotValue::Payloads(all) if all.contains(payload));
         accepted.flatten().filter(proposed).count()
     }
 }

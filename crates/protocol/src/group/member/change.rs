@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Backlog, Control, Direct, Event, Failure, Mark, Member, Outcome, Peer, Record, Report, Scene, Standing,
-    Streams,
+    Backlog, CommandOutcome, Control, Direct, Event, Failure, GroupMember, Mark, Peer, Record, Scene,
+    Standing, Streams, SurvivorReport,
 };
 use crate::{
     ecast::Position,
@@ -19,7 +19,7 @@ use crate::{
     wire::decode_body,
 };
 
-impl Member {
+impl GroupMember {
     /// Takes the answer to the join: the routers' state of the group, in which this process waits or is a
     /// member, or a refusal because of a newer checkpoint. Returns whether it was admitted.
     pub(in crate::group) fn admitted(
@@ -117,7 +117,7 @@ impl Member {
         // than an earlier one.
         self.streams.forget_ahead();
         let counts = self.streams.counts();
-        let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
+        let report = SurvivorReport { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
         (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
         (self.waiting_since, self.attempts) = (scene.now, 0);
         // A suspicion during a change prepares it again, and the wait continues.
@@ -184,7 +184,7 @@ impl Member {
                 scene.effects.done(id, Err(Failure::NotMember));
             }
             if let Some(id) = self.front.leaves() {
-                scene.effects.done(id, Ok(Outcome::Left));
+                scene.effects.done(id, Ok(CommandOutcome::Left));
             }
             return false;
         };
@@ -241,7 +241,7 @@ impl Member {
         let checkpoint = Record::mark(self.record, view);
         self.tell(scene, Event::Keep { group: self.id, checkpoint });
         for id in commands {
-            scene.effects.done(id, Ok(Outcome::Marked(checkpoint)));
+            scene.effects.done(id, Ok(CommandOutcome::Marked(checkpoint)));
         }
     }
 
@@ -267,7 +267,7 @@ impl Member {
         );
         for (id, ..) in self.flushes.drain(..) {
             // All survivors hold all of the cut.
-            scene.effects.done(id, Ok(Outcome::Flushed));
+            scene.effects.done(id, Ok(CommandOutcome::Flushed));
         }
     }
 
@@ -276,7 +276,7 @@ impl Member {
         if self.feed.is_live()
             && let Some(id) = self.front.joined()
         {
-            scene.effects.done(id, Ok(Outcome::Joined));
+            scene.effects.done(id, Ok(CommandOutcome::Joined));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The direct messages of members: soft messages, receipts, repairs, pieces of a state.
 
-use super::{Destination, Direct, Event, Member, Message, Position, Scene};
+use super::{Destination, Direct, Event, GroupMember, Message, Position, Scene};
 use crate::{
     group::{
         CAST_HEAD_BYTES,
@@ -25,7 +25,7 @@ pub(super) fn early_bytes(direct: &Direct) -> usize {
     }
 }
 
-impl Member {
+impl GroupMember {
     /// Takes a direct message of another member.
     pub(in crate::group) fn on_direct(
         &mut self,
@@ -372,7 +372,7 @@ impl Member {
         if !self.receipts.may_tell_branch() {
             return None;
         }
-        let Member { streams, receipts, confirmed_through, passed, .. } = self;
+        let GroupMember { streams, receipts, confirmed_through, passed, .. } = self;
         let branch: Vec<ProcessId> = tree.branch().map(|rank| self.view.members[rank].peer.id).collect();
         // The first member of the branch is this one.
         let others = &branch[1..];

@@ -12,7 +12,7 @@ fn process(node: u64) -> ProcessId {
 const GROUP: GroupId = GroupId(7);
 
 fn reports(change: Position) -> Control {
-    Control::Reports(vec![(GROUP, Report { change, held: BTreeMap::new(), whole: true })])
+    Control::Reports(vec![(GROUP, SurvivorReport { change, held: BTreeMap::new(), whole: true })])
 }
 
 fn join(name: &str) -> Control {

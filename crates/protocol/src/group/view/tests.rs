@@ -20,7 +20,7 @@ fn report(node: u64, prepared: u64, counts: &[(u64, u64)]) -> GroupStep {
 }
 
 fn report_of(id: ProcessId, prepared: u64, counts: &[(u64, u64)], whole: bool) -> GroupStep {
-    GroupStep::Report(id, Report { change: Position(prepared), held: held(counts), whole })
+    GroupStep::Report(id, SurvivorReport { change: Position(prepared), held: held(counts), whole })
 }
 
 fn members(group: &Group) -> Vec<u64> {

@@ -9,7 +9,7 @@ use crate::{
         cell::Settings,
         horizon::Horizons,
         id::CellNumber,
-        journal::{Began, Journal, Past},
+        journal::{Began, CellJournal, Past},
         message::{Answer, Demand, Message, Request, Round},
         routing::Roster,
     },
@@ -140,7 +140,7 @@ impl Cell {
             Demand::Write(_) | Demand::Repair(_) => {
                 let answer = self.answer(request, from, now);
                 self.write_down(out);
-                let last = self.journal.as_ref().and_then(Journal::unsynced);
+                let last = self.journal.as_ref().and_then(CellJournal::unsynced);
                 return (answer, last.map_or(Wait::Nothing, Wait::Record));
             }
             // A user sees these keys, so a power cut must not take them away.

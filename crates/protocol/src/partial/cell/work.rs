@@ -9,11 +9,11 @@ use crate::{
     partial::{
         coordinator::{Coordinator, CoordinatorContext},
         id::{CellNumber, Site},
-        journal::Journal,
+        journal::CellJournal,
         layout::ReadRepair,
         level::Level,
-        message::{Answer, Demand, Message, Refusal, Request, Round},
-        operation::{Action, Operation, Outcome},
+        message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
+        operation::{Action, Operation, OperationOutcome},
         scan::{ScanContext, Scans},
         token::Token,
     },
@@ -88,7 +88,7 @@ impl Cell {
             // The sender may be a cell of a later layout that this cell does not have yet. It asks again
             // later.
             if let Message::Request(Request { round, .. }) = message {
-                let answer = Answer::Refused(Refusal::Layout);
+                let answer = Answer::Refused(ReplicaRefusal::Layout);
                 out.send(Destination::One(from), Message::Answer { round, answer }, None);
             }
             return;
@@ -129,12 +129,12 @@ impl Cell {
     pub(super) fn answer(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
         let round = request.round;
         if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_) | Demand::Repair(_)) {
-            return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
+            return Message::Answer { round, answer: Answer::Refused(ReplicaRefusal::Arriving) };
         }
         if let Demand::Compare { pace, .. } = request.demand
             && !self.repair.admits(from, pace, now)
         {
-            return Message::Answer { round, answer: Answer::Refused(Refusal::Comparing) };
+            return Message::Answer { round, answer: Answer::Refused(ReplicaRefusal::Comparing) };
         }
         if let Demand::Copy { first } = request.demand
             && request.layout == self.layout.version()
@@ -151,7 +151,7 @@ impl Cell {
     /// Answers a read that this cell can answer alone: a read at level one, without delay, of a key that it
     /// owns. Returns the outcome that the coordinator would get, without the coordinator's bookkeeping.
     /// Returns `None` for any other read.
-    pub(super) fn read_here(&self, operation: &Operation, now: Time) -> Option<Outcome> {
+    pub(super) fn read_here(&self, operation: &Operation, now: Time) -> Option<OperationOutcome> {
         let Operation { map, key, level, delay, action, .. } = operation;
         let is_such = *action == Action::Read && *level == Level::One && delay.is_zero();
         if !is_such || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
@@ -163,13 +163,13 @@ impl Cell {
         }
         let me = self.number().filter(|me| self.layout.cell(*me).is_some_and(|member| !member.arriving))?;
         self.rings.get(map)?.owners(Token::of(*map, key)).index(me)?;
-        let is_waited_for = |journal: &Journal| journal.record_of(*map, key).is_some();
+        let is_waited_for = |journal: &CellJournal| journal.record_of(*map, key).is_some();
         if self.journal.as_ref().is_some_and(is_waited_for) {
             return None;
         }
         let (entry, wall) = (self.replica.entry(*map, key).unwrap_or_default(), self.clock.wall(now));
         let (value, expires, newest) = (entry.value(wall), entry.expires(wall), entry.newest());
-        Some(Outcome::Found { value, expires, wall, newest, level: Level::One })
+        Some(OperationOutcome::Found { value, expires, wall, newest, level: Level::One })
     }
 
     /// Lets the coordinator work. Answers its requests to this cell itself at once, unless an answer waits

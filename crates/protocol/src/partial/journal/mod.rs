@@ -116,7 +116,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub(super) use self::{past::Past, writing::Journal};
+pub(super) use self::{past::Past, writing::CellJournal};
 use super::{
     entry::Entry,
     horizon::Horizon,

@@ -9,7 +9,7 @@ use crate::{
     partial::{
         entry::Entry,
         horizon::Horizon,
-        replica::{Limits, Replica},
+        replica::{Limits, MapsReplica},
         routing::{Change, Roster},
     },
     wire::decode_all,
@@ -32,7 +32,7 @@ pub(in crate::partial) struct Past {
     /// The greatest time of a stamp that may have been issued, in nanoseconds.
     pub(in crate::partial) reserved: u64,
     pub(in crate::partial) horizon: Horizon,
-    pub(in crate::partial) replica: Replica,
+    pub(in crate::partial) replica: MapsReplica,
     /// Bytes of records since the last whole checkpoint began.
     pub(in crate::partial) bytes: u64,
 }
@@ -64,7 +64,7 @@ impl Past {
             submissions: Submissions::default(),
             reserved: 0,
             horizon: Horizon::default(),
-            replica: Replica::new(limits),
+            replica: MapsReplica::new(limits),
             bytes: 0,
         };
         for (number, record) in records.into_iter().enumerate().skip(first) {

@@ -137,13 +137,13 @@ fn a_stretch_takes_the_place_of_what_was_there() {
 }
 
 fn with_map() -> Roster {
-    use crate::partial::{Copies, Layout, LayoutOrder, Map, Member, ReadRepair, Strategy, Token};
+    use crate::partial::{Copies, Layout, LayoutMember, LayoutOrder, Map, ReadRepair, Strategy, Token};
     let mut layout = Layout::default();
     let peer = crate::Peer {
         id: crate::ProcessId { node: 1, incarnation: crate::Incarnation(1) },
         address: String::from("h1:1"),
     };
-    let member = Member { peer, site: Site(0), tokens: vec![Token(1)], arriving: false };
+    let member = LayoutMember { peer, site: Site(0), tokens: vec![Token(1)], arriving: false };
     layout.apply(&LayoutOrder::AddCell(member)).unwrap();
     let copies = Copies::new([(Site(0), 1)]).unwrap();
     layout

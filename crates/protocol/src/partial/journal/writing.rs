@@ -9,7 +9,7 @@ use crate::{
     partial::{
         id::MapId,
         message::{Answer, Round},
-        replica::{EntryRun, Replica},
+        replica::{EntryRun, MapsReplica},
     },
     seam::{Protocol, Sink, Ticket},
 };
@@ -17,7 +17,7 @@ use crate::{
 /// The write side of a cell's journal: the records that are durable, and the answers that wait for other
 /// records.
 #[derive(Debug)]
-pub(in crate::partial) struct Journal {
+pub(in crate::partial) struct CellJournal {
     last: Ticket,
     durable: Ticket,
     /// The keys whose newest record may not be durable, with that record.
@@ -52,10 +52,10 @@ struct Checkpoint {
     next: Option<(MapId, Option<Bytes>)>,
 }
 
-impl Journal {
+impl CellJournal {
     /// Returns the journal of a new cell. Reservations go `ahead` nanoseconds beyond the last issued stamp.
-    pub(in crate::partial) fn new(ahead: u64, checkpoint_bytes: u64) -> Journal {
-        Journal {
+    pub(in crate::partial) fn new(ahead: u64, checkpoint_bytes: u64) -> CellJournal {
+        CellJournal {
             last: Ticket(0),
             durable: Ticket(0),
             fresh: BTreeMap::new(),
@@ -189,7 +189,7 @@ impl Journal {
     /// durable, lets the disk drop the records before it.
     pub(in crate::partial) fn proceed<P: Protocol<Record = Record>>(
         &mut self,
-        replica: &Replica,
+        replica: &MapsReplica,
         out: &mut dyn Sink<P>,
     ) {
         let durable = self.durable;

@@ -19,7 +19,7 @@ use crate::{ecast::Position, time::Duration, wire::Wire as _};
 const MAP: MapId = MapId(1);
 
 struct Rig {
-    replica: Replica,
+    replica: MapsReplica,
     layout: Layout,
     clock: Clock,
 }
@@ -30,7 +30,7 @@ impl Rig {
         let copies = Copies::new([(Site(0), 1)]).unwrap();
         let map = Map { copies, strategy: Strategy::Quorum(ReadRepair::None) };
         layout.apply(&LayoutOrder::CreateMap(MAP, map)).unwrap();
-        Rig { replica: Replica::new(limits), layout, clock: Clock::new(0, Duration::from_micros(1)) }
+        Rig { replica: MapsReplica::new(limits), layout, clock: Clock::new(0, Duration::from_micros(1)) }
     }
 
     fn demand(&mut self, key: &'static str, demand: Demand) -> Answer {
@@ -40,7 +40,7 @@ impl Rig {
     }
 
     /// Returns the replica that its records lead to.
-    fn recovered(&mut self) -> Replica {
+    fn recovered(&mut self) -> MapsReplica {
         let roster = Box::new(Roster::of(self.layout.clone()));
         let (name, address) = (String::from("cell"), String::from("h:1"));
         let body = Change::Join { name, address, site: Site(0), tokens: Vec::new() }.encode();
@@ -176,7 +176,7 @@ fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
 #[test]
 fn a_stamp_too_far_ahead_is_refused_and_counted() {
     let mut rig = Rig::new(WIDE);
-    assert_eq!(rig.put("k", 2_001, 1), Answer::Refused(Refusal::Skewed));
+    assert_eq!(rig.put("k", 2_001, 1), Answer::Refused(ReplicaRefusal::Skewed));
     assert_eq!(rig.put("k", 2_000, 1), TAKEN);
     assert_eq!(rig.replica.refused().skewed, 1);
 }
@@ -198,18 +198,18 @@ fn another_layout_is_refused_and_a_dropped_map_is_forgotten() {
     assert!(rig.replica.entry(MAP, &key).is_none());
     assert_eq!(rig.replica.bytes(), 0);
     let answer = rig.replica.answer(old.clone(), &rig.layout, &mut rig.clock, Time(1_000));
-    assert_eq!(answer, Answer::Refused(Refusal::Layout));
+    assert_eq!(answer, Answer::Refused(ReplicaRefusal::Layout));
     let new = Request { layout: rig.layout.version(), ..old };
     let answer = rig.replica.answer(new, &rig.layout, &mut rig.clock, Time(1_000));
-    assert_eq!(answer, Answer::Refused(Refusal::Layout));
+    assert_eq!(answer, Answer::Refused(ReplicaRefusal::Layout));
 }
 
 #[test]
 fn limits_hold_and_deletes_make_room() {
     let mut rig = Rig::new(small(600, 900));
-    assert_eq!(rig.put("a", 1, 1_000), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(rig.put("a", 1, 1_000), Answer::Refused(ReplicaRefusal::TooLarge));
     assert_eq!(rig.put("a", 1, 400), TAKEN);
-    assert_eq!(rig.put("b", 1, 400), Answer::Refused(Refusal::Full));
+    assert_eq!(rig.put("b", 1, 400), Answer::Refused(ReplicaRefusal::Full));
     assert_eq!(rig.put("a", 2, 400), TAKEN);
     assert_eq!(rig.demand("a", Demand::Write(Entry::whole(stamp(3), None, None))), TAKEN);
     assert_eq!(rig.put("b", 1, 400), TAKEN);
@@ -235,7 +235,7 @@ fn deletes_of_fields_that_were_never_there_have_a_bound() {
         }
     }
     let bytes = rig.replica.bytes();
-    assert_eq!(refused, Some(Answer::Refused(Refusal::TooLarge)), "an entry has {bytes} bytes");
+    assert_eq!(refused, Some(Answer::Refused(ReplicaRefusal::TooLarge)), "an entry has {bytes} bytes");
     assert!((600..=1_200).contains(&bytes), "{bytes}");
     // The whole key can be deleted, because that makes the entry smaller.
     assert_eq!(rig.demand("h", Demand::Write(Entry::whole(stamp(900), None, None))), TAKEN);
@@ -258,7 +258,7 @@ fn deletes_of_keys_that_were_never_there_have_a_bound() {
         }
     }
     let bytes = rig.replica.bytes();
-    assert_eq!(refused, Some(Answer::Refused(Refusal::Full)), "the store has {bytes} bytes");
+    assert_eq!(refused, Some(Answer::Refused(ReplicaRefusal::Full)), "the store has {bytes} bytes");
     assert!((900..=1_100).contains(&bytes), "{bytes}");
 }
 
@@ -271,7 +271,7 @@ fn a_copy_passes_the_limits_of_clients() {
         Entry::of_fields(stamp(time), [(Bytes::from_static(name.as_bytes()), value)])
     };
     assert_eq!(rig.demand("h", Demand::Write(fields(1, "a"))), TAKEN);
-    assert_eq!(rig.demand("h", Demand::Write(fields(2, "b"))), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(rig.demand("h", Demand::Write(fields(2, "b"))), Answer::Refused(ReplicaRefusal::TooLarge));
     let copy = (Bytes::from_static(b"h"), fields(2, "b"));
     assert!(rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).is_ok(), "too large");
     let copy = (Bytes::from_static(b"i"), fields(3, "a"));

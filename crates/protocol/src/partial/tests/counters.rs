@@ -12,14 +12,14 @@ use crate::time::Duration;
 
 const MOMENT: Duration = Duration::from_millis(5);
 
-fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) -> Outcome {
+fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) -> OperationOutcome {
     net.act(node, key, Action::Add(added), level)
 }
 
 /// Returns the count that an increment answered.
-fn count(outcome: &Outcome) -> i64 {
+fn count(outcome: &OperationOutcome) -> i64 {
     match outcome {
-        Outcome::Counted { count, .. } => *count,
+        OperationOutcome::Counted { count, .. } => *count,
         other => panic!("{other:?}"),
     }
 }
@@ -69,7 +69,7 @@ fn a_string_of_digits_is_counted_on() {
     assert_eq!(found(&net.read(2, "k", level)), Some(Value::Nothing));
     assert_eq!(count(&add(&mut net, 2, "k", 7, level)), 7);
     let refused = |net: &mut Net, added| match add(net, 1, "k", added, level) {
-        Outcome::Rejected(rejection) => rejection,
+        OperationOutcome::Rejected(rejection) => rejection,
         other => panic!("{other:?}"),
     };
     for text in ["x", "", "01", "+1", "-0", " 1", "9223372036854775808"] {
@@ -113,7 +113,9 @@ fn a_crowd_at_one_cell_shares_a_tally() {
             let asked: Vec<u64> =
                 (0..50).map(|_| net.start(node, "k", Action::Add(1), level, None)).collect();
             net.run(Duration::from_millis(5));
-            assert!(asked.iter().all(|id| matches!(net.outcome(*id), Some(Outcome::Counted { .. }))));
+            assert!(
+                asked.iter().all(|id| matches!(net.outcome(*id), Some(OperationOutcome::Counted { .. })))
+            );
         }
         assert_eq!(found(&net.read(node, "k", Level::Quorum)), string("100"));
         for owner in net.owners("k") {
@@ -277,7 +279,7 @@ fn an_increment_that_is_not_acknowledged_may_be_counted() {
     net.hold(3, 1);
     let at = net.start(1, "k", Action::Add(1), Level::Quorum, None);
     net.run(TIMEOUT);
-    assert_eq!(net.outcome(at), Some(&Outcome::NotApplied), "it had read nothing yet");
+    assert_eq!(net.outcome(at), Some(&OperationOutcome::NotApplied), "it had read nothing yet");
     net.release();
     net.run(Duration::from_millis(100));
     let at = net.start(1, "k", Action::Add(1), Level::Quorum, None);
@@ -285,7 +287,7 @@ fn an_increment_that_is_not_acknowledged_may_be_counted() {
     net.hold(2, 1);
     net.hold(3, 1);
     net.run(TIMEOUT);
-    assert_eq!(net.outcome(at), Some(&Outcome::MaybeApplied));
+    assert_eq!(net.outcome(at), Some(&OperationOutcome::MaybeApplied));
     net.release();
     net.run(Duration::from_secs(2));
     assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 2);
@@ -300,7 +302,7 @@ fn a_refused_increment_is_taken_back() {
     add(&mut net, stranger, "k", 1, Level::One);
     net.adjust(stranger, 3_000_000_000);
     let refused = add(&mut net, stranger, "k", 10, Level::One);
-    assert_eq!(refused, Outcome::Rejected(Rejection::Skewed));
+    assert_eq!(refused, OperationOutcome::Rejected(Rejection::Skewed));
     net.adjust(stranger, 0);
     net.run(Duration::from_secs(4));
     assert_eq!(count(&add(&mut net, stranger, "k", 100, Level::One)), 101);
@@ -313,7 +315,9 @@ fn an_increment_keeps_the_end_of_what_expires() {
     let lifetime = Some(Duration::from_millis(500));
     net.act(1, "k", Action::Put { value: bytes("10"), lifetime }, Level::All);
     assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 11);
-    let Outcome::Found { expires: Some(_), .. } = net.read(2, "k", Level::Quorum) else { panic!("it stays") };
+    let OperationOutcome::Found { expires: Some(_), .. } = net.read(2, "k", Level::Quorum) else {
+        panic!("it stays")
+    };
     net.run(Duration::from_millis(600));
     assert_eq!(found(&net.read(2, "k", Level::Quorum)), Some(Value::Nothing));
     assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 1);
@@ -321,7 +325,7 @@ fn an_increment_keeps_the_end_of_what_expires() {
     net.run(Duration::from_secs(10));
     for node in net.nodes() {
         assert_eq!(tallies(&net, node, "k"), 1);
-        assert!(matches!(net.read(node, "k", Level::One), Outcome::Found { expires: None, .. }));
+        assert!(matches!(net.read(node, "k", Level::One), OperationOutcome::Found { expires: None, .. }));
         assert_eq!(found(&net.read(node, "k", Level::One)), string("1"));
     }
 }
@@ -360,7 +364,7 @@ fn tallies_are_bounded() {
         // Each tally takes one increment: a second one would exceed 64 bits.
         let added = if turn % 2 == 0 { i64::MAX } else { -i64::MAX };
         let node = turn % 2 + 1;
-        if let Outcome::Rejected(rejection) = add(&mut net, node, "k", added, Level::Quorum) {
+        if let OperationOutcome::Rejected(rejection) = add(&mut net, node, "k", added, Level::Quorum) {
             refused = Some((turn, rejection));
             break;
         }
@@ -382,11 +386,11 @@ struct Begun {
 }
 
 /// Returns the increments that an outcome shows.
-fn told(outcome: &Outcome) -> Option<i64> {
+fn told(outcome: &OperationOutcome) -> Option<i64> {
     match outcome {
-        Outcome::Counted { count, .. } => Some(*count),
-        Outcome::Found { value: Value::Nothing, .. } => Some(0),
-        Outcome::Found { value: Value::String(digits), .. } => counter::integer(digits),
+        OperationOutcome::Counted { count, .. } => Some(*count),
+        OperationOutcome::Found { value: Value::Nothing, .. } => Some(0),
+        OperationOutcome::Found { value: Value::String(digits), .. } => counter::integer(digits),
         _ => None,
     }
 }
@@ -494,7 +498,7 @@ fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
 /// Ends the open operations of these cells, whose outcome no user learns.
 fn give_up(net: &mut Net, begun: &[Begun], nodes: &[u64]) {
     for it in begun.iter().filter(|it| nodes.contains(&it.node)) {
-        net.outcomes.entry(it.id).or_insert(Outcome::MaybeApplied);
+        net.outcomes.entry(it.id).or_insert(OperationOutcome::MaybeApplied);
     }
 }
 
@@ -506,8 +510,8 @@ fn pass(net: &mut Net, span: Duration) {
 /// Returns the increments that took effect, and those that may have.
 fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     begun.iter().fold((0, 0), |(done, perhaps), it| match &net.outcomes[&it.id] {
-        Outcome::Counted { .. } => (done | it.added, perhaps),
-        Outcome::MaybeApplied => (done, perhaps | it.added),
+        OperationOutcome::Counted { .. } => (done | it.added, perhaps),
+        OperationOutcome::MaybeApplied => (done, perhaps | it.added),
         _ => (done, perhaps),
     })
 }

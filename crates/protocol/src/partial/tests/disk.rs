@@ -13,9 +13,9 @@ use crate::{Input, time::Duration};
 const MOMENT: Duration = Duration::from_millis(5);
 const LARGE: u64 = 1 << 30;
 
-fn stamp(outcome: &Outcome) -> Stamp {
+fn stamp(outcome: &OperationOutcome) -> Stamp {
     match outcome {
-        Outcome::Done { stamp, .. } => *stamp,
+        OperationOutcome::Done { stamp, .. } => *stamp,
         other => panic!("the write is not done: {other:?}"),
     }
 }
@@ -33,7 +33,7 @@ fn a_write_is_acknowledged_once_a_quorum_has_it_on_disk() {
     assert_eq!((net.holders("k"), net.outcome(at)), (3, None), "one of three has it on disk");
     net.sync(2);
     net.run(MOMENT);
-    assert!(matches!(net.outcome(at), Some(Outcome::Done { level: Level::Quorum, .. })));
+    assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { level: Level::Quorum, .. })));
     for node in 1..=3 {
         net.cut_power(node);
     }
@@ -75,7 +75,7 @@ fn a_write_leaves_at_once_when_its_stamp_is_covered() {
     net.sync(2);
     net.sync(3);
     net.run(MOMENT);
-    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })), "two others have it on disk");
+    assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { .. })), "two others have it on disk");
 }
 
 /// A write has reached two replicas of three, whose disks lag, when its coordinator dies.
@@ -134,7 +134,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     net.cut_power(1);
     net.restart(1, -5_000_000_000);
     net.run(Duration::from_millis(100));
-    assert_eq!(net.put(1, "k", "x", Level::Quorum), Outcome::Rejected(Rejection::Skewed));
+    assert_eq!(net.put(1, "k", "x", Level::Quorum), OperationOutcome::Rejected(Rejection::Skewed));
     net.adjust(1, 0);
     assert!(stamp(&net.put(1, "k", "x", Level::Quorum)) > after);
 }
@@ -230,7 +230,7 @@ fn numbers_of_requests_go_on_behind_those_of_before() {
     assert_eq!(net.outcome(at), None, "answers of before were taken for those of now");
     net.release();
     net.run(Duration::from_millis(100));
-    assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })));
+    assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { .. })));
 }
 
 /// An arriving cell that loses power behind its last copy has not arrived.

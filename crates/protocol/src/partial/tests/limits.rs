@@ -28,8 +28,8 @@ fn value() -> Action {
     Action::Put { value: Bytes::from(vec![b'x'; 300]), lifetime: None }
 }
 
-fn is_done(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Done { .. })
+fn is_done(outcome: &OperationOutcome) -> bool {
+    matches!(outcome, OperationOutcome::Done { .. })
 }
 
 /// Cuts a cell off from all others.
@@ -77,7 +77,7 @@ fn replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry() {
     }
     // A client cannot make it larger.
     let more = net.act(1, "h", field("z"), Level::Quorum);
-    assert_eq!(more, Outcome::Rejected(Rejection::TooLarge));
+    assert_eq!(more, OperationOutcome::Rejected(Rejection::TooLarge));
 }
 
 /// Each of the other cells has room for its own entries. The limit of the new cell is too small for all of

@@ -117,7 +117,7 @@ pub(super) struct Net {
     chance: u64,
     sessions: u64,
     operations: u64,
-    pub(super) outcomes: BTreeMap<u64, Outcome>,
+    pub(super) outcomes: BTreeMap<u64, OperationOutcome>,
     scanned: BTreeMap<u64, Scanned>,
     /// Cells that want the order to announce the end of their arrival.
     arrived: Vec<CellNumber>,
@@ -212,7 +212,12 @@ impl Net {
         for (node, site) in (1u64..).zip(sites) {
             let peer = Peer { id: process(node), address: format!("h{node}:1") };
             let tokens = (0..4).map(|n| Token((node * 4 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-            net.order(&LayoutOrder::AddCell(Member { peer, site: Site(*site), tokens, arriving: false }));
+            net.order(&LayoutOrder::AddCell(LayoutMember {
+                peer,
+                site: Site(*site),
+                tokens,
+                arriving: false,
+            }));
         }
         let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
         net.order(&LayoutOrder::CreateMap(MAP, Map { copies, strategy: Strategy::Quorum(read_repair) }));
@@ -508,7 +513,7 @@ impl Net {
         self.operations
     }
 
-    pub(super) fn outcome(&self, id: u64) -> Option<&Outcome> {
+    pub(super) fn outcome(&self, id: u64) -> Option<&OperationOutcome> {
         self.outcomes.get(&id)
     }
 
@@ -527,7 +532,13 @@ impl Net {
     }
 
     /// Begins an operation, and lets time pass until it has ended.
-    pub(super) fn act(&mut self, node: u64, key: &'static str, action: Action, level: Level) -> Outcome {
+    pub(super) fn act(
+        &mut self,
+        node: u64,
+        key: &'static str,
+        action: Action,
+        level: Level,
+    ) -> OperationOutcome {
         let id = self.start(node, key, action, level, None);
         let end = self.now + TIMEOUT;
         while !self.outcomes.contains_key(&id) {
@@ -577,12 +588,18 @@ impl Net {
         self.scanned[&id].clone()
     }
 
-    pub(super) fn put(&mut self, node: u64, key: &'static str, value: &'static str, level: Level) -> Outcome {
+    pub(super) fn put(
+        &mut self,
+        node: u64,
+        key: &'static str,
+        value: &'static str,
+        level: Level,
+    ) -> OperationOutcome {
         let value = Bytes::from_static(value.as_bytes());
         self.act(node, key, Action::Put { value, lifetime: None }, level)
     }
 
-    pub(super) fn read(&mut self, node: u64, key: &'static str, level: Level) -> Outcome {
+    pub(super) fn read(&mut self, node: u64, key: &'static str, level: Level) -> OperationOutcome {
         self.act(node, key, Action::Read, level)
     }
 

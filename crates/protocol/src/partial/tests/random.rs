@@ -133,8 +133,11 @@ impl Run {
         let node = self.net.below(4) + 1;
         self.net.crash(node);
         for it in self.begun.iter().filter(|it| it.node == node && it.end.is_none()) {
-            let outcome =
-                if matches!(it.what, What::Read(_)) { Outcome::Unanswered } else { Outcome::MaybeApplied };
+            let outcome = if matches!(it.what, What::Read(_)) {
+                OperationOutcome::Unanswered
+            } else {
+                OperationOutcome::MaybeApplied
+            };
             self.net.outcomes.insert(it.id, outcome);
         }
     }
@@ -153,9 +156,11 @@ impl Run {
         for it in &self.begun {
             let end = it.end.expect("it ended");
             let (end, what) = match (&it.what, &self.net.outcomes[&it.id]) {
-                (What::Wrote(value), Outcome::Done { .. }) => (Some(end), What::Wrote(*value)),
-                (What::Wrote(value), Outcome::MaybeApplied) => (None, What::Wrote(*value)),
-                (What::Read(_), Outcome::Found { value, .. }) => (Some(end), What::Read(number(value))),
+                (What::Wrote(value), OperationOutcome::Done { .. }) => (Some(end), What::Wrote(*value)),
+                (What::Wrote(value), OperationOutcome::MaybeApplied) => (None, What::Wrote(*value)),
+                (What::Read(_), OperationOutcome::Found { value, .. }) => {
+                    (Some(end), What::Read(number(value)))
+                }
                 _ => continue,
             };
             // An operation ends after its own beginning, even within one step.

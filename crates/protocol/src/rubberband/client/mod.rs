@@ -27,7 +27,7 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-use self::progress::{Kind, OpenRequest, Read, Write};
+use self::progress::{Kind, OpenRequest, OpenWrite, Read};
 pub use self::{
     command::{ClientCommand, ClientError, ClientEvent, ProcessAnswer},
     settings::ClientSettings,
@@ -299,7 +299,7 @@ impl Client {
                 let kind = if fallible { DataKind::FallibleWrite } else { DataKind::Write };
                 let offset = (cx.random)() as u32;
                 let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
-                let mut write = Write::new(name, ranges);
+                let mut write = OpenWrite::new(name, ranges);
                 // The replica that answers a range may be out of reach, so the client asks the others sooner.
                 write.doubted = !self.unreached.is_empty();
                 self.insert(token, OpenRequest { attempt, kind: Kind::Write(write), look_at: None });

@@ -21,7 +21,7 @@ pub(super) struct OpenRequest {
 }
 
 pub(super) enum Kind {
-    Write(Write),
+    Write(OpenWrite),
     Read(Box<Read>),
     Control,
 }
@@ -30,7 +30,7 @@ pub(super) enum Kind {
 pub(super) const TRIES_MAX: u32 = 5;
 
 /// A write that has not been answered in full.
-pub(super) struct Write {
+pub(super) struct OpenWrite {
     pub(super) name: WriteName,
     pub(super) ranges: SmallVec<[Range; 2]>,
     pub(super) covered: Vec<Range>,
@@ -48,10 +48,10 @@ pub(super) struct Write {
     pub(super) answers: Vec<ProcessAnswer>,
 }
 
-impl Write {
+impl OpenWrite {
     /// Creates a write that has not been sent.
     pub(super) fn new(name: WriteName, ranges: SmallVec<[Range; 2]>) -> Self {
-        Write {
+        OpenWrite {
             name,
             ranges,
             covered: Vec::new(),

@@ -85,9 +85,9 @@ pub(super) struct Verdicts {
     limits: VerdictLimits,
     open: BTreeMap<Position, OpenVerdict>,
     /// The newest decisions.
-    settled: BTreeMap<Position, Verdict>,
+    settled: BTreeMap<Position, DecidedRanges>,
     /// Older decisions for which a member may still ask.
-    owed: BTreeMap<Position, Verdict>,
+    owed: BTreeMap<Position, DecidedRanges>,
     /// For each member, the decided writes that concern it and whose decision it may not have on disk, in
     /// order.
     debts: BTreeMap<ProcessId, VecDeque<Position>>,
@@ -99,8 +99,8 @@ pub(super) struct Verdicts {
     bytes: usize,
 }
 
-/// A verdict: its ranges, and the reason if they failed.
-pub(super) type Verdict = (Vec<Range>, Option<Bytes>);
+/// The ranges of a decided write, and the reason if the write failed.
+pub(super) type DecidedRanges = (Vec<Range>, Option<Bytes>);
 
 #[derive(Default)]
 struct OpenVerdict {
@@ -211,7 +211,7 @@ impl Verdicts {
     pub(super) fn settle(
         &mut self,
         at: Position,
-        told: Verdict,
+        told: DecidedRanges,
         others: impl Iterator<Item = ProcessId>,
         needed: Option<Position>,
     ) {
@@ -233,7 +233,7 @@ impl Verdicts {
     }
 
     /// Adds a decision that an earlier life knew.
-    pub(super) fn restore(&mut self, at: Position, (ranges, failure): Verdict) {
+    pub(super) fn restore(&mut self, at: Position, (ranges, failure): DecidedRanges) {
         let told = (ranges, failure.map(|failure| self.cut(&failure)));
         // `reasons` lists only reasons that may be dropped; the two special ones may not.
         match &told.1 {
@@ -286,7 +286,7 @@ impl Verdicts {
         }
     }
 
-    fn forget(&mut self, at: Position, told: &Verdict) {
+    fn forget(&mut self, at: Position, told: &DecidedRanges) {
         self.bytes -= weight(told);
         self.reasons.remove(&at);
     }
@@ -318,7 +318,7 @@ impl Verdicts {
     }
 
     /// Returns the decision on the write at `at`, if it is kept.
-    fn told(&self, at: Position) -> Option<&Verdict> {
+    fn told(&self, at: Position) -> Option<&DecidedRanges> {
         self.settled.get(&at).or_else(|| self.owed.get(&at))
     }
 
@@ -344,7 +344,9 @@ impl Verdicts {
 
     /// Adds a piece that [`Verdicts::encode`] wrote; returns `false` if the bytes are none.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
-        let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, Verdict>>(section) else { return false };
+        let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, DecidedRanges>>(section) else {
+            return false;
+        };
         settled.into_iter().for_each(|(at, told)| self.restore(at, told));
         true
     }
@@ -355,7 +357,7 @@ impl Verdicts {
     }
 
     /// Returns the answer to a question about the write at `at`.
-    pub(super) fn known(&self, at: Position) -> Option<Verdict> {
+    pub(super) fn known(&self, at: Position) -> Option<DecidedRanges> {
         match self.told(at) {
             Some(told) => Some(told.clone()),
             None => self.open.get(&at).map(|open| (open.favourable.clone(), open.failure.clone())),
@@ -364,11 +366,11 @@ impl Verdicts {
 }
 
 /// Returns the memory of a decision in bytes.
-fn weight((ranges, failure): &Verdict) -> usize {
+fn weight((ranges, failure): &DecidedRanges) -> usize {
     DECISION_BYTES + size_of_val(&ranges[..]) + failure.as_ref().map_or(0, Bytes::len)
 }
 
-fn encode(settled: &BTreeMap<Position, &Verdict>) -> Bytes {
+fn encode(settled: &BTreeMap<Position, &DecidedRanges>) -> Bytes {
     postcard::to_stdvec(settled).expect("every type of this crate serialises").into()
 }
 

@@ -21,7 +21,7 @@ use super::{
     import::Import,
     replies::{KnownReply, Remembered},
     reply::tell,
-    verdicts::{Decision, FORGOTTEN, OTHER_STATEMENT, Verdict},
+    verdicts::{DecidedRanges, Decision, FORGOTTEN, OTHER_STATEMENT},
     work::{Evaluated, Purpose, Write},
 };
 use crate::{
@@ -271,7 +271,7 @@ impl Storage {
     }
 
     /// Returns the verdict that this process remembers of a write which another replica evaluates at `at`.
-    pub(super) fn remembered_verdict(&self, at: Position, name: WriteName) -> Option<Verdict> {
+    pub(super) fn remembered_verdict(&self, at: Position, name: WriteName) -> Option<DecidedRanges> {
         let mut favourable = Vec::new();
         let imported = self.import.as_ref().map(Import::replies);
         let memories = [Some(&self.replies), imported].into_iter().flatten();

@@ -69,7 +69,7 @@ pub use self::{
     command::{ClientCommand, ClientEvent, Fate},
     settings::ClientSettings,
 };
-use super::{Abort, Body, CallId, GroupId, Kind, Message, Outcome, Part, Scope, SessionId};
+use super::{Abort, Body, CallId, CallOutcome, GroupId, Kind, Message, Part, Scope, SessionId};
 use crate::{
     id::{Peer, ProcessId},
     paxos,
@@ -254,7 +254,7 @@ impl Client {
         cx: &Context<'_>,
         session: SessionId,
         number: u64,
-        outcome: Outcome,
+        outcome: CallOutcome,
         out: &mut dyn Sink<Self>,
     ) {
         let Some(pending) = self.calls.get_mut(number) else { return };
@@ -264,13 +264,13 @@ impl Client {
         let transaction = pending.asked.transaction();
         let is_part = transaction.is_some() && pending.asked.kind != Kind::Commit;
         match outcome {
-            Outcome::Done(reply) => self.end(number, Fate::Done(reply), out),
-            Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
-            Outcome::Reused => self.end(number, Fate::Reused, out),
-            Outcome::Aborted(why) => self.aborted(number, why, out),
+            CallOutcome::Done(reply) => self.end(number, Fate::Done(reply), out),
+            CallOutcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
+            CallOutcome::Reused => self.end(number, Fate::Reused, out),
+            CallOutcome::Aborted(why) => self.aborted(number, why, out),
             // Several replicas refused the same read. The call already waits to be sent again.
-            Outcome::Full if !pending.is_sent => {}
-            Outcome::Full => {
+            CallOutcome::Full if !pending.is_sent => {}
+            CallOutcome::Full => {
                 pending.attempts -= 1;
                 let begins = pending.asked.part_mut().is_some_and(|part| std::mem::take(&mut part.first));
                 self.calls.mark_unsent(number);
@@ -280,7 +280,7 @@ impl Client {
                 }
                 self.selector.refused(&self.settings, cx.now);
             }
-            Outcome::Expired => {
+            CallOutcome::Expired => {
                 if is_part || (transaction.is_some() && pending.attempts == 1) {
                     self.aborted(number, Abort::Gone, out);
                 } else if pending.attempts > 1 {

@@ -5,7 +5,7 @@ use crate::{
     id::ProcessId,
     seam::{Destination, Sink},
     service::{
-        Body, CallId, Message, Outcome, SessionId,
+        Body, CallId, CallOutcome, Message, SessionId,
         request::{ClientRequest, RequestBody},
     },
 };
@@ -27,7 +27,7 @@ impl Replica {
             let Err(asked) = reign.ask(ClientRequest { client, wish }, &self.settings) else { continue };
             match asked.wish {
                 RequestBody::Call { session, call, .. } => {
-                    self.answer(client, call.id(session), Outcome::Full);
+                    self.answer(client, call.id(session), CallOutcome::Full);
                 }
                 // The client asks again.
                 RequestBody::Open { .. } => self.refused += 1,
@@ -59,7 +59,7 @@ impl Replica {
         out.send(Destination::One(to), Message { group: self.group, body }, None);
     }
 
-    pub(super) fn answer(&mut self, client: ProcessId, id: CallId, outcome: Outcome) {
+    pub(super) fn answer(&mut self, client: ProcessId, id: CallId, outcome: CallOutcome) {
         self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
     }
 
@@ -84,7 +84,7 @@ impl Replica {
 
 /// Returns how many of these answers one message takes: at least one if there is any, and at most
 /// [`ANSWERS_BYTES`].
-fn fitting(answers: &[(u64, Outcome)]) -> usize {
+fn fitting(answers: &[(u64, CallOutcome)]) -> usize {
     let mut bytes = 0;
     let fit = answers.iter().take_while(|(_, outcome)| {
         bytes += outcome.bytes();

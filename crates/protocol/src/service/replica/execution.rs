@@ -7,7 +7,7 @@ use crate::{
     id::ProcessId,
     seam::Sink,
     service::{
-        Call, CallId, Event, Executed, Kind, Outcome, SessionId,
+        Call, CallId, CallOutcome, Event, Executed, Kind, SessionId,
         locks::LockOutcome,
         request::{ASKED_BYTES, Access, EntryContent, ExecutedEntry, HostedCall, PendingCall, RequestBody},
         sessions::CallRecord,
@@ -57,16 +57,16 @@ impl Replica {
         };
         match known {
             _ if is_read => {}
-            CallRecord::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
+            CallRecord::Done(reply) => return self.answer(client, id, CallOutcome::Done(reply)),
             // The attempt that is under way will be answered, although no table will record it.
             CallRecord::Forgotten if reign.under_way.contains(&id) => return,
             // This answer depends on the state, like a read: a deposed leader may not have learned that the
             // session began.
             CallRecord::Forgotten => {
                 let (seen, question) = (reign.seen(), reign.reads.cover());
-                return reign.reads.executed(seen, question, client, id, Outcome::Expired);
+                return reign.reads.executed(seen, question, client, id, CallOutcome::Expired);
             }
-            CallRecord::Reused => return self.answer(client, id, Outcome::Reused),
+            CallRecord::Reused => return self.answer(client, id, CallOutcome::Reused),
             // The attempt that is under way will be answered.
             CallRecord::New if !reign.under_way.insert(id) => return,
             CallRecord::New => {}
@@ -84,7 +84,7 @@ impl Replica {
             LockOutcome::Waits => reign.begin_to_wait(bytes),
             LockOutcome::Full(_) => {
                 reign.under_way.remove(&id);
-                self.answer(client, id, Outcome::Full);
+                self.answer(client, id, CallOutcome::Full);
             }
             LockOutcome::Deadlock(_) => unreachable!("a plain call holds no lock that other calls wait for"),
         }
@@ -143,8 +143,8 @@ impl Replica {
         let seen = reign.seen();
         let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));
         let read = |result| match result {
-            Executed::Unchanged { reply } => Outcome::Done(reply),
-            Executed::Rejected { reason } => Outcome::Rejected(reason),
+            Executed::Unchanged { reply } => CallOutcome::Done(reply),
+            Executed::Rejected { reason } => CallOutcome::Rejected(reason),
             Executed::Changed { .. } => panic!("a read changes nothing"),
         };
         match (access, result) {
@@ -156,7 +156,7 @@ impl Replica {
             (Access::Write, Executed::Rejected { reason }) => {
                 reign.under_way.remove(&id);
                 let question = reign.reads.cover();
-                reign.reads.executed(seen, question, client, id, Outcome::Rejected(reason));
+                reign.reads.executed(seen, question, client, id, CallOutcome::Rejected(reason));
             }
             (Access::Write, Executed::Unchanged { reply }) => {
                 reign.gather(number, client, id, done, &reply, None);

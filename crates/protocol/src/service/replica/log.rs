@@ -8,7 +8,7 @@ use crate::{
     paxos::{self, Paxos, Slot},
     seam::{Context, Input, Lift, Protocol, Sink},
     service::{
-        Batch, Body, Event, Instance, Message, Outcome, SessionId, reign::Reign, request::EntryContent,
+        Batch, Body, CallOutcome, Event, Instance, Message, SessionId, reign::Reign, request::EntryContent,
     },
     wire::{Wire, WireError},
 };
@@ -229,7 +229,7 @@ impl Replica {
                     match entry {
                         Some((Some(client), EntryContent::Call { work, .. })) => {
                             last_work = Some(work);
-                            self.answer(client, id, Outcome::Done(reply));
+                            self.answer(client, id, CallOutcome::Done(reply));
                         }
                         _ => changes.extend(change),
                     }
@@ -240,7 +240,7 @@ impl Replica {
                     match entry {
                         Some((Some(client), EntryContent::Call { work, .. })) => {
                             last_work = Some(work);
-                            self.answer(client, id, Outcome::Done(Bytes::new()));
+                            self.answer(client, id, CallOutcome::Done(Bytes::new()));
                         }
                         _ => changes.extend(together),
                     }

@@ -12,7 +12,7 @@ const GROUP: GroupId = GroupId(7);
 #[derive(Default)]
 struct Outputs {
     events: Vec<Event>,
-    answers: Vec<(u64, Outcome)>,
+    answers: Vec<(u64, CallOutcome)>,
     tickets: u64,
 }
 

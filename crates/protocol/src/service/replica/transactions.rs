@@ -8,7 +8,7 @@ use crate::{
     id::ProcessId,
     seam::Sink,
     service::{
-        Abort, CallId, Event, Executed, Kind, Outcome, TransactionId,
+        Abort, CallId, CallOutcome, Event, Executed, Kind, TransactionId,
         locks::LockOutcome,
         request::{Access, PendingCall},
         sessions::CallRecord,
@@ -31,16 +31,16 @@ impl Replica {
         let Transactions { open, locks, now, .. } = &mut reign.transactions;
         if part.first && !open.contains_key(&transaction) {
             if open.len() >= self.settings.transactions_max {
-                return self.answer(called.client, id, Outcome::Full);
+                return self.answer(called.client, id, CallOutcome::Full);
             }
             open.insert(transaction, Transaction::new(called.client, *now));
         }
         let Some(it) = open.get_mut(&transaction) else {
-            return self.answer(called.client, id, Outcome::Aborted(Abort::Gone));
+            return self.answer(called.client, id, CallOutcome::Aborted(Abort::Gone));
         };
         if it.stage != TransactionProgress::Idle {
             self.abort(transaction, Abort::Misused, out);
-            return self.answer(called.client, id, Outcome::Aborted(Abort::Misused));
+            return self.answer(called.client, id, CallOutcome::Aborted(Abort::Misused));
         }
         (it.client, it.heard, it.stage) = (called.client, *now, TransactionProgress::Waiting(id));
         let bytes = called.bytes();
@@ -92,8 +92,8 @@ impl Replica {
         }
         (it.stage, it.heard) = (TransactionProgress::Idle, reign.transactions.now);
         let outcome = match result {
-            Executed::Unchanged { reply } => Outcome::Done(reply),
-            Executed::Rejected { reason } => Outcome::Rejected(reason),
+            Executed::Unchanged { reply } => CallOutcome::Done(reply),
+            Executed::Rejected { reason } => CallOutcome::Rejected(reason),
             Executed::Changed { reply, change } => {
                 let bytes = change.len() + CHANGE_BYTES;
                 it.bytes += bytes;
@@ -102,9 +102,9 @@ impl Replica {
                 reign.transactions.bytes += bytes;
                 if is_large || reign.transactions.bytes > self.settings.transactions_bytes_max {
                     self.abort(transaction, Abort::TooLarge, out);
-                    Outcome::Aborted(Abort::TooLarge)
+                    CallOutcome::Aborted(Abort::TooLarge)
                 } else {
-                    Outcome::Done(reply)
+                    CallOutcome::Done(reply)
                 }
             }
         };
@@ -115,7 +115,7 @@ impl Replica {
         let Some(reign) = &mut self.reign else { unreachable!("only a leader executes transactions") };
         let (client, id) = (called.client, called.id());
         match self.sessions.find(id) {
-            CallRecord::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
+            CallRecord::Done(reply) => return self.answer(client, id, CallOutcome::Done(reply)),
             // The attempt that is under way will be answered.
             CallRecord::New | CallRecord::Forgotten | CallRecord::Reused if reign.under_way.contains(&id) => {
                 return;
@@ -124,7 +124,7 @@ impl Replica {
                 // This answer depends on the state, like a read: a deposed leader may not have learned that
                 // the session began.
                 let (seen, question) = (reign.seen(), reign.reads.cover());
-                reign.reads.executed(seen, question, client, id, Outcome::Expired);
+                reign.reads.executed(seen, question, client, id, CallOutcome::Expired);
                 return self.abort(transaction, Abort::Gone, out);
             }
             CallRecord::New => {}
@@ -132,17 +132,17 @@ impl Replica {
         let Some(it) = reign.transactions.open.get_mut(&transaction) else {
             // This answer depends on the state, like a read: a deposed leader may lack the commit.
             let (seen, question) = (reign.seen(), reign.reads.cover());
-            return reign.reads.executed(seen, question, client, id, Outcome::Aborted(Abort::Gone));
+            return reign.reads.executed(seen, question, client, id, CallOutcome::Aborted(Abort::Gone));
         };
         if it.stage != TransactionProgress::Idle {
             self.abort(transaction, Abort::Misused, out);
-            return self.answer(client, id, Outcome::Aborted(Abort::Misused));
+            return self.answer(client, id, CallOutcome::Aborted(Abort::Misused));
         }
         if it.changes.is_empty() {
             reign.transactions.remove(transaction);
             reign.transactions.locks.release(transaction);
             let (seen, question) = (reign.seen(), reign.reads.cover());
-            reign.reads.executed(seen, question, client, id, Outcome::Done(Bytes::new()));
+            reign.reads.executed(seen, question, client, id, CallOutcome::Done(Bytes::new()));
             return self.grant(out);
         }
         it.stage = TransactionProgress::Committing;
@@ -167,7 +167,7 @@ impl Replica {
             out.emit(Event::Abort { transaction });
         }
         if let TransactionProgress::Waiting(id) | TransactionProgress::Executing(id) = stage {
-            self.answer(client, id, Outcome::Aborted(why));
+            self.answer(client, id, CallOutcome::Aborted(why));
         }
         self.grant(out);
     }

@@ -43,7 +43,7 @@ use tracing::{info, warn};
 use super::outcome::{OutcomeFuture, wall};
 use super::{
     RequestError,
-    keyspace::{Answer, Keyspace, Request},
+    keyspace::{Keyspace, KeyspaceAnswer, Request},
 };
 use crate::{
     group::{self, Corrupt, Member, Object, Origin, Share, Snapshot},
@@ -63,7 +63,7 @@ pub(super) struct Update {
 }
 
 /// Answers that nobody has taken yet, by the numbers of the writes.
-type Answers = Arc<Mutex<HashMap<u64, Answer>>>;
+type Answers = Arc<Mutex<HashMap<u64, KeyspaceAnswer>>>;
 
 /// A cell's estimate of the map's time. Each cell has its own; the map's time is the one that they send.
 #[derive(Debug, Default)]
@@ -115,15 +115,15 @@ fn nanos(span: Duration) -> u64 {
 
 /// A map's clock at a cell, and the moment from which the cell counts.
 #[derive(Clone)]
-struct Clock(Arc<Mutex<MapClock>>, Instant);
+struct SharedMapClock(Arc<Mutex<MapClock>>, Instant);
 
-impl Default for Clock {
-    fn default() -> Clock {
-        Clock(Arc::default(), Instant::now())
+impl Default for SharedMapClock {
+    fn default() -> SharedMapClock {
+        SharedMapClock(Arc::default(), Instant::now())
     }
 }
 
-impl Clock {
+impl SharedMapClock {
     fn raise(&self, time: u64) {
         lock(&self.0).raise(time, self.1.elapsed());
     }
@@ -138,7 +138,7 @@ impl Clock {
 pub(super) struct Copy {
     state: State,
     answers: Answers,
-    clock: Clock,
+    clock: SharedMapClock,
 }
 
 /// The part of a copy that is the same at all cells.
@@ -190,7 +190,7 @@ impl Object for Copy {
 pub(super) struct GroupMap {
     member: watch::Receiver<Option<Member<Copy>>>,
     answers: Answers,
-    clock: Clock,
+    clock: SharedMapClock,
     last: AtomicU64,
     /// The member leaves when this is dropped.
     _stays: watch::Sender<()>,
@@ -205,7 +205,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl GroupMap {
     /// Begins to join. The returned future joins again whenever the member was dropped. It ends with the map.
     pub(super) fn begin(node: Node, map: MapId) -> (GroupMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let (answers, clock) = (Answers::default(), Clock::default());
+        let (answers, clock) = (Answers::default(), SharedMapClock::default());
         let (told, member) = watch::channel(None);
         let (stays, mut stay) = watch::channel(());
         let belong = {

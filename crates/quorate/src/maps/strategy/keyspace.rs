@@ -41,7 +41,7 @@ use quorate_protocol::partial::{Kind, Value};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::request::{Answer, Life, Only, Refusal, Request, When};
+pub use self::request::{KeyspaceAnswer, Life, Only, Refusal, Request, When};
 
 /// Upper bound of a value or a hash, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -232,10 +232,10 @@ impl Keyspace {
         self.keys.get(&place(key)).filter(|entry| !entry.is_over(now))
     }
 
-    fn scan(&self, behind: Option<u64>, limit: u32, now: u64) -> Answer {
+    fn scan(&self, behind: Option<u64>, limit: u32, now: u64) -> KeyspaceAnswer {
         // The empty key is the first of its hash.
         let Some(from) = behind.map_or(Some(0), |hash| hash.checked_add(1)) else {
-            return Answer::Keys { keys: Vec::new(), next: None };
+            return KeyspaceAnswer::Keys { keys: Vec::new(), next: None };
         };
         let (mut keys, mut next, mut seen, mut bytes) = (Vec::new(), None, 0, 0);
         let mut last = None;
@@ -255,7 +255,7 @@ impl Keyspace {
                 keys.push((key.clone(), kind));
             }
         }
-        Answer::Keys { keys, next }
+        KeyspaceAnswer::Keys { keys, next }
     }
 
     fn size(&self, now: u64) -> i64 {

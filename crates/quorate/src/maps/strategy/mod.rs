@@ -2,7 +2,8 @@
 //!
 //! **Promise.** A map has a strategy from its creation on. Maps of partial quorums are elsewhere. A service,
 //! a group or a table keeps each other map, which has the promises of its keeper. Each request ends in one
-//! [`Answer`](keyspace::Answer), or in one [`RequestError`], which says what may have happened.
+//! [`KeyspaceAnswer`](keyspace::KeyspaceAnswer), or in one [`RequestError`], which says what may have
+//! happened.
 //!
 //! | strategy | kept by | reads | writes |
 //! |---|---|---|---|

@@ -27,7 +27,7 @@ use tracing::warn;
 use super::outcome::{OutcomeFuture, wall};
 use super::{
     RequestError,
-    keyspace::{Answer, Life, Only, Refusal, Request, When},
+    keyspace::{KeyspaceAnswer, Life, Only, Refusal, Request, When},
 };
 use crate::{
     db::{Db, Rows},
@@ -414,7 +414,7 @@ impl StatementPlan {
         Ok(StatementPlan { text, params: params.0, shape })
     }
 
-    async fn carry_out(self, db: &Db) -> Result<Answer, RequestError> {
+    async fn carry_out(self, db: &Db) -> Result<KeyspaceAnswer, RequestError> {
         let mut name = None;
         let told = timer::timeout(PATIENCE, async {
             loop {
@@ -432,8 +432,8 @@ impl StatementPlan {
         told.or_else(concluded)
     }
 
-    async fn attempt(&self, db: &Db, name: Option<RequestName>) -> Result<Answer, Error> {
-        let done = |count| Answer::Done { count, before: partial::Value::Nothing };
+    async fn attempt(&self, db: &Db, name: Option<RequestName>) -> Result<KeyspaceAnswer, Error> {
+        let done = |count| KeyspaceAnswer::Done { count, before: partial::Value::Nothing };
         if let AnswerShape::Done | AnswerShape::Changed = self.shape {
             let mut execute = db.execute(&self.text);
             for param in &self.params {
@@ -460,18 +460,20 @@ impl StatementPlan {
         Ok(match (&self.shape, value) {
             (AnswerShape::Number, Some(digits)) => done(digits.parse().unwrap_or_default()),
             (AnswerShape::Length, Some(value)) => done(value.len() as i64),
-            (_, Some(value)) => Answer::Done { count: 1, before: partial::Value::String(Bytes::from(value)) },
+            (_, Some(value)) => {
+                KeyspaceAnswer::Done { count: 1, before: partial::Value::String(Bytes::from(value)) }
+            }
             (_, None) => done(0),
         })
     }
 }
 
 /// Converts the error of a statement to an answer.
-fn concluded(error: Error) -> Result<Answer, RequestError> {
+fn concluded(error: Error) -> Result<KeyspaceAnswer, RequestError> {
     let Error::Rejected(rejection) = error else { return Err(RequestError::of(error)) };
     match rejection.sqlstate.as_deref() {
-        Some("22P02") => Ok(Answer::Refused(Refusal::NoNumber)),
-        Some("22003") => Ok(Answer::Refused(Refusal::Overflow)),
+        Some("22P02") => Ok(KeyspaceAnswer::Refused(Refusal::NoNumber)),
+        Some("22003") => Ok(KeyspaceAnswer::Refused(Refusal::Overflow)),
         // An earlier attempt with the same name took effect, or may have, and its answer is no longer known.
         Some("55000" | "40003") => Err(RequestError::MaybeApplied(rejection.to_string())),
         _ => Err(RequestError::NotDone(rejection.to_string())),
@@ -479,7 +481,7 @@ fn concluded(error: Error) -> Result<Answer, RequestError> {
 }
 
 /// Returns the values of keys, in the order of the request.
-fn found(keys: &[Bytes], rows: Rows) -> Result<Answer, Error> {
+fn found(keys: &[Bytes], rows: Rows) -> Result<KeyspaceAnswer, Error> {
     let mut values = std::collections::HashMap::new();
     for row in rows {
         let (key, value): (String, String) = (row.get("key")?, row.get("value")?);
@@ -487,7 +489,7 @@ fn found(keys: &[Bytes], rows: Rows) -> Result<Answer, Error> {
         values.insert(Bytes::from(key), (partial::Value::String(Bytes::from(value)), expires));
     }
     let of = |key| values.get(key).cloned().unwrap_or((partial::Value::Nothing, None));
-    Ok(Answer::Found(keys.iter().map(of).collect()))
+    Ok(KeyspaceAnswer::Found(keys.iter().map(of).collect()))
 }
 
 #[cfg(test)]
@@ -611,7 +613,7 @@ mod tests {
         assert!(matches!(rejected("55000"), Err(RequestError::MaybeApplied(_))));
         assert!(matches!(rejected("40003"), Err(RequestError::MaybeApplied(_))));
         assert!(matches!(rejected("42703"), Err(RequestError::NotDone(_))));
-        assert_eq!(rejected("22003"), Ok(Answer::Refused(Refusal::Overflow)));
+        assert_eq!(rejected("22003"), Ok(KeyspaceAnswer::Refused(Refusal::Overflow)));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use thiserror::Error as ThisError;
 
 use crate::error::Error;
 
-use super::keyspace::Answer;
+use super::keyspace::KeyspaceAnswer;
 
 /// The reason why a request did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, ThisError)]
@@ -34,7 +34,7 @@ impl RequestError {
 }
 
 /// The outcome of a request.
-pub type Outcome = Result<Answer, RequestError>;
+pub type Outcome = Result<KeyspaceAnswer, RequestError>;
 
 /// A request in progress, as the future of its outcome.
 pub(super) type OutcomeFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;

@@ -19,7 +19,7 @@ use tracing::warn;
 use super::outcome::OutcomeFuture;
 use super::{
     RequestError,
-    keyspace::{Answer, Keyspace, KeyspaceChange, Request},
+    keyspace::{Keyspace, KeyspaceAnswer, KeyspaceChange, Request},
 };
 use crate::{
     error::{Error, Name},
@@ -30,7 +30,7 @@ use crate::{
 
 impl Service for Keyspace {
     type Request = Request;
-    type Reply = Answer;
+    type Reply = KeyspaceAnswer;
     type Delta = Vec<KeyspaceChange>;
     type Undo = Vec<KeyspaceChange>;
 

@@ -191,8 +191,8 @@ impl Door {
     }
 }
 
-/// Longest time that the door stays open for the answers to requests in progress when the host ends. The answer
-/// to the withdrawal that ends the host is one of them.
+/// Longest time that the door stays open for the answers to requests in progress when the host ends. The
+/// answer to the withdrawal that ends the host is one of them.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for Door {

@@ -3,7 +3,7 @@
 use quorate::maps::{self, OperationKind, strategy};
 use quorate_protocol::{
     ProcessId, Time,
-    partial::{Outcome, Rejection, Scanned, Value, resident},
+    partial::{OperationOutcome, Rejection, Scanned, Value, resident},
 };
 use quorate_runtime::{clock, door::ClientId};
 
@@ -67,15 +67,19 @@ impl maps::Front for RedisClients {
 }
 
 impl RedisClients {
-    fn ended(&mut self, id: u64, outcome: Outcome, now: Time) {
+    fn ended(&mut self, id: u64, outcome: OperationOutcome, now: Time) {
         let pending = self.pending.remove(id as usize);
-        let had_no_room = outcome == Outcome::Rejected(Rejection::Busy);
+        let had_no_room = outcome == OperationOutcome::Rejected(Rejection::Busy);
         if had_no_room && self.turn_away(&pending) {
             return;
         }
         if let Some(OperationDescription { level, deed, .. }) = &pending.operation {
-            let is_done =
-                matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. });
+            let is_done = matches!(
+                outcome,
+                OperationOutcome::Found { .. }
+                    | OperationOutcome::Done { .. }
+                    | OperationOutcome::Counted { .. }
+            );
             self.figures.ended(*level, *deed == OperationKind::Read, now.since(pending.began), is_done);
         }
         let HeldLimits { answer_bytes_max, client_bytes_max, bytes_max } = self.settings.held;
@@ -226,9 +230,9 @@ impl RedisClients {
 }
 
 /// Returns the size of the value in an outcome, in bytes.
-fn value_bytes(outcome: &Outcome) -> usize {
+fn value_bytes(outcome: &OperationOutcome) -> usize {
     match outcome {
-        Outcome::Found { value, .. } => bytes_of(value),
+        OperationOutcome::Found { value, .. } => bytes_of(value),
         _ => 0,
     }
 }
@@ -236,7 +240,9 @@ fn value_bytes(outcome: &Outcome) -> usize {
 /// Returns the size of the values in an answer of another strategy, in bytes.
 fn answer_bytes(outcome: &strategy::Outcome) -> usize {
     match outcome {
-        Ok(strategy::keyspace::Answer::Found(found)) => found.iter().map(|(value, _)| bytes_of(value)).sum(),
+        Ok(strategy::keyspace::KeyspaceAnswer::Found(found)) => {
+            found.iter().map(|(value, _)| bytes_of(value)).sum()
+        }
         _ => 0,
     }
 }

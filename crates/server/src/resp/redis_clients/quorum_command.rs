@@ -4,7 +4,7 @@ use bytes::Bytes;
 use quorate::maps::{EndedOperation, OperationEnd, OperationKind};
 use quorate_protocol::{
     Time,
-    partial::{Action, Level, MapId, Outcome, Rejection, Value},
+    partial::{Action, Level, MapId, OperationOutcome, Rejection, Value},
 };
 use smallvec::SmallVec;
 
@@ -19,7 +19,7 @@ pub(super) struct QuorumCommand {
     pub(super) map: MapId,
     pub(super) drawn: DrawnLevels,
     pub(super) keys: SmallVec<[Bytes; 1]>,
-    pub(super) outcomes: SmallVec<[Option<Outcome>; 1]>,
+    pub(super) outcomes: SmallVec<[Option<OperationOutcome>; 1]>,
     /// Number of parts without an outcome.
     pub(super) left: usize,
     /// Parts that the cell had no room for. They begin again when other parts of the command have ended.
@@ -72,15 +72,15 @@ impl QuorumCommand {
     }
 
     /// Removes the value from an outcome if the answer does not contain it.
-    pub(super) fn reduced(&self, outcome: Outcome) -> Outcome {
+    pub(super) fn reduced(&self, outcome: OperationOutcome) -> OperationOutcome {
         match outcome {
-            Outcome::Found { value, expires, wall, newest, level } if !self.shape.tells_value() => {
+            OperationOutcome::Found { value, expires, wall, newest, level } if !self.shape.tells_value() => {
                 let value = match value {
                     Value::Nothing => Value::Nothing,
                     Value::String(_) => Value::String(Bytes::new()),
                     Value::Hash(_) => Value::Hash(Vec::new()),
                 };
-                Outcome::Found { value, expires, wall, newest, level }
+                OperationOutcome::Found { value, expires, wall, newest, level }
             }
             outcome => outcome,
         }
@@ -115,7 +115,7 @@ impl QuorumCommand {
     pub(super) fn begin_again(&mut self, had_no_room: bool) -> OperationParts {
         if self.refused.is_some() || had_no_room && self.running() == 0 {
             for part in std::mem::take(&mut self.turned_away) {
-                self.outcomes[part] = Some(Outcome::Rejected(Rejection::Busy));
+                self.outcomes[part] = Some(OperationOutcome::Rejected(Rejection::Busy));
                 self.left -= 1;
             }
         }
@@ -156,22 +156,23 @@ impl OperationDescription {
         &self,
         client: u64,
         (began, ended): (Time, Time),
-        outcome: &Outcome,
+        outcome: &OperationOutcome,
     ) -> EndedOperation {
         let (ending, mortal, deed) = match outcome {
-            Outcome::Found { value: Value::Hash(_), newest, .. } => {
+            OperationOutcome::Found { value: Value::Hash(_), newest, .. } => {
                 (OperationEnd::Done(*newest), false, OperationKind::Other)
             }
-            Outcome::Found { newest, expires, .. } => {
+            OperationOutcome::Found { newest, expires, .. } => {
                 (OperationEnd::Done(*newest), expires.is_some(), self.deed)
             }
-            Outcome::Done { stamp, .. } | Outcome::Counted { stamp, .. } => {
+            OperationOutcome::Done { stamp, .. } | OperationOutcome::Counted { stamp, .. } => {
                 (OperationEnd::Done(*stamp), self.mortal, self.deed)
             }
-            Outcome::MaybeApplied => (OperationEnd::Unknown, self.mortal, self.deed),
-            Outcome::Unavailable | Outcome::NotApplied | Outcome::Unanswered | Outcome::Rejected(_) => {
-                (OperationEnd::Failed, self.mortal, self.deed)
-            }
+            OperationOutcome::MaybeApplied => (OperationEnd::Unknown, self.mortal, self.deed),
+            OperationOutcome::Unavailable
+            | OperationOutcome::NotApplied
+            | OperationOutcome::Unanswered
+            | OperationOutcome::Rejected(_) => (OperationEnd::Failed, self.mortal, self.deed),
         };
         EndedOperation { client, began, ended, deed, ending, mortal }
     }

@@ -3,11 +3,11 @@
 use quorate_protocol::{ProcessId, ecast::Position};
 use quorate_world::Violation;
 
-use super::{EcastWorkload, Kind, Stage, World, generation, kind};
+use super::{EcastStage, EcastWorkload, EcastWorld, Kind, generation, kind};
 
 impl EcastWorkload {
     /// Whether all words have been said, and all members have received them.
-    pub(super) fn is_settled(&mut self, stage: &Stage, world: &World) -> bool {
+    pub(super) fn is_settled(&mut self, stage: &EcastStage, world: &EcastWorld) -> bool {
         let end = self.orders.last().end();
         let at_end = |id: &ProcessId| match kind(world, id.node as usize) {
             Some(Kind::Router(router, _)) => router.position().0 == end,
@@ -26,7 +26,7 @@ impl EcastWorkload {
     }
 
     /// Checks that each living member received the outcomes of its submissions.
-    pub(super) fn all_told(&self, world: &World) -> Result<(), Violation> {
+    pub(super) fn all_told(&self, world: &EcastWorld) -> Result<(), Violation> {
         self.waits(world).map_or(Ok(()), |(life, token)| {
             let what = format!("process life {life} never received an outcome of its message {token}");
             Err(Violation::new("one outcome", what))
@@ -37,8 +37,8 @@ impl EcastWorkload {
     /// continue.
     pub(super) fn lost_for_good(
         &self,
-        stage: &Stage,
-        world: &World,
+        stage: &EcastStage,
+        world: &EcastWorld,
         lost: &'static str,
     ) -> Option<&'static str> {
         match (self.settings.losses, self.settings.extinctions) {
@@ -55,7 +55,7 @@ impl EcastWorkload {
     }
 
     /// Returns the state of all processes.
-    pub(super) fn describe(&self, world: &World) -> String {
+    pub(super) fn describe(&self, world: &EcastWorld) -> String {
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match kind(world, machine) {
                 Some(Kind::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
@@ -75,6 +75,6 @@ impl EcastWorkload {
 }
 
 /// Whether the member on `machine` lives and has delivered anything.
-fn has_delivered(world: &World, machine: usize) -> bool {
+fn has_delivered(world: &EcastWorld, machine: usize) -> bool {
     matches!(kind(world, machine), Some(Kind::Member(member, _)) if member.delivered() > Position(0))
 }

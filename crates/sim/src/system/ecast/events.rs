@@ -13,8 +13,8 @@ use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    EcastWorkload, Kind, PendingSubmission, ProcessCommand, ProcessEvent, Stage, Timer, World, generation,
-    kind,
+    EcastCommand, EcastEvent, EcastStage, EcastTimer, EcastWorkload, EcastWorld, Kind, PendingSubmission,
+    generation, kind,
 };
 use crate::{
     check,
@@ -25,35 +25,35 @@ impl EcastWorkload {
     /// Handles an event that a process reported to its user.
     pub(super) fn on_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
-        event: ProcessEvent,
+        event: EcastEvent,
     ) -> Result<(), Violation> {
         match event {
-            ProcessEvent::Learned(position, learned) => self.learned(world, machine, position, learned)?,
-            ProcessEvent::Router(RouterEvent::Leader(leader)) => {
+            EcastEvent::Learned(position, learned) => self.learned(world, machine, position, learned)?,
+            EcastEvent::Router(RouterEvent::Leader(leader)) => {
                 if generation(world, machine) == self.orders.current() {
                     stage.routers.told_leader(world, leader);
                 }
             }
-            ProcessEvent::Router(RouterEvent::Removed) => {
+            EcastEvent::Router(RouterEvent::Removed) => {
                 world.count("removed process starts anew");
                 world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
+            EcastEvent::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new(
                     "snapshot",
                     format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
                 ));
             }
-            ProcessEvent::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
-            ProcessEvent::Router(RouterEvent::Reformed(reformed)) => {
+            EcastEvent::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
+            EcastEvent::Router(RouterEvent::Reformed(reformed)) => {
                 self.begin(stage, world, machine, &reformed)?
             }
-            ProcessEvent::Router(RouterEvent::Ended { result: Ok(()), .. }) => {}
-            ProcessEvent::Router(RouterEvent::Ended { result: Err(RouterRefusal::Refound(why)), .. }) => {
+            EcastEvent::Router(RouterEvent::Ended { result: Ok(()), .. }) => {}
+            EcastEvent::Router(RouterEvent::Ended { result: Err(RouterRefusal::Refound(why)), .. }) => {
                 world.count(match why {
                     RefoundRefusal::LeaderLives(_) => "refound refused: a leader is heard",
                     RefoundRefusal::Unfollowed { .. } => "refound refused: no majority",
@@ -61,18 +61,18 @@ impl EcastWorkload {
                 });
                 self.operator.refused();
             }
-            ProcessEvent::Router(RouterEvent::Ended { result: Err(RouterRefusal::Reform(_)), .. }) => {
+            EcastEvent::Router(RouterEvent::Ended { result: Err(RouterRefusal::Reform(_)), .. }) => {
                 world.count("reform refused");
                 self.operator.refused();
             }
-            ProcessEvent::Router(RouterEvent::Ended { result: Err(_), .. }) => world.count("change refused"),
-            ProcessEvent::Submitted(content) => {
+            EcastEvent::Router(RouterEvent::Ended { result: Err(_), .. }) => world.count("change refused"),
+            EcastEvent::Submitted(content) => {
                 if let Some(me) = world.id(machine) {
                     self.submissions.sent(me, content)?;
                     self.orders.submitted(me, content);
                 }
             }
-            ProcessEvent::Member(event) => self.member_event(stage, world, machine, event)?,
+            EcastEvent::Member(event) => self.member_event(stage, world, machine, event)?,
         }
         Ok(())
     }
@@ -80,8 +80,8 @@ impl EcastWorkload {
     /// Looks at a process between two batches.
     pub(super) fn watch_process(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
     ) -> Result<(), Violation> {
         match kind(world, machine) {
@@ -102,8 +102,8 @@ impl EcastWorkload {
     /// Checks the position that a router calls stable, and takes the routers that it knows.
     pub(super) fn look(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
     ) -> Result<(), Violation> {
         let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
@@ -121,7 +121,7 @@ impl EcastWorkload {
     /// Compares the messages that a router has learned with the order of its generation.
     pub(super) fn learned(
         &mut self,
-        world: &mut World,
+        world: &mut EcastWorld,
         machine: usize,
         position: Position,
         learned: Vec<(Position, Ordered)>,
@@ -140,8 +140,8 @@ impl EcastWorkload {
 
     pub(super) fn member_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
         event: MemberEvent,
     ) -> Result<(), Violation> {
@@ -175,8 +175,8 @@ impl EcastWorkload {
                 let busy = self.busy.entry(world.life(machine)).or_insert(now);
                 *busy = now.max(*busy) + Duration::from_micros(self.settings.execute_micros) * slower;
                 let executed = MemberCommand::Executed { through: at };
-                world.command_after(machine, busy.since(now), ProcessCommand::Member(executed));
-                stage.after(world, busy.since(now), Timer::Executed { who: me, through: at.0 });
+                world.command_after(machine, busy.since(now), EcastCommand::Member(executed));
+                stage.after(world, busy.since(now), EcastTimer::Executed { who: me, through: at.0 });
             }
             MemberEvent::Injected { at, fits, .. } => {
                 if fits {
@@ -226,8 +226,8 @@ impl EcastWorkload {
 
     fn outcome(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         pending: PendingSubmission,
         id: MessageId,
         outcome: Outcome,

@@ -35,13 +35,13 @@ pub(crate) enum Kind {
     Member(Box<Member>, Option<Floor>),
 }
 
-pub(crate) enum ProcessCommand {
+pub(crate) enum EcastCommand {
     Router(RouterCommand),
     Member(MemberCommand),
 }
 
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum EcastEvent {
     Router(RouterEvent<Floor>),
     /// The router has learned everything up to the position; the list has the new messages that are not
     /// stable yet.
@@ -60,8 +60,8 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = ProcessCommand;
-    type Event = ProcessEvent;
+    type Command = EcastCommand;
+    type Event = EcastEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, submitted, tamper } = self;
@@ -82,7 +82,7 @@ impl Protocol for Process {
                             // A repeated submission was reported before.
                             if number == *submitted + 1 {
                                 *submitted = number;
-                                out.emit(ProcessEvent::Submitted(content));
+                                out.emit(EcastEvent::Submitted(content));
                             }
                         }
                     }
@@ -92,10 +92,10 @@ impl Protocol for Process {
                     }
                 },
                 |out, event| {
-                    if let ProcessEvent::Member(event @ MemberEvent::Deliver { .. }) = &event
+                    if let EcastEvent::Member(event @ MemberEvent::Deliver { .. }) = &event
                         && twice
                     {
-                        out.emit(ProcessEvent::Member(event.clone()));
+                        out.emit(EcastEvent::Member(event.clone()));
                     }
                     out.emit(event);
                 },
@@ -125,8 +125,8 @@ impl Kind {
             Kind::Router(router, told) => {
                 let mut events = Vec::new();
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    ProcessCommand::Router(command) => command,
-                    ProcessCommand::Member(_) => {
+                    EcastCommand::Router(command) => command,
+                    EcastCommand::Member(_) => {
                         unreachable!("only a router receives the commands of routers")
                     }
                 });
@@ -142,15 +142,15 @@ impl Kind {
                     let learned =
                         router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();
                     *told = router.position();
-                    out.emit(ProcessEvent::Learned(*told, learned));
+                    out.emit(EcastEvent::Learned(*told, learned));
                 }
-                events.into_iter().for_each(|event| out.emit(ProcessEvent::Router(event)));
+                events.into_iter().for_each(|event| out.emit(EcastEvent::Router(event)));
             }
             Kind::Member(member, floor) => {
                 let mut founder = None;
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    ProcessCommand::Member(command) => command,
-                    ProcessCommand::Router(_) => {
+                    EcastCommand::Member(command) => command,
+                    EcastCommand::Router(_) => {
                         unreachable!("only a member receives the commands of members")
                     }
                 });
@@ -162,7 +162,7 @@ impl Kind {
                         if let MemberEvent::WitnessWanted { founder: asks } = event {
                             founder = Some(asks);
                         }
-                        out.emit(ProcessEvent::Member(event));
+                        out.emit(EcastEvent::Member(event));
                     },
                 );
                 member.handle(cx, input, &mut lift);

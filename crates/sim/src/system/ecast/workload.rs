@@ -12,7 +12,7 @@ use super::{
     Settings,
     operator::Operator,
     process::{Kind, Process},
-    world::{Stage, Timer, World, generation, kind},
+    world::{EcastStage, EcastTimer, EcastWorld, generation, kind},
 };
 use crate::{
     check::{
@@ -56,7 +56,7 @@ pub(crate) struct PendingSubmission {
 
 impl EcastWorkload {
     /// Adds the machines and sets the first timers.
-    pub(super) fn gather(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+    pub(super) fn gather(stage: &mut EcastStage, world: &mut EcastWorld, settings: Settings) -> Self {
         match stage.mutation {
             Some(Mutation::NoIncarnations) => world.reuse_ids(),
             Some(Mutation::FenceOpen) => world.admit_all(),
@@ -68,11 +68,11 @@ impl EcastWorkload {
         stage.add_routers(world, settings.routers, settings.spares);
         world.without_disks();
         let members = stage.add_machines(world, settings.members);
-        stage.after(world, Duration::from_millis(50), Timer::Talk);
-        stage.after(world, Duration::from_millis(100), Timer::Watch);
+        stage.after(world, Duration::from_millis(50), EcastTimer::Talk);
+        stage.after(world, Duration::from_millis(100), EcastTimer::Watch);
         let mut order = Order::new(RoomsTwin::default());
         if settings.goes_on() {
-            stage.after(world, Duration::from_millis(500), Timer::Operate);
+            stage.after(world, Duration::from_millis(500), EcastTimer::Operate);
         } else {
             // A new leader takes everything that the log calls stable for executed, so an election may give
             // the same credit again.
@@ -98,15 +98,15 @@ impl EcastWorkload {
     /// Creates the process of a new life of `machine`.
     pub(super) fn process(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
         id: ProcessId,
     ) -> Process {
         if self.members.contains(&machine) {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
             // The first submission makes it a member; it gets the request as soon as it runs.
-            stage.after(world, Duration::ZERO, Timer::Join(machine));
+            stage.after(world, Duration::ZERO, EcastTimer::Join(machine));
             let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
             return Process::new(kind, stage.mutation.map(Tamper::new));
         }
@@ -120,13 +120,13 @@ impl EcastWorkload {
     /// generation.
     fn router_log(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
         id: ProcessId,
     ) -> (Paxos, Generation) {
         let settings = self.router_settings.paxos.clone();
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: EcastWorld::address(machine) };
         let records = world.records(machine);
         let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
         if let Some(paxos) = recovered.expect("the durable records follow from each other") {

@@ -6,10 +6,10 @@ use quorate_protocol::{Generation, ProcessId, ecast::Fence};
 use super::process::{Kind, Process};
 use crate::stage;
 
-pub(super) type Stage = stage::Stage<Timer>;
-pub(super) type World = quorate_world::World<Process>;
+pub(super) type EcastStage = stage::Stage<EcastTimer>;
+pub(super) type EcastWorld = quorate_world::World<Process>;
 
-pub(crate) enum Timer {
+pub(crate) enum EcastTimer {
     Talk,
     Watch,
     Operate,
@@ -22,16 +22,16 @@ pub(crate) enum Timer {
 }
 
 /// Returns the fence that the process on `machine` shows to others, also after its end.
-pub(crate) fn fence(world: &World, machine: usize) -> Option<Fence> {
+pub(crate) fn fence(world: &EcastWorld, machine: usize) -> Option<Fence> {
     Fence::of_pass(&world.pass(machine)?)
 }
 
 /// Returns the generation of the domain to which the process on `machine` belongs.
-pub(crate) fn generation(world: &World, machine: usize) -> Generation {
+pub(crate) fn generation(world: &EcastWorld, machine: usize) -> Generation {
     fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
 }
 
 /// Returns the kind of the process that runs on `machine`.
-pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
+pub(crate) fn kind(world: &EcastWorld, machine: usize) -> Option<&Kind> {
     world.process(machine).map(|process| &process.kind)
 }

@@ -27,13 +27,13 @@ pub(crate) enum Kind {
     Member(Box<group::Process>),
 }
 
-pub(crate) enum ProcessCommand {
+pub(crate) enum GroupCommand {
     Router(RouterCommand),
     Member(Command),
 }
 
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum GroupEvent {
     Router(RouterEvent<Roster>),
     Member(Event),
 }
@@ -131,8 +131,8 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = ProcessCommand;
-    type Event = ProcessEvent;
+    type Command = GroupCommand;
+    type Event = GroupEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, mutation, late, next } = self;
@@ -147,15 +147,15 @@ impl Protocol for Process {
                     _ => unreachable!("returned above"),
                 };
                 let input = input.map(order, |ask| match ask {
-                    ProcessCommand::Router(command) => command,
-                    ProcessCommand::Member(_) => {
+                    GroupCommand::Router(command) => command,
+                    GroupCommand::Member(_) => {
                         unreachable!("only a router receives the commands of routers")
                     }
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Groups>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(ProcessEvent::Router(event)),
+                    |out, event| out.emit(GroupEvent::Router(event)),
                 );
                 router.handle(cx, input, &mut lift);
             }
@@ -169,8 +169,8 @@ impl Protocol for Process {
                 let input = input.map(
                     |message| Self::taken(*mutation, next, message),
                     |ask| match ask {
-                        ProcessCommand::Member(command) => command,
-                        ProcessCommand::Router(_) => {
+                        GroupCommand::Member(command) => command,
+                        GroupCommand::Router(_) => {
                             unreachable!("only a member receives the commands of members")
                         }
                     },
@@ -182,7 +182,7 @@ impl Protocol for Process {
                     |_, _, message| Some(Self::tamper(*mutation, chance, next, message)),
                     |out, event| match event {
                         Event::Done { id, result: Err(Failure::MaybeApplied) } if denies => {
-                            out.emit(ProcessEvent::Member(Event::Done { id, result: Err(Failure::NotSent) }));
+                            out.emit(GroupEvent::Member(Event::Done { id, result: Err(Failure::NotSent) }));
                         }
                         Event::Deliver { ref updates, .. }
                             if *mutation == Some(Mutation::DeliversLate)
@@ -194,10 +194,10 @@ impl Protocol for Process {
                             late.push(event);
                         }
                         Event::View { .. } => {
-                            out.emit(ProcessEvent::Member(event));
-                            late.drain(..).for_each(|event| out.emit(ProcessEvent::Member(event)));
+                            out.emit(GroupEvent::Member(event));
+                            late.drain(..).for_each(|event| out.emit(GroupEvent::Member(event)));
                         }
-                        event => out.emit(ProcessEvent::Member(event)),
+                        event => out.emit(GroupEvent::Member(event)),
                     },
                 );
                 member.handle(cx, input, &mut lift);

@@ -7,11 +7,11 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 
-use super::{GroupWorkload, Kind, ProcessCommand, Stage, World, kind, status::PendingRequest};
+use super::{GroupCommand, GroupStage, GroupWorkload, GroupWorld, Kind, kind, status::PendingRequest};
 
 impl GroupWorkload {
     /// Makes a process quit a group. A request for its counters follows; the answer shows that it has quit.
-    pub(super) fn quit(&mut self, world: &mut World, (machine, me): (usize, ProcessId), group: u64) {
+    pub(super) fn quit(&mut self, world: &mut GroupWorld, (machine, me): (usize, ProcessId), group: u64) {
         let asked = self.pending.range((me, 0)..=(me, u64::MAX));
         let asked = asked.filter(|(_, asked)| asked.group() == group);
         let place = self.places.entry((me, group)).or_default();
@@ -36,13 +36,13 @@ impl GroupWorkload {
             Command::Quit { group: GroupId(group) },
             Command::Figures { token: group },
         ]);
-        world.command(machine, ProcessCommand::Member(quit));
+        world.command(machine, GroupCommand::Member(quit));
     }
 
     /// Checks the failure of a request whose process was asked to quit.
     pub(super) fn ended_by_quit(
         &mut self,
-        world: &mut World,
+        world: &mut GroupWorld,
         me: ProcessId,
         asked: &PendingRequest,
         failure: Failure,
@@ -71,8 +71,8 @@ impl GroupWorkload {
     /// Notes that a process has quit a group: all its earlier requests there must have ended.
     pub(super) fn has_quit(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
         (machine, me): (usize, ProcessId),
         group: u64,
     ) -> Result<(), Violation> {

@@ -10,16 +10,17 @@ use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
     group::{
-        self, Command, Event, Failure, GroupId, Mark, Offer, Outcome, PackWriter, Phi, Sending, Strength,
+        self, Command, CommandOutcome, Event, Failure, GroupId, Mark, Offer, PackWriter, Phi, Sending,
+        Strength,
     },
 };
 use quorate_world::Violation;
 
 use super::{
     Settings,
-    process::{Kind, ProcessCommand, ProcessEvent},
+    process::{GroupCommand, GroupEvent, Kind},
     status::{GroupStatus, PendingRequest},
-    world::{Stage, Timer, World, kind},
+    world::{GroupStage, GroupTimer, GroupWorld, kind},
 };
 use crate::{
     check::views::{GroupMessage, ViewCheck},
@@ -47,12 +48,12 @@ pub(crate) struct GroupWorkload {
 }
 
 impl GroupWorkload {
-    pub(super) fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> GroupWorkload {
+    pub(super) fn new(stage: &mut GroupStage, world: &mut GroupWorld, settings: Settings) -> GroupWorkload {
         stage.add_routers(world, settings.routers, 1);
         let members = stage.add_machines(world, settings.members);
-        stage.after(world, Duration::from_millis(50), Timer::Talk);
-        stage.after(world, Duration::from_millis(100), Timer::Watch);
-        stage.after(world, EXODUS, Timer::Exodus);
+        stage.after(world, Duration::from_millis(50), GroupTimer::Talk);
+        stage.after(world, Duration::from_millis(100), GroupTimer::Watch);
+        stage.after(world, EXODUS, GroupTimer::Exodus);
         GroupWorkload {
             members,
             check: ViewCheck::new(stage.mutation),
@@ -70,14 +71,14 @@ impl GroupWorkload {
 
     fn ask(
         &mut self,
-        world: &mut World,
+        world: &mut GroupWorld,
         machine: usize,
         me: ProcessId,
         what: PendingRequest,
         command: Command,
     ) {
         self.pending.insert((me, self.asked), what);
-        world.command(machine, ProcessCommand::Member(command));
+        world.command(machine, GroupCommand::Member(command));
     }
 
     fn id(&mut self) -> CommandId {
@@ -86,7 +87,7 @@ impl GroupWorkload {
     }
 
     /// Makes each process join the groups that it is not in, and gives routers to processes that know none.
-    pub(super) fn watch(&mut self, stage: &Stage, world: &mut World) {
+    pub(super) fn watch(&mut self, stage: &GroupStage, world: &mut GroupWorld) {
         for machine in self.members.clone() {
             let (Some(me), Some(Kind::Member(process))) = (world.id(machine), kind(world, machine)) else {
                 continue;
@@ -96,7 +97,7 @@ impl GroupWorkload {
                 continue;
             }
             if lost {
-                world.command(machine, ProcessCommand::Member(Command::Seeds(stage.routers.living(world))));
+                world.command(machine, GroupCommand::Member(Command::Seeds(stage.routers.living(world))));
             }
             for group in 0..self.settings.groups {
                 let place = self.places.entry((me, group)).or_default();
@@ -111,8 +112,8 @@ impl GroupWorkload {
 
     pub(super) fn join(
         &mut self,
-        stage: &Stage,
-        world: &mut World,
+        stage: &GroupStage,
+        world: &mut GroupWorld,
         (machine, me): (usize, ProcessId),
         group: u64,
     ) {
@@ -131,7 +132,7 @@ impl GroupWorkload {
     }
 
     /// Lets a random member act.
-    pub(super) fn talk(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(super) fn talk(&mut self, stage: &mut GroupStage, world: &mut GroupWorld) {
         let machine = self.members[stage.chance.index(self.members.len())];
         let group = stage.chance.below(self.settings.groups);
         let Some(me) = world.id(machine) else { return };
@@ -167,7 +168,7 @@ impl GroupWorkload {
                 let place = self.places.entry((me, group)).or_default();
                 place.stack(&mut stage.chance);
                 let seats = Command::Seats { group: GroupId(group), seats: place.seats.clone() };
-                world.command(machine, ProcessCommand::Member(seats));
+                world.command(machine, GroupCommand::Member(seats));
             }
             14..18 => {
                 let at = self.check.safe_at(me, group);
@@ -175,7 +176,7 @@ impl GroupWorkload {
                 if stage.mutation != Some(Mutation::FollowsNothing) {
                     world.command(
                         machine,
-                        ProcessCommand::Member(Command::Follow { group: GroupId(group), at }),
+                        GroupCommand::Member(Command::Follow { group: GroupId(group), at }),
                     );
                 }
             }
@@ -213,7 +214,7 @@ impl GroupWorkload {
     }
 
     /// Makes all members leave a group, or die.
-    pub(super) fn empty_group(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(super) fn empty_group(&mut self, stage: &mut GroupStage, world: &mut GroupWorld) {
         if stage.chance.happens(0.5) {
             world.count("all die");
             for machine in &self.members {
@@ -237,7 +238,7 @@ impl GroupWorkload {
         }
     }
 
-    fn leave(&mut self, world: &mut World, machine: usize, me: ProcessId, group: u64) {
+    fn leave(&mut self, world: &mut GroupWorld, machine: usize, me: ProcessId, group: u64) {
         if self.places.get(&(me, group)).is_some_and(|place| place.quits) {
             return;
         }
@@ -254,7 +255,7 @@ impl GroupWorkload {
     /// Handles the refusal of a join because a newer checkpoint is known.
     fn refused(
         &mut self,
-        world: &mut World,
+        world: &mut GroupWorld,
         (machine, me): (usize, ProcessId),
         asked: &PendingRequest,
         newest: Mark,
@@ -284,10 +285,10 @@ impl GroupWorkload {
     /// Handles an event that a process reported to its user.
     pub(super) fn on_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
         machine: usize,
-        told: ProcessEvent,
+        told: GroupEvent,
     ) -> Result<(), Violation> {
         let before = self.check.grants;
         self.take(stage, world, machine, told)?;
@@ -299,25 +300,25 @@ impl GroupWorkload {
 
     fn take(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
         machine: usize,
-        told: ProcessEvent,
+        told: GroupEvent,
     ) -> Result<(), Violation> {
         match told {
-            ProcessEvent::Router(RouterEvent::Leader(leader)) => stage.routers.told_leader(world, leader),
-            ProcessEvent::Router(RouterEvent::Removed) => {
+            GroupEvent::Router(RouterEvent::Leader(leader)) => stage.routers.told_leader(world, leader),
+            GroupEvent::Router(RouterEvent::Removed) => {
                 world.count("removed process starts anew");
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
+            GroupEvent::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new(
                     "snapshot",
                     format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
                 ));
             }
-            ProcessEvent::Router(_) => {}
-            ProcessEvent::Member(event) => {
+            GroupEvent::Router(_) => {}
+            GroupEvent::Member(event) => {
                 if let Some(me) = world.id(machine) {
                     self.member_told(stage, world, (machine, me), event)?;
                 }
@@ -328,8 +329,8 @@ impl GroupWorkload {
 
     fn member_told(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut GroupStage,
+        world: &mut GroupWorld,
         (machine, me): (usize, ProcessId),
         event: Event,
     ) -> Result<(), Violation> {
@@ -452,12 +453,12 @@ impl GroupWorkload {
                 if delay > Duration::from_secs(1) {
                     world.count("slow giver");
                 }
-                world.command_after(machine, delay, ProcessCommand::Member(checkpoint));
+                world.command_after(machine, delay, GroupCommand::Member(checkpoint));
             }
             Event::ProgressWanted { group } => {
                 let most = Duration::from_millis(if stage.seed.is_multiple_of(3) { 300 } else { 5 });
                 let delay = stage.chance.between(Duration::ZERO, most);
-                world.command_after(machine, delay, ProcessCommand::Member(Command::Progress { group }));
+                world.command_after(machine, delay, GroupCommand::Member(Command::Progress { group }));
             }
             Event::Deliver { group, sender, updates } => {
                 let place = self.places.entry((me, group.0)).or_default();
@@ -496,27 +497,27 @@ impl GroupWorkload {
 
     fn done(
         &mut self,
-        world: &mut World,
+        world: &mut GroupWorld,
         (machine, me): (usize, ProcessId),
         asked: PendingRequest,
-        outcome: Outcome,
+        outcome: CommandOutcome,
     ) -> Result<(), Violation> {
         match (asked, outcome) {
-            (PendingRequest::Join(group), Outcome::Joined) => {
+            (PendingRequest::Join(group), CommandOutcome::Joined) => {
                 world.count("joined");
                 self.places.entry((me, group)).or_default().enter();
             }
-            (PendingRequest::Leave(group), Outcome::Left) => {
+            (PendingRequest::Leave(group), CommandOutcome::Left) => {
                 world.count("left");
                 let place = self.places.entry((me, group)).or_default();
                 (place.inside, place.moving) = (false, false);
                 self.check.left(me, group);
             }
-            (PendingRequest::Flush(group, view, delivered), Outcome::Flushed) => {
+            (PendingRequest::Flush(group, view, delivered), CommandOutcome::Flushed) => {
                 world.count("flushed");
                 self.check.keep(group, view, delivered)?;
             }
-            (PendingRequest::Save(group, leaves, delivered), Outcome::Marked(mark)) => {
+            (PendingRequest::Save(group, leaves, delivered), CommandOutcome::Marked(mark)) => {
                 self.check.covered(group, mark, &delivered)?;
                 let waits = |asked: &PendingRequest| matches!(asked, PendingRequest::Kept(of, kept) if *of == group && *kept >= mark);
                 if leaves && self.pending.range((me, 0)..=(me, u64::MAX)).any(|(_, asked)| waits(asked)) {
@@ -525,7 +526,7 @@ impl GroupWorkload {
                     self.leave(world, machine, me, group);
                 }
             }
-            (PendingRequest::Kept(group, mark), Outcome::Kept) => {
+            (PendingRequest::Kept(group, mark), CommandOutcome::Kept) => {
                 world.count("checkpoint kept");
                 self.check.confirmed(group, mark);
                 if std::mem::take(&mut self.places.entry((me, group)).or_default().closing) {

@@ -4,16 +4,16 @@
 use super::process::{Kind, Process};
 use crate::stage;
 
-pub(super) type Stage = stage::Stage<Timer>;
-pub(super) type World = quorate_world::World<Process>;
+pub(super) type GroupStage = stage::Stage<GroupTimer>;
+pub(super) type GroupWorld = quorate_world::World<Process>;
 
-pub(crate) enum Timer {
+pub(crate) enum GroupTimer {
     Talk,
     Watch,
     Exodus,
 }
 
 /// Returns the kind of the process that runs on `machine`.
-pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
+pub(crate) fn kind(world: &GroupWorld, machine: usize) -> Option<&Kind> {
     world.process(machine).map(|process| &process.kind)
 }

@@ -36,7 +36,7 @@ pub(crate) struct State {
     appended: BTreeMap<ProcessId, u64>,
 }
 
-pub(crate) enum ProcessCommand {
+pub(crate) enum PaxosCommand {
     Append(Bytes),
     Remove(ProcessId),
     /// Addresses of routers that its host found.
@@ -44,7 +44,7 @@ pub(crate) enum ProcessCommand {
 }
 
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum PaxosEvent {
     Learned {
         slot: u64,
         payloads: Vec<Bytes>,
@@ -91,7 +91,7 @@ impl Replica {
                     }
                     self.state.slot = slot.0;
                     self.state.chain = chained(self.state.chain, slot.0, &payloads);
-                    out.emit(ProcessEvent::Learned { slot: slot.0, payloads, chain: self.state.chain });
+                    out.emit(PaxosEvent::Learned { slot: slot.0, payloads, chain: self.state.chain });
                 }
                 Event::Leader(leader) => {
                     let once = self.tamper.as_ref().is_some_and(Tamper::proposes_once);
@@ -100,7 +100,7 @@ impl Replica {
                             self.give(cx, Input::Command(Command::Propose { payload }), out);
                         }
                     }
-                    out.emit(ProcessEvent::Leader(leader));
+                    out.emit(PaxosEvent::Leader(leader));
                 }
                 Event::SnapshotWanted { slot } => {
                     assert_eq!(
@@ -111,17 +111,17 @@ impl Replica {
                     encode_body(&mut state, &self.state);
                     let command = Command::Snapshot { slot, state: state.freeze() };
                     self.give(cx, Input::Command(command), out);
-                    out.emit(ProcessEvent::SnapshotMade);
+                    out.emit(PaxosEvent::SnapshotMade);
                 }
                 Event::Install { slot, mut state } => {
                     self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
                     let known = self.state.appended.get(&self.author).copied().unwrap_or(0);
                     self.own.retain(|&(number, _)| number >= known);
-                    out.emit(ProcessEvent::Installed { slot: slot.0, chain: self.state.chain });
+                    out.emit(PaxosEvent::Installed { slot: slot.0, chain: self.state.chain });
                 }
-                Event::Members(members) => out.emit(ProcessEvent::Members(members)),
-                Event::Removed => out.emit(ProcessEvent::Removed),
-                Event::ChangeRefused { .. } => out.emit(ProcessEvent::ChangeRefused),
+                Event::Members(members) => out.emit(PaxosEvent::Members(members)),
+                Event::Removed => out.emit(PaxosEvent::Removed),
+                Event::ChangeRefused { .. } => out.emit(PaxosEvent::ChangeRefused),
                 Event::Detour(_)
                 | Event::SnapshotPartWanted { .. }
                 | Event::SnapshotUnwanted { .. }
@@ -158,25 +158,25 @@ impl Replica {
 impl Protocol for Replica {
     type Message = paxos::Message;
     type Record = paxos::Record;
-    type Command = ProcessCommand;
-    type Event = ProcessEvent;
+    type Command = PaxosCommand;
+    type Event = PaxosEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let author = self.author;
         let input = input.map(std::convert::identity, |ask| match ask {
-            ProcessCommand::Append(filler) => {
+            PaxosCommand::Append(filler) => {
                 let payload = sealed(author, self.own_next, &filler);
                 self.own.push_back((self.own_next, payload.clone()));
                 self.own_next += 1;
                 Command::Propose { payload }
             }
-            ProcessCommand::Remove(router) => Command::RemoveRouter(router),
-            ProcessCommand::Seeds(seeds) => Command::Seeds(seeds),
+            PaxosCommand::Remove(router) => Command::RemoveRouter(router),
+            PaxosCommand::Seeds(seeds) => Command::Seeds(seeds),
         });
         if let Input::Receive { from, message } = &input
             && self.is_outbid_by_learner(cx.me, *from, message)
         {
-            out.emit(ProcessEvent::OutbidByLearner);
+            out.emit(PaxosEvent::OutbidByLearner);
         }
         match (input, &mut self.tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {

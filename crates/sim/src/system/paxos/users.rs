@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{Incarnation, Peer, ProcessId, paxos::Paxos};
 
-use super::{PaxosWorkload, ProcessCommand, Stage, World};
+use super::{PaxosCommand, PaxosWorkload, Stage, World};
 use crate::mutation::Mutation;
 
 impl PaxosWorkload {
@@ -19,7 +19,7 @@ impl PaxosWorkload {
             let length = stage.chance.below(self.settings.payload_bytes_max + 1);
             let filler = Bytes::from(vec![stage.chance.bits() as u8; length as usize]);
             let later = stage.chance.between(Duration::ZERO, Duration::from_micros(300));
-            world.command_after(machine, later, ProcessCommand::Append(filler));
+            world.command_after(machine, later, PaxosCommand::Append(filler));
             self.check.asked(author);
             self.asked_total += 1;
         }

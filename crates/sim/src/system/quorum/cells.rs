@@ -10,7 +10,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, Process, Stage, World,
+    MapsWorkload, Process, QuorumStage, QuorumWorld,
     keys::{key_of, part_of},
     settings::{LOOSE, MAPS, MapKind, compares, forgets},
     tamper::Tamper,
@@ -25,8 +25,8 @@ impl MapsWorkload {
     /// Creates the process of a cell that starts on `machine`.
     pub(super) fn resident(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
     ) -> Process {
@@ -39,7 +39,7 @@ impl MapsWorkload {
             site: self.first_site(machine),
             tokens: tokens_of(machine as u64, TOKENS),
         };
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: QuorumWorld::address(machine) };
         let offset = self.operator.offset(world, machine);
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
@@ -58,7 +58,7 @@ impl MapsWorkload {
     }
 
     /// Whether all cells are well, all operations have ended, and the replicas are in their final state.
-    pub(super) fn has_come_right(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    pub(super) fn has_come_right(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) -> bool {
         self.are_well(world)
             && self.request_log.asked >= self.settings.operations
             && self.request_log.is_quiet()
@@ -72,7 +72,7 @@ impl MapsWorkload {
 
     /// Whether the horizons of all cells have passed the time at which all operations had ended. True in
     /// seeds in which they cannot pass.
-    fn horizons_pass(&mut self, stage: &Stage, world: &World) -> bool {
+    fn horizons_pass(&mut self, stage: &QuorumStage, world: &QuorumWorld) -> bool {
         let from = *self.quiet_at.get_or_insert(world.now());
         let is_past = |machine: &usize| {
             let status = cell(world, *machine).map(|it| it.cell().status());
@@ -82,7 +82,7 @@ impl MapsWorkload {
     }
 
     /// Whether all cells live, have all their entries, and know each other and the maps.
-    pub(super) fn are_well(&self, world: &World) -> bool {
+    pub(super) fn are_well(&self, world: &QuorumWorld) -> bool {
         let Some(roster) = &self.roster else { return false };
         let layout = roster.layout();
         let knows = |machine: &usize| {
@@ -96,7 +96,7 @@ impl MapsWorkload {
     }
 
     /// Counts events inside cells.
-    pub(super) fn count(&self, world: &mut World) {
+    pub(super) fn count(&self, world: &mut QuorumWorld) {
         let states: Vec<_> = self.machines.iter().filter_map(|it| Some(cell(world, *it)?.status())).collect();
         for state in states {
             for (what, seen) in [
@@ -120,14 +120,14 @@ impl MapsWorkload {
     }
 
     /// Whether a cell holds a counter with a tally that has absorbed others.
-    fn has_taken_in(&self, world: &World) -> bool {
+    fn has_taken_in(&self, world: &QuorumWorld) -> bool {
         let held = self.roster.iter().flat_map(|roster| self.held(roster, world));
         let mut entries = held.flat_map(|(.., held)| held);
         entries.any(|(_, entry)| entry.tallies().any(|(_, tally)| tally.sole))
     }
 
     /// Returns the number of hints that all cells keep.
-    pub(super) fn hints(&self, world: &World) -> usize {
+    pub(super) fn hints(&self, world: &QuorumWorld) -> usize {
         let cells = self.machines.iter().filter_map(|machine| cell(world, *machine));
         cells.map(|cell| cell.status().hints.kept).sum()
     }
@@ -144,7 +144,7 @@ impl MapsWorkload {
 
     /// Whether the death of the process on `machine` loses nothing: all other cells live and have all their
     /// entries, and no place is being given away.
-    pub(super) fn can_do_without(&self, world: &World, machine: usize) -> bool {
+    pub(super) fn can_do_without(&self, world: &QuorumWorld, machine: usize) -> bool {
         let Some(roster) = &self.roster else { return false };
         let mut others = roster.layout().cells().filter(|(_, it)| it.peer.id.node as usize != machine);
         roster.layout().is_serving()
@@ -154,7 +154,12 @@ impl MapsWorkload {
 
     /// Checks that the owners of all keys hold what they must at the end. `compared`: the cells have compared
     /// their keys.
-    pub(super) fn converged(&self, roster: &Roster, world: &World, compared: bool) -> Result<(), Violation> {
+    pub(super) fn converged(
+        &self,
+        roster: &Roster,
+        world: &QuorumWorld,
+        compared: bool,
+    ) -> Result<(), Violation> {
         for (kind, name, held) in self.held(roster, world) {
             let equal = compared || kind.name == LOOSE;
             self.check.held(name, equal, &held)?;
@@ -164,7 +169,7 @@ impl MapsWorkload {
     }
 
     /// Whether all owners of each key hold equal entries, and no deletions if these must be `forgotten`.
-    pub(super) fn are_equal(&self, roster: &Roster, world: &World, forgotten: bool) -> bool {
+    pub(super) fn are_equal(&self, roster: &Roster, world: &QuorumWorld, forgotten: bool) -> bool {
         self.held(roster, world).all(|(_, _, held)| {
             let has_ended = |entry: &Entry| entry.is_delete() || entry.base().expires.is_some();
             let deleted = |entry: &Entry| *entry != Entry::nothing() && has_ended(entry);
@@ -173,7 +178,7 @@ impl MapsWorkload {
     }
 
     /// Returns the entries of each key's owners.
-    fn held<'a>(&'a self, roster: &'a Roster, world: &'a World) -> impl Iterator<Item = KeyCopies<'a>> {
+    fn held<'a>(&'a self, roster: &'a Roster, world: &'a QuorumWorld) -> impl Iterator<Item = KeyCopies<'a>> {
         let layout = roster.layout();
         let maps = MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?)));
         let names = |kind: &MapKind| {

@@ -1,10 +1,10 @@
 //! Counters in each map, in addition to its keys: users add to them and read them, and also write some as a
 //! whole.
 
-use quorate_protocol::partial::{Level, Outcome, Rejection};
+use quorate_protocol::partial::{Level, OperationOutcome, Rejection};
 use quorate_world::Violation;
 
-use super::{MapsWorkload, Stage, World, settings::MapKind};
+use super::{MapsWorkload, QuorumStage, QuorumWorld, settings::MapKind};
 use crate::check::{
     counters::{self, CounterCheck},
     quorum::{OperationKind, PendingOperation, Promise},
@@ -18,8 +18,8 @@ impl MapsWorkload {
     /// second grows and shrinks. The third is also written as a whole, in maps whose levels meet.
     pub(super) fn ask_counter(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         (machine, user): (usize, u64),
         kind: &'static MapKind,
     ) {
@@ -52,36 +52,36 @@ impl MapsWorkload {
     /// count; if not, the operation was not carried out.
     pub(super) fn counted(
         &mut self,
-        world: &mut World,
+        world: &mut QuorumWorld,
         asked: &PendingOperation,
-        outcome: &Outcome,
+        outcome: &OperationOutcome,
     ) -> Result<bool, Violation> {
         let now = world.now().0 as i64;
         let of = (&asked.key[..], asked.map, asked.promise);
-        if let Outcome::Counted { stamp, .. } | Outcome::Done { stamp, .. } = outcome {
+        if let OperationOutcome::Counted { stamp, .. } | OperationOutcome::Done { stamp, .. } = outcome {
             self.check.stamped(asked, *stamp)?;
         }
         match (outcome, asked.deed) {
-            (Outcome::Counted { count, level, .. }, OperationKind::Add(added)) => {
+            (OperationOutcome::Counted { count, level, .. }, OperationKind::Add(added)) => {
                 world.count("added");
                 let deed = ended(asked, added, Some((now, *level)));
                 self.counters.added(of, deed, Some(*count));
             }
-            (Outcome::Done { level, .. }, OperationKind::Write(value)) => {
+            (OperationOutcome::Done { level, .. }, OperationKind::Write(value)) => {
                 world.count("counter written");
                 let deed = ended(asked, number(value), Some((now, *level)));
                 self.counters.written(of, deed);
             }
-            (Outcome::Found { value, .. }, OperationKind::Read) => {
+            (OperationOutcome::Found { value, .. }, OperationKind::Read) => {
                 world.count("counter read");
                 self.counters.read(of, (asked.at, now), value)?;
             }
-            (Outcome::MaybeApplied, OperationKind::Add(_) | OperationKind::Write(_)) => {
+            (OperationOutcome::MaybeApplied, OperationKind::Add(_) | OperationKind::Write(_)) => {
                 world.count("maybe added");
                 unknown(&mut self.counters, asked);
             }
-            (Outcome::NotApplied, OperationKind::Add(_)) => world.count("not added"),
-            (Outcome::Rejected(Rejection::Skewed), OperationKind::Add(_)) => world.count("skewed"),
+            (OperationOutcome::NotApplied, OperationKind::Add(_)) => world.count("not added"),
+            (OperationOutcome::Rejected(Rejection::Skewed), OperationKind::Add(_)) => world.count("skewed"),
             _ => return Ok(false),
         }
         Ok(true)

@@ -8,7 +8,7 @@ use quorate_protocol::partial::Resident;
 
 use super::{
     Settings,
-    world::{Stage, World},
+    world::{QuorumStage, QuorumWorld},
 };
 use crate::mutation::Mutation;
 
@@ -22,7 +22,7 @@ pub(super) struct Disks {
 
 impl Disks {
     /// Gives all machines disks, if the scenario has any.
-    pub(super) fn new(stage: &Stage, world: &mut World, settings: &Settings) -> Disks {
+    pub(super) fn new(stage: &QuorumStage, world: &mut QuorumWorld, settings: &Settings) -> Disks {
         if let Some(disk) = settings.disk {
             world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
         }

@@ -15,7 +15,7 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, ProcessCommand, Stage, World,
+    MapsWorkload, QuorumCommand, QuorumStage, QuorumWorld,
     request_log::Scanning,
     settings::{EXTRA, MAPS, MapKind},
 };
@@ -69,7 +69,7 @@ pub(super) fn part_of(name: &str, entry: Entry) -> Entry {
 
 impl MapsWorkload {
     /// Makes a user ask for something that is neither a string nor a counter.
-    pub(super) fn ask_more(&mut self, world: &mut World) {
+    pub(super) fn ask_more(&mut self, world: &mut QuorumWorld) {
         let MapsWorkload { more, settings, machines, request_log, .. } = self;
         if settings.hashes == 0 {
             return;
@@ -116,16 +116,27 @@ impl MapsWorkload {
     }
 
     /// Asks for a piece of the keys of a map.
-    fn scan(&mut self, world: &mut World, machine: usize, kind: &'static MapKind, behind: Option<Token>) {
+    fn scan(
+        &mut self,
+        world: &mut QuorumWorld,
+        machine: usize,
+        kind: &'static MapKind,
+        behind: Option<Token>,
+    ) {
         let Some(map) = self.roster.as_ref().and_then(|roster| roster.map(kind.name)) else { return };
         let at = world.now().0 as i64;
         let id = self.request_log.scanning(Scanning { machine, map, kind, behind, at });
         let scan = Scan { id, map, level: kind.reads[0], behind };
-        world.command(machine, ProcessCommand::Cell(Command::Scan(scan)));
+        world.command(machine, QuorumCommand::Cell(Command::Scan(scan)));
     }
 
     /// Judges the end of a scan.
-    pub(super) fn scanned(&mut self, world: &mut World, id: u64, outcome: Scanned) -> Result<(), Violation> {
+    pub(super) fn scanned(
+        &mut self,
+        world: &mut QuorumWorld,
+        id: u64,
+        outcome: Scanned,
+    ) -> Result<(), Violation> {
         let Some(Scanning { machine, map, kind, behind, at }) = self.request_log.scanned(id) else {
             return Err(Violation::new(
                 "outcome",
@@ -162,7 +173,7 @@ impl MapsWorkload {
     }
 
     /// Creates the temporary map, or drops it.
-    pub(super) fn create_or_drop(&mut self, stage: &Stage, world: &mut World) {
+    pub(super) fn create_or_drop(&mut self, stage: &QuorumStage, world: &mut QuorumWorld) {
         if self.settings.hashes == 0 {
             return;
         }
@@ -179,7 +190,7 @@ impl MapsWorkload {
         world.count(if is_there { "map dropped" } else { "map created" });
         // Another command may have been given at this instant.
         let id = CommandId(world.now().0 + 1);
-        world.command(machine, ProcessCommand::Cell(Command::Change { id, change: Box::new(change) }));
+        world.command(machine, QuorumCommand::Cell(Command::Change { id, change: Box::new(change) }));
     }
 }
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, time::Duration};
 use quorate_protocol::{CommandId, ProcessId, Time};
 use quorate_world::Chance;
 
-use super::{Settings, world::World};
+use super::{Settings, world::QuorumWorld};
 
 /// The knowledge and plans of the operator.
 pub(super) struct Operator {
@@ -42,7 +42,7 @@ impl Operator {
     }
 
     /// Returns the wall clock of a machine less its boot-time clock, in nanoseconds.
-    pub(super) fn offset(&self, world: &World, machine: usize) -> i64 {
+    pub(super) fn offset(&self, world: &QuorumWorld, machine: usize) -> i64 {
         let jumped = self.jump.filter(|(at, _, until)| *at == machine && world.now() < *until);
         let skew = self.skews[&machine] + jumped.map_or(0, |(_, by, _)| by);
         world.now().0 as i64 + skew - world.clock(machine).0 as i64
@@ -50,7 +50,7 @@ impl Operator {
 
     /// Returns the upper bound of stamps of writes at a quorum: one of the replicas that took such a write
     /// has a clock that did not jump.
-    pub(super) fn latest_stamp(&self, world: &World, allowed: Duration) -> u64 {
+    pub(super) fn latest_stamp(&self, world: &QuorumWorld, allowed: Duration) -> u64 {
         (world.now() + self.skew_max + allowed + DRIFT).0
     }
 
@@ -62,12 +62,12 @@ impl Operator {
     }
 
     /// Whether all stamps of clocks that jumped lie in the past for all cells.
-    pub(super) fn clocks_are_right(&self, world: &World) -> bool {
+    pub(super) fn clocks_are_right(&self, world: &QuorumWorld) -> bool {
         self.calm_from <= world.now()
     }
 
     /// Notes the end of a requested change.
-    pub(super) fn changed(&mut self, world: &mut World, id: CommandId, done: bool) {
+    pub(super) fn changed(&mut self, world: &mut QuorumWorld, id: CommandId, done: bool) {
         if self.replacing.is_some_and(|(asked, _)| asked == id) {
             world.count(if done { "replaced by a spare" } else { "replacement refused" });
             self.replacing = None;

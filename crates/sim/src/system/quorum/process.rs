@@ -23,13 +23,13 @@ pub(crate) enum Role {
     Cell(Box<Resident>),
 }
 
-pub(crate) enum ProcessCommand {
+pub(crate) enum QuorumCommand {
     Router(RouterCommand),
     Cell(Command),
 }
 
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum QuorumEvent {
     Router(RouterEvent<Roster>),
     Cell(Event),
 }
@@ -47,8 +47,8 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = Record;
-    type Command = ProcessCommand;
-    type Event = ProcessEvent;
+    type Command = QuorumCommand;
+    type Event = QuorumEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { role, tamper } = self;
@@ -61,13 +61,13 @@ impl Protocol for Process {
                     Message::Cell(_) => unreachable!("passed over above"),
                 };
                 let input = input.map(order, |ask| match ask {
-                    ProcessCommand::Router(command) => command,
-                    ProcessCommand::Cell(_) => unreachable!("only a router receives the commands of routers"),
+                    QuorumCommand::Router(command) => command,
+                    QuorumCommand::Cell(_) => unreachable!("only a router receives the commands of routers"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Maps>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(ProcessEvent::Router(event)),
+                    |out, event| out.emit(QuorumEvent::Router(event)),
                 );
                 router.handle(cx, input, &mut lift);
             }
@@ -82,8 +82,8 @@ impl Protocol for Process {
             }
             (Role::Cell(resident), input) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    ProcessCommand::Cell(command) => command,
-                    ProcessCommand::Router(_) => unreachable!("only a cell receives the commands of cells"),
+                    QuorumCommand::Cell(command) => command,
+                    QuorumCommand::Router(_) => unreachable!("only a cell receives the commands of cells"),
                 });
                 give(resident, tamper, cx, input, out);
             }
@@ -118,7 +118,7 @@ fn give(
             Some(tamper) => Some(tamper.sent(message)),
             None => Some(message),
         },
-        |out, event| out.emit(ProcessEvent::Cell(event)),
+        |out, event| out.emit(QuorumEvent::Cell(event)),
     );
     resident.handle(cx, input, &mut lift);
     if let Some(tamper) = tamper {

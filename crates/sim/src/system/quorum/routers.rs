@@ -5,13 +5,13 @@ use quorate_world::Violation;
 
 use super::{
     process::Role,
-    world::{Stage, World},
+    world::{QuorumStage, QuorumWorld},
 };
 
 /// Handles an event that a router reported to its user.
 pub(super) fn router_told(
-    stage: &mut Stage,
-    world: &mut World,
+    stage: &mut QuorumStage,
+    world: &mut QuorumWorld,
     machine: usize,
     event: RouterEvent<Roster>,
 ) -> Result<(), Violation> {
@@ -34,7 +34,11 @@ pub(super) fn router_told(
 }
 
 /// Takes the members that the process on `machine` knows after a step, if it is a router.
-pub(super) fn router_stepped(stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+pub(super) fn router_stepped(
+    stage: &mut QuorumStage,
+    world: &mut QuorumWorld,
+    machine: usize,
+) -> Result<(), Violation> {
     if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         stage.routers.told_members(world, told_at, &routers, false)?;

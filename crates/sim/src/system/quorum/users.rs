@@ -6,14 +6,14 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     partial::{
-        Action, CellNumber, Level, Operation, Outcome, Rejection,
+        Action, CellNumber, Level, Operation, OperationOutcome, Rejection,
         resident::{Command, Event},
     },
 };
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, ProcessCommand, Stage, Timer, World, counters, keys,
+    MapsWorkload, QuorumCommand, QuorumStage, QuorumTimer, QuorumWorld, counters, keys,
     settings::{LOOSE, MAPS, MapKind},
     world::cell,
 };
@@ -21,17 +21,17 @@ use crate::check::quorum::{OperationKind, PendingOperation, number};
 
 impl MapsWorkload {
     /// Makes users ask, one after another, until all operations have begun.
-    pub(super) fn go_on_asking(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(super) fn go_on_asking(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         if self.request_log.asked < self.settings.operations {
             self.ask(stage, world);
             self.ask_more(world);
             let pause = stage.chance.between(Duration::from_micros(100), self.pace);
-            stage.after(world, pause, Timer::Ask);
+            stage.after(world, pause, QuorumTimer::Ask);
         }
     }
 
     /// Makes an idle user ask some cell for an operation.
-    fn ask(&mut self, stage: &mut Stage, world: &mut World) {
+    fn ask(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let machine = self.machines[stage.chance.index(self.machines.len())];
         let user = stage.chance.below(self.settings.users);
         let kind = &MAPS[stage.chance.index(MAPS.len())];
@@ -58,7 +58,7 @@ impl MapsWorkload {
 
     pub(super) fn begin(
         &mut self,
-        world: &mut World,
+        world: &mut QuorumWorld,
         (machine, user): (usize, u64),
         kind: &MapKind,
         key: String,
@@ -109,7 +109,7 @@ impl MapsWorkload {
             latest,
         };
         self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, ProcessCommand::Cell(Command::Operate(operation)));
+        world.command(machine, QuorumCommand::Cell(Command::Operate(operation)));
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its
@@ -132,8 +132,8 @@ impl MapsWorkload {
     /// Handles an event that a cell reported to its user.
     pub(super) fn on_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         (machine, me): (usize, ProcessId),
         event: Event,
     ) -> Result<(), Violation> {
@@ -155,7 +155,12 @@ impl MapsWorkload {
         Ok(())
     }
 
-    fn ended(&mut self, world: &mut World, id: u64, outcome: Outcome) -> Result<(), Violation> {
+    fn ended(
+        &mut self,
+        world: &mut QuorumWorld,
+        id: u64,
+        outcome: OperationOutcome,
+    ) -> Result<(), Violation> {
         let Some((_, level, fallback, asked)) = self.request_log.under_way.remove(&id) else {
             return Err(Violation::new(
                 "one answer",
@@ -166,7 +171,9 @@ impl MapsWorkload {
         let now = world.now().0 as i64;
         let told = match (&outcome, asked.deed) {
             (
-                Outcome::Done { level, .. } | Outcome::Found { level, .. } | Outcome::Counted { level, .. },
+                OperationOutcome::Done { level, .. }
+                | OperationOutcome::Found { level, .. }
+                | OperationOutcome::Counted { level, .. },
                 _,
             ) => Some(*level),
             _ => None,
@@ -183,7 +190,7 @@ impl MapsWorkload {
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
         }
-        if let Outcome::Found { .. } = &outcome
+        if let OperationOutcome::Found { .. } = &outcome
             && asked.user >= self.settings.users
             && let Some(unread) = &mut self.unread
         {
@@ -193,7 +200,7 @@ impl MapsWorkload {
             return Ok(());
         }
         if keys::expires(&asked.key) {
-            if let (Outcome::Found { value, .. }, OperationKind::Read) = (&outcome, asked.deed)
+            if let (OperationOutcome::Found { value, .. }, OperationKind::Read) = (&outcome, asked.deed)
                 && let Some(value) = number(value)
             {
                 world.count("found before its end");
@@ -203,7 +210,7 @@ impl MapsWorkload {
             return Ok(());
         }
         match (outcome, asked.deed) {
-            (Outcome::Done { stamp, level }, OperationKind::Write(value)) => {
+            (OperationOutcome::Done { stamp, level }, OperationKind::Write(value)) => {
                 world.count(if value.is_some() { "written" } else { "deleted" });
                 let latest = self.operator.latest_stamp(world, self.settings.skew_max());
                 if level.is_quorum() && stamp.time > latest {
@@ -215,26 +222,28 @@ impl MapsWorkload {
                 }
                 self.check.wrote(&asked, value, (stamp, level.is_quorum()), now)?;
             }
-            (Outcome::Found { value, .. }, OperationKind::Read) => {
+            (OperationOutcome::Found { value, .. }, OperationKind::Read) => {
                 world.count("read");
                 self.check.read(&asked, keys::number_of(&asked.key, &value), now);
             }
-            (Outcome::MaybeApplied, OperationKind::Write(_)) => {
+            (OperationOutcome::MaybeApplied, OperationKind::Write(_)) => {
                 world.count("maybe applied");
                 self.check.unknown(&asked);
             }
-            (Outcome::NotApplied, OperationKind::Write(_)) => world.count("not applied"),
-            (Outcome::Unanswered, OperationKind::Read) => world.count("unanswered"),
-            (Outcome::Unavailable, _) => world.count("unavailable"),
-            (Outcome::Rejected(Rejection::NoCell), _) => world.count("asked a spare"),
-            (Outcome::Rejected(Rejection::NoMap), _) => world.count("asked too early"),
-            (Outcome::Rejected(Rejection::Skewed), OperationKind::Write(_)) => world.count("skewed"),
-            (Outcome::Rejected(Rejection::TooLarge), OperationKind::Write(_) | OperationKind::Add(_)) => {
-                world.count("too large")
-            }
-            (Outcome::Rejected(Rejection::Full), OperationKind::Write(_) | OperationKind::Add(_)) => {
-                world.count("no room")
-            }
+            (OperationOutcome::NotApplied, OperationKind::Write(_)) => world.count("not applied"),
+            (OperationOutcome::Unanswered, OperationKind::Read) => world.count("unanswered"),
+            (OperationOutcome::Unavailable, _) => world.count("unavailable"),
+            (OperationOutcome::Rejected(Rejection::NoCell), _) => world.count("asked a spare"),
+            (OperationOutcome::Rejected(Rejection::NoMap), _) => world.count("asked too early"),
+            (OperationOutcome::Rejected(Rejection::Skewed), OperationKind::Write(_)) => world.count("skewed"),
+            (
+                OperationOutcome::Rejected(Rejection::TooLarge),
+                OperationKind::Write(_) | OperationKind::Add(_),
+            ) => world.count("too large"),
+            (
+                OperationOutcome::Rejected(Rejection::Full),
+                OperationKind::Write(_) | OperationKind::Add(_),
+            ) => world.count("no room"),
             (outcome, _) => {
                 return Err(Violation::new(
                     "outcome",
@@ -246,7 +255,7 @@ impl MapsWorkload {
     }
 
     /// Reads each key of the map with background repair once. Returns whether that is done.
-    pub(super) fn read_everything(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    pub(super) fn read_everything(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) -> bool {
         let kind = MAPS
             .iter()
             .find(|kind| kind.name == LOOSE)

@@ -6,8 +6,8 @@ use quorate_protocol::service::{Abort, ClientCommand, ClientEvent, Fate};
 use quorate_world::Violation;
 
 use super::{
-    ServiceWorkload, Stage, World,
-    process::ProcessCommand,
+    ServiceStage, ServiceWorkload, ServiceWorld,
+    process::ServiceCommand,
     request_log::{OpenTransaction, RequestLog},
     store::{Request, Written, opened, sealed},
 };
@@ -15,7 +15,7 @@ use crate::check::service::{ClientTransaction, PendingCall};
 
 impl ServiceWorkload {
     /// Lets some client repeat the calls whose outcome is unknown to others.
-    pub(super) fn adopt(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(super) fn adopt(&mut self, stage: &mut ServiceStage, world: &mut ServiceWorld) {
         if self.request_log.orphans.is_empty() {
             return;
         }
@@ -31,13 +31,13 @@ impl ServiceWorkload {
             let keys = vec![key];
             world.command(
                 machine,
-                ProcessCommand::Client(ClientCommand::Keyed { command, key: call, keys, request }),
+                ServiceCommand::Client(ClientCommand::Keyed { command, key: call, keys, request }),
             );
         }
     }
 
     /// Makes some client call a few times.
-    pub(super) fn call(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(super) fn call(&mut self, stage: &mut ServiceStage, world: &mut ServiceWorld) {
         let machine = self.clients[stage.chance.index(self.clients.len())];
         for _ in 0..1 + stage.chance.below(4) {
             if world.id(machine).is_none() || self.request_log.of(machine) >= self.settings.under_way_max {
@@ -67,7 +67,7 @@ impl ServiceWorkload {
             } else {
                 ClientCommand::Call { command, read, keys, request }
             };
-            world.command_after(machine, later, ProcessCommand::Client(ask));
+            world.command_after(machine, later, ServiceCommand::Client(ask));
         }
     }
 
@@ -96,7 +96,7 @@ impl ServiceWorkload {
     }
 
     /// Makes a client begin a transaction.
-    fn deal(&mut self, stage: &mut Stage, world: &mut World, machine: usize) {
+    fn deal(&mut self, stage: &mut ServiceStage, world: &mut ServiceWorld, machine: usize) {
         let mut requests = VecDeque::new();
         for _ in 0..1 + stage.chance.below(4) {
             self.request_log.made += 1;
@@ -115,7 +115,12 @@ impl ServiceWorkload {
     }
 
     /// Sends the next request of a transaction.
-    fn ask(&mut self, stage: &mut Stage, world: &mut World, mut open_transaction: OpenTransaction) {
+    fn ask(
+        &mut self,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
+        mut open_transaction: OpenTransaction,
+    ) {
         let (machine, transaction) = (open_transaction.machine, open_transaction.transaction);
         let command = self.request_log.command();
         let asked = match &open_transaction.now {
@@ -136,14 +141,14 @@ impl ServiceWorkload {
         // Some clients wait longer, so that the calls of others come between.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
-        world.command_after(machine, later, ProcessCommand::Client(asked));
+        world.command_after(machine, later, ServiceCommand::Client(asked));
     }
 
     /// Handles the outcome of a request of a transaction, or of its commit.
     fn dealt(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
         mut open_transaction: OpenTransaction,
         fate: Fate,
     ) -> Result<(), Violation> {
@@ -161,7 +166,7 @@ impl ServiceWorkload {
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.command();
                     self.request_log.open_transactions.insert(command, open_transaction);
-                    world.command(machine, ProcessCommand::Client(ClientCommand::Again { command, id }));
+                    world.command(machine, ServiceCommand::Client(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown_commit(&open_transaction.deal);
                 }
@@ -184,7 +189,7 @@ impl ServiceWorkload {
                     _ => "transaction not sent",
                 });
                 self.check.aborted(&open_transaction.deal);
-                world.command(machine, ProcessCommand::Client(ClientCommand::Abandon { transaction }));
+                world.command(machine, ServiceCommand::Client(ClientCommand::Abandon { transaction }));
                 return Ok(());
             }
             (now, fate) => {
@@ -200,7 +205,7 @@ impl ServiceWorkload {
         if open_transaction.now.is_none() && open_transaction.abandons {
             world.count("abandoned");
             self.check.aborted(&open_transaction.deal);
-            world.command(machine, ProcessCommand::Client(ClientCommand::Abandon { transaction }));
+            world.command(machine, ServiceCommand::Client(ClientCommand::Abandon { transaction }));
             return Ok(());
         }
         self.ask(stage, world, open_transaction);
@@ -210,8 +215,8 @@ impl ServiceWorkload {
     /// Handles the outcome of a call.
     pub(super) fn on_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
         event: ClientEvent,
     ) -> Result<(), Violation> {
         if let Some(open_transaction) = self.request_log.open_transactions.remove(&event.command) {
@@ -269,7 +274,7 @@ impl ServiceWorkload {
                 // Some clients ask for the outcome until they know it.
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.begin(machine, asked);
-                    world.command(machine, ProcessCommand::Client(ClientCommand::Again { command, id }));
+                    world.command(machine, ServiceCommand::Client(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown(&asked);
                 }
@@ -284,6 +289,6 @@ impl ServiceWorkload {
 }
 
 /// Returns the keys that a request declares: its key, or none, which stands for all.
-fn keys(stage: &mut Stage, key: u64) -> Vec<u64> {
+fn keys(stage: &mut ServiceStage, key: u64) -> Vec<u64> {
     if stage.chance.happens(0.05) { Vec::new() } else { vec![key] }
 }

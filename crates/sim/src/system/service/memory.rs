@@ -4,7 +4,7 @@ use quorate_protocol::service::Replica;
 use quorate_world::Violation;
 
 use super::{
-    ServiceWorkload, Stage, World,
+    ServiceStage, ServiceWorkload, ServiceWorld,
     process::{HostedReplica, STATES_APART, digest},
     world::hosted,
 };
@@ -13,8 +13,8 @@ impl ServiceWorkload {
     /// Checks the replica on `machine`, if there is one, after a step of it.
     pub(super) fn check_step(
         &mut self,
-        stage: &Stage,
-        world: &World,
+        stage: &ServiceStage,
+        world: &ServiceWorld,
         machine: usize,
     ) -> Result<(), Violation> {
         let Some(HostedReplica { replica, host, .. }) = hosted(world, machine) else { return Ok(()) };

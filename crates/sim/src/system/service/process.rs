@@ -7,7 +7,7 @@ use quorate_protocol::{
     service::{self, Client, ClientCommand, ClientEvent, Event, Message, Replica, SessionId},
 };
 
-use super::{store::Host, tamper::Tamper, watch::Watch};
+use super::{store::StoreHost, tamper::Tamper, watch::Watch};
 
 /// A process.
 pub(crate) enum ServiceProcess {
@@ -18,7 +18,7 @@ pub(crate) enum ServiceProcess {
 /// A replica with its host.
 pub(crate) struct HostedReplica {
     pub(crate) replica: Replica,
-    pub(crate) host: Host,
+    pub(crate) host: StoreHost,
     /// Whether the members changed in this turn.
     members_changed: bool,
     tamper: Option<Tamper>,
@@ -33,13 +33,13 @@ pub(crate) struct ServiceClient {
     tamper: Option<Tamper>,
 }
 
-pub(crate) enum ProcessCommand {
+pub(crate) enum ServiceCommand {
     Replica(service::Command),
     Client(ClientCommand),
 }
 
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum ServiceEvent {
     Leader(Option<ProcessId>),
     /// The members after the last learned slot.
     Members {
@@ -58,7 +58,7 @@ pub(crate) enum ProcessEvent {
 }
 
 impl ServiceProcess {
-    pub(crate) fn replica(replica: Replica, host: Host, tamper: Option<Tamper>) -> Self {
+    pub(crate) fn replica(replica: Replica, host: StoreHost, tamper: Option<Tamper>) -> Self {
         ServiceProcess::Replica(Box::new(HostedReplica { replica, host, members_changed: false, tamper }))
     }
 
@@ -70,15 +70,15 @@ impl ServiceProcess {
 impl Protocol for ServiceProcess {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = ProcessCommand;
-    type Event = ProcessEvent;
+    type Command = ServiceCommand;
+    type Event = ServiceEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match self {
             ServiceProcess::Replica(hosted) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    ProcessCommand::Replica(command) => command,
-                    ProcessCommand::Client(_) => {
+                    ServiceCommand::Replica(command) => command,
+                    ServiceCommand::Client(_) => {
                         unreachable!("only a replica receives the commands of replicas")
                     }
                 });
@@ -86,8 +86,8 @@ impl Protocol for ServiceProcess {
             }
             ServiceProcess::Client(caller) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    ProcessCommand::Client(command) => command,
-                    ProcessCommand::Replica(_) => {
+                    ServiceCommand::Client(command) => command,
+                    ServiceCommand::Replica(_) => {
                         unreachable!("only a client receives the commands of clients")
                     }
                 });
@@ -138,7 +138,7 @@ impl HostedReplica {
         }
         if std::mem::take(&mut self.members_changed) {
             let log = self.replica.log();
-            out.emit(ProcessEvent::Members { slot: log.applied().0, members: log.members().to_vec() });
+            out.emit(ServiceEvent::Members { slot: log.applied().0, members: log.members().to_vec() });
         }
     }
 
@@ -165,16 +165,16 @@ impl HostedReplica {
             |_, _, message| Some(message),
             |out, event| {
                 match &event {
-                    Event::Leader(leader) => out.emit(ProcessEvent::Leader(*leader)),
+                    Event::Leader(leader) => out.emit(ServiceEvent::Leader(*leader)),
                     Event::Members(_) => *members_changed = true,
-                    Event::Removed => out.emit(ProcessEvent::Removed),
-                    Event::Corrupt(error) => out.emit(ProcessEvent::Corrupt(error.clone())),
-                    Event::Revert => out.emit(ProcessEvent::News("reverted")),
-                    Event::Serving => out.emit(ProcessEvent::News("serving")),
-                    Event::Rest { .. } => out.emit(ProcessEvent::News("host rests")),
-                    Event::Checkpoint { .. } => out.emit(ProcessEvent::News("checkpoint taken")),
-                    Event::Restore { .. } => out.emit(ProcessEvent::News("checkpoint restored")),
-                    Event::ChangeRefused { .. } => out.emit(ProcessEvent::News("change refused")),
+                    Event::Removed => out.emit(ServiceEvent::Removed),
+                    Event::Corrupt(error) => out.emit(ServiceEvent::Corrupt(error.clone())),
+                    Event::Revert => out.emit(ServiceEvent::News("reverted")),
+                    Event::Serving => out.emit(ServiceEvent::News("serving")),
+                    Event::Rest { .. } => out.emit(ServiceEvent::News("host rests")),
+                    Event::Checkpoint { .. } => out.emit(ServiceEvent::News("checkpoint taken")),
+                    Event::Restore { .. } => out.emit(ServiceEvent::News("checkpoint restored")),
+                    Event::ChangeRefused { .. } => out.emit(ServiceEvent::News("change refused")),
                     _ => {}
                 }
                 host.queue.push_back(event);
@@ -193,7 +193,7 @@ impl ServiceClient {
                 let expired = watch.hears(message);
                 expired
                     .into_iter()
-                    .for_each(|(session, number)| out.emit(ProcessEvent::Expired(session, number)));
+                    .for_each(|(session, number)| out.emit(ServiceEvent::Expired(session, number)));
             }
             Input::Command(command) => watch.asked(command, now),
             _ => {}
@@ -219,15 +219,15 @@ impl ServiceClient {
         client.handle(cx, input, &mut lift);
         for event in fates {
             if let Err(what) = watch.ended(&event, now, wait) {
-                out.emit(ProcessEvent::Unfounded(what));
+                out.emit(ServiceEvent::Unfounded(what));
             }
-            out.emit(ProcessEvent::Client(event));
+            out.emit(ServiceEvent::Client(event));
         }
     }
 }
 
 /// Returns a digest that is equal for replicas which have executed the same.
-pub(super) fn digest(replica: &Replica, host: &Host) -> u64 {
+pub(super) fn digest(replica: &Replica, host: &StoreHost) -> u64 {
     host.store.digest() ^ replica.remembered() as u64
 }
 

@@ -47,7 +47,7 @@ impl Request {
 
 /// The state of the service.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Store {
+pub(crate) struct StoreState {
     values: BTreeMap<u64, Written>,
     /// The executions of each call that changed anything.
     pub(crate) effects: BTreeMap<u64, Vec<Effect>>,
@@ -89,7 +89,7 @@ struct Undo {
     before: Option<Written>,
 }
 
-impl Store {
+impl StoreState {
     fn apply(&mut self, StoreChange { key, written: (call, chance), before }: StoreChange) {
         self.values.insert(key, (call, chance));
         self.effects.entry(call).or_default().push(Effect { chance, key, before });
@@ -155,8 +155,8 @@ pub(crate) struct Manner {
 }
 
 /// Executes requests and applies changes in the order of the events.
-pub(crate) struct Host {
-    pub(crate) store: Store,
+pub(crate) struct StoreHost {
+    pub(crate) store: StoreState,
     /// Inverses of the changes that are not chosen, oldest first.
     undo: VecDeque<Undo>,
     pub(crate) queue: VecDeque<Event>,
@@ -181,10 +181,10 @@ pub(crate) struct Host {
     held: Vec<Undo>,
 }
 
-impl Host {
+impl StoreHost {
     pub(crate) fn new(manner: Manner, mutation: Option<Mutation>) -> Self {
-        Host {
-            store: Store::default(),
+        StoreHost {
+            store: StoreState::default(),
             undo: VecDeque::new(),
             queue: VecDeque::new(),
             manner,
@@ -397,7 +397,7 @@ impl Host {
 
 impl Undo {
     /// Returns the change, if it belongs to no transaction.
-    fn change(&self, store: &Store) -> Option<Bytes> {
+    fn change(&self, store: &StoreState) -> Option<Bytes> {
         let effect = store.effects.get(&self.call).and_then(|them| them.last())?;
         let change =
             StoreChange { key: self.key, written: (self.call, effect.chance), before: effect.before };

@@ -9,10 +9,15 @@ use std::time::Duration;
 
 use quorate_world::Crash;
 
-use super::{ServiceWorkload, Stage, Timer, World, hosted, world::Stranding};
+use super::{ServiceStage, ServiceTimer, ServiceWorkload, ServiceWorld, hosted, world::Stranding};
 
 impl ServiceWorkload {
-    pub(super) fn strand(&mut self, stage: &mut Stage, world: &mut World, stranding: Stranding) {
+    pub(super) fn strand(
+        &mut self,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
+        stranding: Stranding,
+    ) {
         if stage.is_healed() {
             return;
         }
@@ -32,7 +37,7 @@ impl ServiceWorkload {
                 stage.after(
                     world,
                     LEADER_AWAY - early,
-                    Timer::Strand(Stranding::ClientTurns { leader, client }),
+                    ServiceTimer::Strand(Stranding::ClientTurns { leader, client }),
                 );
             }
             Stranding::ClientTurns { leader, client } => {
@@ -47,7 +52,7 @@ impl ServiceWorkload {
     }
 }
 
-fn cut_off(world: &mut World, machine: usize, from: &[usize], span: Duration) {
+fn cut_off(world: &mut ServiceWorld, machine: usize, from: &[usize], span: Duration) {
     for other in from.iter().copied().filter(|other| *other != machine) {
         world.cut(machine, other, span);
         world.cut(other, machine, span);

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     Destination, ProcessId, Protocol, Sink,
-    paxos::{self, Ballot, Value},
-    service::{Batch, Body, Call, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId},
+    paxos::{self, Ballot, SlotValue},
+    service::{
+        Batch, Body, Call, CallOutcome, Command, Executed, Instance, Kind, Message, Replica, SessionId,
+    },
     wire::Wire,
 };
 
 use super::{
     settings::GROUP,
-    store::{Host, Request, opened, sealed},
+    store::{Request, StoreHost, opened, sealed},
 };
 use crate::mutation::Mutation;
 
@@ -52,7 +54,7 @@ impl Tamper {
         from: ProcessId,
         message: Message,
         replica: &Replica,
-        host: &mut Host,
+        host: &mut StoreHost,
         out: &mut dyn Sink<P>,
     ) -> Message {
         let Message { group, body } = message;
@@ -92,7 +94,7 @@ impl Tamper {
                         if self.mutation == Mutation::CommitUnconfirmed
                             && id.is_some_and(|id| self.readers.remove(&id))
                         {
-                            out.send(Destination::One(from), answer(Outcome::Done(Bytes::new())), None);
+                            out.send(Destination::One(from), answer(CallOutcome::Done(Bytes::new())), None);
                         }
                         continue;
                     }
@@ -115,11 +117,11 @@ impl Tamper {
                         && session != SessionId::KEYED
                         && !replica.has_session(session)
                     {
-                        out.send(Destination::One(from), answer(Outcome::Expired), None);
+                        out.send(Destination::One(from), answer(CallOutcome::Expired), None);
                     }
                     let request: Request = opened(&call.request);
                     if early && call.kind.is_read() {
-                        let reply = Outcome::Done(host.store.look(request.key()));
+                        let reply = CallOutcome::Done(host.store.look(request.key()));
                         out.send(Destination::One(from), answer(reply), None);
                     }
                     let before = match self.mutation {
@@ -133,7 +135,7 @@ impl Tamper {
                     {
                         self.known.insert(request.call());
                     }
-                    self.asked.insert(request.call(), (from, answer(Outcome::Full)));
+                    self.asked.insert(request.call(), (from, answer(CallOutcome::Full)));
                 }
                 Body::Calls { session, done, calls }
             }
@@ -141,10 +143,15 @@ impl Tamper {
                 ballot,
                 slot,
                 chosen,
-                value: Value::Payloads(payloads),
+                value: SlotValue::Payloads(payloads),
             }) if self.mutation == Mutation::CallsForgotten => {
                 let payloads = payloads.iter().map(without_names).collect();
-                Body::Paxos(paxos::Message::Accept { ballot, slot, chosen, value: Value::Payloads(payloads) })
+                Body::Paxos(paxos::Message::Accept {
+                    ballot,
+                    slot,
+                    chosen,
+                    value: SlotValue::Payloads(payloads),
+                })
             }
             body => body,
         };
@@ -174,7 +181,7 @@ impl Tamper {
         };
         let mut message = message.clone();
         if let Body::Answers { answers, .. } = &mut message.body {
-            answers[0].1 = Outcome::Done(reply.clone());
+            answers[0].1 = CallOutcome::Done(reply.clone());
         }
         match self.mutation {
             Mutation::ReadUnchosen => self.executed.push((*client, message)),
@@ -192,7 +199,7 @@ impl Tamper {
     /// Makes a deposed replica forward its executed changes, as if another replica could propose them.
     pub(super) fn forward<P: Protocol<Message = Message>>(
         &self,
-        host: &mut Host,
+        host: &mut StoreHost,
         replica: &Replica,
         out: &mut dyn Sink<P>,
     ) {

@@ -10,7 +10,7 @@ use std::{
 
 use quorate_protocol::{
     CommandId, Time,
-    service::{Body, ClientCommand, ClientEvent, Fate, Message, Outcome, SessionId},
+    service::{Body, CallOutcome, ClientCommand, ClientEvent, Fate, Message, SessionId},
 };
 
 /// The history of one client's life.
@@ -42,7 +42,7 @@ impl Watch {
     /// Returns the calls that a message reports as forgotten.
     pub(super) fn hears(&mut self, message: &Message) -> Vec<(SessionId, u64)> {
         let Body::Answers { session, answers } = &message.body else { return Vec::new() };
-        let expired = answers.iter().filter(|(_, outcome)| *outcome == Outcome::Expired);
+        let expired = answers.iter().filter(|(_, outcome)| *outcome == CallOutcome::Expired);
         let expired: Vec<_> = expired.map(|(number, _)| (*session, *number)).collect();
         self.expired.extend(&expired);
         expired
@@ -101,7 +101,7 @@ mod tests {
         assert!(judge(&watch, begun + WAIT).is_ok());
         watch.sends(&calls);
         assert!(judge(&watch, begun).is_err(), "nobody said anything");
-        let answers = message(Body::Answers { session, answers: vec![(1, Outcome::Expired)] });
+        let answers = message(Body::Answers { session, answers: vec![(1, CallOutcome::Expired)] });
         assert_eq!(watch.hears(&answers), [(session, 1)]);
         assert!(judge(&watch, begun).is_ok());
     }

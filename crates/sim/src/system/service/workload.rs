@@ -11,7 +11,7 @@ use super::{
     Settings,
     request_log::RequestLog,
     settings::GROUP,
-    world::{Stage, World},
+    world::{ServiceStage, ServiceWorld},
 };
 use crate::check::service::ServiceCheck;
 
@@ -32,12 +32,12 @@ impl ServiceWorkload {
     /// Returns the replica that starts on `machine`, from its disk if there is one.
     pub(super) fn replica(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut ServiceStage,
+        world: &mut ServiceWorld,
         machine: usize,
         id: ProcessId,
     ) -> Replica {
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: ServiceWorld::address(machine) };
         let (settings, now) = (self.service.clone(), world.clock(machine));
         let recovered = Replica::recover(GROUP, me.clone(), settings.clone(), world.records(machine), now);
         if let Some(replica) = recovered.expect("the durable records follow from each other") {

@@ -3,13 +3,13 @@
 
 use quorate_protocol::service::{self, ClientCommand};
 
-use super::process::{HostedReplica, ProcessCommand, ServiceProcess};
+use super::process::{HostedReplica, ServiceCommand, ServiceProcess};
 use crate::stage;
 
-pub(super) type Stage = stage::Stage<Timer>;
-pub(super) type World = quorate_world::World<ServiceProcess>;
+pub(super) type ServiceStage = stage::Stage<ServiceTimer>;
+pub(super) type ServiceWorld = quorate_world::World<ServiceProcess>;
 
-pub(crate) enum Timer {
+pub(crate) enum ServiceTimer {
     Call,
     LookForReplicas,
     Strand(Stranding),
@@ -24,23 +24,23 @@ pub(crate) enum Stranding {
 
 /// Gives clients, and replicas that know no leader, the addresses of replicas, as real processes look for
 /// them.
-pub(super) fn look_for_replicas(stage: &Stage, world: &mut World) {
+pub(super) fn look_for_replicas(stage: &ServiceStage, world: &mut ServiceWorld) {
     for machine in 0..world.machines() {
         let mut others = stage.routers.living(world);
         others.retain(|peer| Some(peer.id) != world.id(machine));
         match world.process(machine) {
             Some(ServiceProcess::Client(_)) => {
-                world.command(machine, ProcessCommand::Client(ClientCommand::Seeds(others)))
+                world.command(machine, ServiceCommand::Client(ClientCommand::Seeds(others)))
             }
             Some(ServiceProcess::Replica(it)) if it.replica.log().leader().is_none() => {
-                world.command(machine, ProcessCommand::Replica(service::Command::Seeds(others)));
+                world.command(machine, ServiceCommand::Replica(service::Command::Seeds(others)));
             }
             _ => {}
         }
     }
 }
 
-pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
+pub(super) fn hosted(world: &ServiceWorld, machine: usize) -> Option<&HostedReplica> {
     match world.process(machine)? {
         ServiceProcess::Replica(hosted) => Some(hosted),
         ServiceProcess::Client(_) => None,
@@ -48,7 +48,7 @@ pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
 }
 
 /// Returns the state of each process, for a run that does not end.
-pub(super) fn states(world: &World) -> String {
+pub(super) fn states(world: &ServiceWorld) -> String {
     let state = |machine| match world.process(machine) {
         Some(ServiceProcess::Replica(it)) => format!("replica {machine}: {:?}", it.replica.status()),
         Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),

@@ -3,12 +3,12 @@
 use quorate_protocol::{ProcessId, Role, rubberband::StorageState};
 use quorate_tables::Process;
 
-use super::{Stage, TableWorkload, World, known::newest_config, table_process::role};
+use super::{TableStage, TableWorkload, TableWorld, known::newest_config, table_process::role};
 use crate::stage::Workload;
 
 impl TableWorkload {
     /// Whether all processes have joined, and everything is at rest.
-    pub(super) fn is_settled(&mut self, stage: &Stage, world: &mut World) -> bool {
+    pub(super) fn is_settled(&mut self, stage: &TableStage, world: &mut TableWorld) -> bool {
         let at_end = |id: &ProcessId| match role(world, id.node as usize) {
             Some(Process::Router(router)) => router.position().0 == self.order.end(),
             _ => false,
@@ -28,7 +28,7 @@ impl TableWorkload {
     }
 
     /// Returns the state of all processes.
-    pub(super) fn describe(&self, world: &World) -> String {
+    pub(super) fn describe(&self, world: &TableWorld) -> String {
         let config = newest_config(world).unwrap_or(&self.config);
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match role(world, machine) {
@@ -63,7 +63,7 @@ impl TableWorkload {
     }
 
     /// Whether every replica has executed all its ordered messages.
-    fn is_at_rest(&self, world: &World) -> bool {
+    fn is_at_rest(&self, world: &TableWorld) -> bool {
         let executed = |machine: &usize| match role(world, *machine) {
             Some(Process::Storage(storage)) => {
                 let status = storage.status();

@@ -11,7 +11,7 @@ use quorate_tables::{Command, Event, Process};
 use quorate_world::Violation;
 
 use super::{
-    Stage, TableWorkload, World,
+    TableStage, TableWorkload, TableWorld,
     known::{ProcessFacts, known},
     table_process::{ask, member, roads_begun, role},
     twin::TAKEN_UP,
@@ -22,8 +22,8 @@ impl TableWorkload {
     /// Handles an event that a process reported to its user.
     pub(super) fn on_event(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         event: Event,
     ) -> Result<(), Violation> {
@@ -88,8 +88,8 @@ impl TableWorkload {
     /// Looks into a process that has finished a batch.
     pub(super) fn look_at(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
     ) -> Result<(), Violation> {
         self.lost_on_disk()?;
@@ -121,8 +121,8 @@ impl TableWorkload {
     /// Compares the messages that a router has learned with the order.
     pub(super) fn compare(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
     ) -> Result<(), Violation> {
         let Some(Process::Router(router)) = role(world, machine) else { return Ok(()) };
@@ -151,7 +151,7 @@ impl TableWorkload {
         Ok(())
     }
 
-    pub(super) fn told_config(&mut self, stage: &Stage, world: &mut World, config: &Config) {
+    pub(super) fn told_config(&mut self, stage: &TableStage, world: &mut TableWorld, config: &Config) {
         if config.version <= self.config.version {
             return;
         }
@@ -180,7 +180,7 @@ impl TableWorkload {
 
     /// For a mutation, drops processes that have become unreachable: all of them, or the first of several as
     /// if the others still counted as complete.
-    fn lose(&self, stage: &Stage, world: &mut World, config: &Config) {
+    fn lose(&self, stage: &TableStage, world: &mut TableWorld, config: &Config) {
         let unreachable = |config: &Config, process: &ProcessId| {
             config.storage.get(process) == Some(&StorageState::Unreachable)
         };
@@ -199,7 +199,7 @@ impl TableWorkload {
     }
 
     /// Ends a process that is out.
-    pub(super) fn again(&mut self, world: &mut World, machine: usize) -> Result<(), Violation> {
+    pub(super) fn again(&mut self, world: &mut TableWorld, machine: usize) -> Result<(), Violation> {
         world.count("process wedged");
         world.wipe_at_end(machine);
         world.stop_after(machine, Duration::from_millis(1));
@@ -212,7 +212,7 @@ impl TableWorkload {
     /// Ends a process that is out, and lets it come back with its rows.
     pub(super) fn out(
         &mut self,
-        world: &mut World,
+        world: &mut TableWorld,
         machine: usize,
         remains: Box<Handover>,
     ) -> Result<(), Violation> {

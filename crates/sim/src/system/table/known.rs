@@ -9,7 +9,7 @@ use quorate_protocol::{
 use quorate_tables::Process;
 use quorate_world::Violation;
 
-use super::{TableWorkload, World, table_process::role, twin::TableTwin};
+use super::{TableWorkload, TableWorld, table_process::role, twin::TableTwin};
 use crate::check::{
     RoutingCheck,
     holders::{Keys, MemberFacts},
@@ -61,7 +61,7 @@ impl TableWorkload {
 
     /// Whether the cluster could continue without the process on `machine`: every range would keep a complete
     /// replica.
-    pub(super) fn survives_without(&self, world: &World, machine: usize) -> bool {
+    pub(super) fn survives_without(&self, world: &TableWorld, machine: usize) -> bool {
         if self.supers.contains(&machine) {
             return true;
         }
@@ -90,7 +90,7 @@ impl TableWorkload {
     }
 
     /// Notes the processes that the latest ordered messages made complete.
-    pub(super) fn hold(&mut self, world: &World) {
+    pub(super) fn hold(&mut self, world: &TableWorld) {
         let at = self.order.twin.controls();
         if std::mem::replace(&mut self.held_at, at) != at {
             for process in self.present.values().filter(|it| self.order.check.has_departed(**it)) {
@@ -105,7 +105,7 @@ impl TableWorkload {
     }
 
     /// Notes that the process on `machine` was killed.
-    pub(super) fn killed(&mut self, world: &mut World, machine: usize, migrating: bool) {
+    pub(super) fn killed(&mut self, world: &mut TableWorld, machine: usize, migrating: bool) {
         let Some(&id) = self.present.get(&machine) else { return };
         self.remains.remove(&machine);
         world.count("storage killed");
@@ -122,7 +122,7 @@ impl TableWorkload {
     /// gave it up.
     pub(super) fn lost_ranges(
         &mut self,
-        world: &mut World,
+        world: &mut TableWorld,
         concerns: impl Fn(Keys, &BTreeSet<ProcessId>) -> bool,
     ) -> Result<(), Violation> {
         let known = known!(self);
@@ -134,7 +134,7 @@ impl TableWorkload {
     }
 
     /// Notes the ranges that are lost because a storage process was killed for good.
-    pub(super) fn died(&mut self, world: &mut World, id: ProcessId) {
+    pub(super) fn died(&mut self, world: &mut TableWorld, id: ProcessId) {
         let known = known!(self);
         for keys in self.holders.crashed(id, world.now(), &known) {
             world.count("range lost");
@@ -145,7 +145,7 @@ impl TableWorkload {
 }
 
 /// Returns the newest configuration that any process knows.
-pub(super) fn newest_config(world: &World) -> Option<&Config> {
+pub(super) fn newest_config(world: &TableWorld) -> Option<&Config> {
     let roles = (0..world.machines()).filter_map(|machine| role(world, machine));
     let configs = roles.filter_map(|role| match role {
         Process::Router(router) => Some(&*router.config().tables),

@@ -12,7 +12,7 @@ use quorate_tables::{Command, Process, storage::execute};
 use quorate_world::{Crash, Fault, Violation};
 
 use super::{
-    Settings, Stage, TableWorkload, World,
+    Settings, TableStage, TableWorkload, TableWorld,
     known::{ProcessFacts, known},
     replicas,
     table_process::{ask, role},
@@ -23,8 +23,8 @@ impl TableWorkload {
     /// Judges an engine's tasks, executes them, and compares the resulting rows with other replicas.
     pub(super) fn execute(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         tasks: Vec<Task>,
     ) -> Result<(), Violation> {

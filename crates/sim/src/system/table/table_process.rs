@@ -29,7 +29,7 @@ pub(crate) struct Resident {
 
 /// The reports about a process.
 #[derive(Debug)]
-pub(crate) enum ProcessEvent {
+pub(crate) enum TableEvent {
     /// An event of the process itself.
     Process(Event),
     /// The process sent its next submission, with this hash.
@@ -80,7 +80,7 @@ impl Protocol for Resident {
     type Message = Message;
     type Record = rubberband::Record;
     type Command = Command;
-    type Event = ProcessEvent;
+    type Event = TableEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Resident { role, submitted, tamper } = self;
@@ -104,13 +104,13 @@ impl Protocol for Resident {
                         // A repeated submission was reported before.
                         if number == *submitted + 1 {
                             *submitted = number;
-                            out.emit(ProcessEvent::Submitted { me, content });
+                            out.emit(TableEvent::Submitted { me, content });
                         }
                     }
                 }
                 Some(message)
             },
-            |out, event| out.emit(ProcessEvent::Process(event)),
+            |out, event| out.emit(TableEvent::Process(event)),
         );
         for now in slept {
             let mut then = Context { now, me: cx.me, random: &mut *cx.random };

@@ -24,7 +24,7 @@ use super::{
     replicas::Replicas,
     table_process::{ask, member, role},
     twin::TableTwin,
-    world::{Stage, Timer, World},
+    world::{TableStage, TableTimer, TableWorld},
 };
 use crate::{
     check::{HoldersCheck, order::Order},
@@ -76,7 +76,7 @@ pub(crate) struct TableWorkload {
 
 impl TableWorkload {
     /// Adds the machines and sets the first timers.
-    pub(super) fn build(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
+    pub(super) fn build(stage: &mut TableStage, world: &mut TableWorld, settings: Settings) -> Self {
         let settings = settings.of_seed(stage.seed);
         if let Some(disk) = settings.disk {
             world.with_disks(disk, stage.mutation.and_then(Mutation::breach));
@@ -86,8 +86,8 @@ impl TableWorkload {
         world.without_disks();
         let supers = stage.add_machines(world, settings.supers);
         let gateways = stage.add_machines(world, settings.gateways);
-        stage.after(world, Duration::from_millis(100), Timer::Act);
-        stage.after(world, Duration::from_millis(100), Timer::Watch);
+        stage.after(world, Duration::from_millis(100), TableTimer::Act);
+        stage.after(world, Duration::from_millis(100), TableTimer::Watch);
         TableWorkload {
             router_settings: settings.routers(),
             storage,
@@ -121,12 +121,12 @@ impl TableWorkload {
     /// Creates the role of a new process on `machine`.
     pub(super) fn role(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
     ) -> Process {
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: TableWorld::address(machine) };
         if let Some(remains) = self.remains.remove(&machine) {
             // The process has the rows of the former life.
             if let Some(former) = self.present.insert(machine, id) {
@@ -177,7 +177,7 @@ impl TableWorkload {
 
     /// Kills the process that shares its operating-system process with `machine`, which was killed. Both
     /// start again.
-    pub(super) fn kill_companion(&mut self, world: &mut World, machine: usize, migrating: bool) {
+    pub(super) fn kill_companion(&mut self, world: &mut TableWorld, machine: usize, migrating: bool) {
         let Some(other) = self.companion(machine).filter(|&other| world.id(other).is_some()) else { return };
         world.count("storage and gateway died together");
         world.crash(other, Crash::Killed);
@@ -188,7 +188,7 @@ impl TableWorkload {
     /// Notes the repetitions of the member on `machine`.
     pub(super) fn note(
         &mut self,
-        world: &mut World,
+        world: &mut TableWorld,
         machine: usize,
         again: (&'static str, u64),
         starved: bool,
@@ -201,7 +201,7 @@ impl TableWorkload {
     }
 
     /// Gives the addresses of routers to processes that know only former ones.
-    pub(super) fn seed(&self, stage: &Stage, world: &mut World, machine: usize) {
+    pub(super) fn seed(&self, stage: &TableStage, world: &mut TableWorld, machine: usize) {
         let led_by = role(world, machine).map(|role| match role {
             Process::Router(router) => router.log().leader(),
             other => member(other).and_then(Member::leader),

@@ -5,10 +5,10 @@ use quorate_protocol::ProcessId;
 use super::table_process::TableProcess;
 use crate::stage;
 
-pub(super) type Stage = stage::Stage<Timer>;
-pub(super) type World = quorate_world::World<TableProcess>;
+pub(super) type TableStage = stage::Stage<TableTimer>;
+pub(super) type TableWorld = quorate_world::World<TableProcess>;
 
-pub(crate) enum Timer {
+pub(crate) enum TableTimer {
     Act,
     Watch,
     /// All holders of the doomed range die.

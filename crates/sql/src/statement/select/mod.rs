@@ -37,7 +37,7 @@ use clauses::tail;
 use constants::bind_constants;
 use grouped::{Grouping, over_groups};
 
-pub use super::query::{Finish, Groups, Query, Source};
+pub use super::query::{Finish, MergedGroups, Query, Source};
 
 /// Binds a query.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
@@ -146,7 +146,7 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
             };
             let Grouping { keys, aggregates, .. } = grouping;
             finish.groups =
-                Some(Groups { aggregates: aggregates.clone(), keys: keys.len(), having, columns });
+                Some(MergedGroups { aggregates: aggregates.clone(), keys: keys.len(), having, columns });
             Output::Groups { keys, aggregates }
         }
     };

@@ -24,8 +24,8 @@ const AT_THE_ANSWER: u64 = 1_002;
 /// The results of a batch, and the reads whose answers panic.
 struct Brittleness<'a>(<Columns as Rows>::BatchResults<'a>, Vec<usize>);
 
-fn limit(task: &Task<'_>) -> Option<u64> {
-    let Task::Read(Read { select: Select { output: Output::Rows { limit, .. }, .. }, .. }) = task else {
+fn limit(task: &RowTask<'_>) -> Option<u64> {
+    let RowTask::Read(Read { select: Select { output: Output::Rows { limit, .. }, .. }, .. }) = task else {
         return None;
     };
     *limit
@@ -149,13 +149,13 @@ impl Rows for Brittle {
     fn search_batch<'a>(
         &self,
         schema: &Schema,
-        tasks: &[Task<'a>],
+        tasks: &[RowTask<'a>],
         corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,
     ) -> Brittleness<'a> {
-        let poisoned = |task: &Task<'_>| match task {
-            Task::Find { filter, .. } => *filter == Some(&poison()),
+        let poisoned = |task: &RowTask<'_>| match task {
+            RowTask::Find { filter, .. } => *filter == Some(&poison()),
             _ => limit(task) == Some(IN_THE_PASS),
         };
         assert!(!tasks.iter().any(poisoned), "as the test wants");

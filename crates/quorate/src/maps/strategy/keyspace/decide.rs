@@ -7,7 +7,7 @@ use quorate_protocol::partial::{Value, counter::integer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    ANSWER_BYTES_MAX, Answer, BYTES_MAX, ENTRY_BYTES, Entry, EntryContent, FIELD_BYTES, Keyspace,
+    ANSWER_BYTES_MAX, BYTES_MAX, ENTRY_BYTES, Entry, EntryContent, FIELD_BYTES, Keyspace, KeyspaceAnswer,
     KeyspaceChange, Life, MEMORY_PREFIX, Only, REMEMBERED_FOR, Refusal, Request, VALUE_BYTES_MAX, When,
 };
 
@@ -18,7 +18,7 @@ pub(super) struct Draft<'a> {
     pub(super) changes: Vec<KeyspaceChange>,
 }
 
-type Decided = Result<Answer, Refusal>;
+type Decided = Result<KeyspaceAnswer, Refusal>;
 
 impl<'a> Draft<'a> {
     pub(super) fn new(keyspace: &'a Keyspace, now: u64) -> Draft<'a> {
@@ -41,7 +41,7 @@ impl<'a> Draft<'a> {
                 let found = |key| {
                     self.live(key).map_or((Value::Nothing, None), |entry| (entry.value(), entry.expires))
                 };
-                Ok(Answer::Found(keys.iter().map(found).collect()))
+                Ok(KeyspaceAnswer::Found(keys.iter().map(found).collect()))
             }
             Request::Put { pairs, life, when, tell } => self.put(pairs, *life, *when, *tell),
             Request::Delete { keys, tell } => self.delete(keys, *tell),
@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
         let (key, print) = (memory_key(id), xxh3_64(request));
         if let Some((value, _)) = self.string(&key)? {
             // A client may have put other data there.
-            return match postcard::from_bytes::<(u64, Answer)>(value) {
+            return match postcard::from_bytes::<(u64, KeyspaceAnswer)>(value) {
                 Ok((same, answer)) if same == print => Ok(answer),
                 _ => Err(Refusal::OtherRequest),
             };
@@ -101,7 +101,7 @@ impl<'a> Draft<'a> {
             When::Present => pairs.iter().all(|(key, _)| self.live(key).is_some()),
         };
         if !holds {
-            return Ok(Answer::Done { count: 0, before });
+            return Ok(KeyspaceAnswer::Done { count: 0, before });
         }
         if pairs.iter().any(|(key, value)| key.len() + value.len() > VALUE_BYTES_MAX) {
             return Err(Refusal::TooLarge);
@@ -111,7 +111,7 @@ impl<'a> Draft<'a> {
             let expires = life.end(self.live(key).and_then(|entry| entry.expires), self.now);
             self.changes.push(KeyspaceChange::Key(key.clone(), Some(Entry::string(value.clone(), expires))));
         }
-        Ok(Answer::Done { count: 1, before })
+        Ok(KeyspaceAnswer::Done { count: 1, before })
     }
 
     fn delete(&mut self, keys: &[Bytes], tell: bool) -> Decided {
@@ -119,13 +119,13 @@ impl<'a> Draft<'a> {
         let there: BTreeSet<&Bytes> = keys.iter().filter(|key| self.live(key).is_some()).collect();
         let count = there.len() as i64;
         self.changes.extend(there.into_iter().map(|key| KeyspaceChange::Key(key.clone(), None)));
-        Ok(Answer::Done { count, before })
+        Ok(KeyspaceAnswer::Done { count, before })
     }
 
     fn limit(&mut self, key: &Bytes, life: Life, only: Only, tell: bool) -> Decided {
         let before = self.before(Some(key), tell)?;
         let Some(present) = self.live(key).map(|entry| entry.expires) else {
-            return Ok(Answer::Done { count: 0, before });
+            return Ok(KeyspaceAnswer::Done { count: 0, before });
         };
         let expires = life.end(present, self.now);
         let (from, to) = (present.unwrap_or(u64::MAX), expires.unwrap_or(u64::MAX));
@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
         } else if holds && expires != present {
             self.changes.push(KeyspaceChange::Life(key.clone(), expires));
         }
-        Ok(Answer::Done { count: holds.into(), before })
+        Ok(KeyspaceAnswer::Done { count: holds.into(), before })
     }
 
     /// Returns the string of a key, and the end of its life.
@@ -248,23 +248,23 @@ fn memory_key(id: &Bytes) -> Bytes {
     Bytes::from([MEMORY_PREFIX, &id[..]].concat())
 }
 
-fn counted(count: i64) -> Answer {
-    Answer::Done { count, before: Value::Nothing }
+fn counted(count: i64) -> KeyspaceAnswer {
+    KeyspaceAnswer::Done { count, before: Value::Nothing }
 }
 
 impl Keyspace {
     /// Returns the answer to a request, and the changes to make. `now` is in nanoseconds since 1970.
-    pub fn decide(&self, request: &Request, now: u64) -> (Answer, Vec<KeyspaceChange>) {
+    pub fn decide(&self, request: &Request, now: u64) -> (KeyspaceAnswer, Vec<KeyspaceChange>) {
         let mut draft = Draft::new(self, now);
         match draft.decide(request) {
             Ok(answer) if draft.changes.is_empty() => (answer, Vec::new()),
             Ok(answer) => (answer, self.over(now).chain(draft.changes).collect()),
-            Err(refusal) => (Answer::Refused(refusal), Vec::new()),
+            Err(refusal) => (KeyspaceAnswer::Refused(refusal), Vec::new()),
         }
     }
 
     /// Returns the answer to a request that changes nothing.
-    pub fn read(&self, request: &Request, now: u64) -> Answer {
+    pub fn read(&self, request: &Request, now: u64) -> KeyspaceAnswer {
         self.decide(request, now).0
     }
 }

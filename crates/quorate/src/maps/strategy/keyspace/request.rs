@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A request to a map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Reads the values of these keys. Answered by [`Answer::Found`].
+    /// Reads the values of these keys. Answered by [`KeyspaceAnswer::Found`].
     Read(Vec<Bytes>),
     /// Sets the strings of keys: all of them, or none. Counts 1 if it did.
     Put {
@@ -79,7 +79,7 @@ pub enum Request {
         /// The number to add.
         added: i64,
     },
-    /// Lists some of the keys. Answered by [`Answer::Keys`].
+    /// Lists some of the keys. Answered by [`KeyspaceAnswer::Keys`].
     Scan {
         /// The hash after which the list begins; `None` lists from the beginning.
         behind: Option<u64>,
@@ -142,7 +142,7 @@ pub enum Only {
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
+pub enum KeyspaceAnswer {
     /// A value for each key, and the end of its life, in nanoseconds since 1970.
     Found(Vec<(Value, Option<u64>)>),
     /// Success.

@@ -19,7 +19,7 @@ fn put(key: &str, value: &str) -> Request {
 struct World(Keyspace);
 
 impl World {
-    fn ask(&mut self, now: u64, request: &Request) -> Answer {
+    fn ask(&mut self, now: u64, request: &Request) -> KeyspaceAnswer {
         let (answer, changes) = self.0.decide(request, now);
         assert!(!request.is_read() || changes.is_empty());
         self.0.apply_all(&changes);
@@ -28,7 +28,7 @@ impl World {
 
     fn get(&mut self, now: u64, key: &str) -> Option<String> {
         match self.ask(now, &Request::Read(vec![b(key)])) {
-            Answer::Found(found) => match &found[..] {
+            KeyspaceAnswer::Found(found) => match &found[..] {
                 [(Value::String(value), _)] => Some(String::from_utf8(value.to_vec()).unwrap()),
                 [(Value::Nothing, None)] => None,
                 other => panic!("{other:?}"),
@@ -38,8 +38,8 @@ impl World {
     }
 }
 
-fn done(count: i64) -> Answer {
-    Answer::Done { count, before: Value::Nothing }
+fn done(count: i64) -> KeyspaceAnswer {
+    KeyspaceAnswer::Done { count, before: Value::Nothing }
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn strings_are_written_on_conditions() {
     assert_eq!(world.ask(0, &conditional(When::Present, false)), done(0));
     assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(1));
     assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(0));
-    let told = Answer::Done { count: 1, before: Value::String(b("2")) };
+    let told = KeyspaceAnswer::Done { count: 1, before: Value::String(b("2")) };
     assert_eq!(world.ask(0, &conditional(When::Present, true)), told);
     // A conditional write of several keys writes all of them or none.
     let pairs = vec![(b("a"), b("1")), (b("k"), b("1"))];
@@ -69,15 +69,15 @@ fn digits_are_added_to_and_all_else_is_refused() {
     let add = |added| Request::Add { key: b("n"), added };
     assert_eq!(world.ask(0, &add(5)), done(5));
     assert_eq!(world.ask(0, &add(-7)), done(-2));
-    assert_eq!(world.ask(0, &add(i64::MIN)), Answer::Refused(Refusal::Overflow));
+    assert_eq!(world.ask(0, &add(i64::MIN)), KeyspaceAnswer::Refused(Refusal::Overflow));
     assert_eq!(world.ask(0, &Request::Append { key: b("n"), tail: b("x") }), done(3));
-    assert_eq!(world.ask(0, &add(1)), Answer::Refused(Refusal::NoNumber));
+    assert_eq!(world.ask(0, &add(1)), KeyspaceAnswer::Refused(Refusal::NoNumber));
     let field = |added| Request::AddField { key: b("h"), name: b("f"), added };
     assert_eq!(world.ask(0, &field(3)), done(3));
-    assert_eq!(world.ask(0, &field(i64::MAX)), Answer::Refused(Refusal::Overflow));
+    assert_eq!(world.ask(0, &field(i64::MAX)), KeyspaceAnswer::Refused(Refusal::Overflow));
     let text = Request::PutFields { key: b("h"), fields: vec![(b("f"), b("x"))], absent: false };
     assert_eq!(world.ask(0, &text), done(0));
-    assert_eq!(world.ask(0, &field(1)), Answer::Refused(Refusal::NoNumberInField));
+    assert_eq!(world.ask(0, &field(1)), KeyspaceAnswer::Refused(Refusal::NoNumberInField));
     for wrong in [
         Request::Add { key: b("h"), added: 1 },
         Request::Append { key: b("h"), tail: b("x") },
@@ -85,7 +85,7 @@ fn digits_are_added_to_and_all_else_is_refused() {
         Request::DeleteFields { key: b("n"), names: vec![b("f")] },
         Request::Delete { keys: vec![b("h")], tell: true },
     ] {
-        assert_eq!(world.ask(0, &wrong), Answer::Refused(Refusal::WrongType), "{wrong:?}");
+        assert_eq!(world.ask(0, &wrong), KeyspaceAnswer::Refused(Refusal::WrongType), "{wrong:?}");
     }
 }
 
@@ -101,7 +101,7 @@ fn a_hash_ends_with_its_last_field() {
     assert_eq!(world.ask(0, &fields(true)), done(0));
     assert_eq!(world.ask(0, &fields(false)), done(0));
     let hash = Value::Hash(vec![(b("x"), b("3")), (b("y"), b("2"))]);
-    assert_eq!(world.ask(0, &Request::Read(vec![b("h")])), Answer::Found(vec![(hash, None)]));
+    assert_eq!(world.ask(0, &Request::Read(vec![b("h")])), KeyspaceAnswer::Found(vec![(hash, None)]));
     let without =
         |names: &[&str]| Request::DeleteFields { key: b("h"), names: names.iter().map(|it| b(it)).collect() };
     assert_eq!(world.ask(0, &without(&["x", "x", "z"])), done(1));
@@ -157,22 +157,22 @@ fn a_life_ends_at_its_time() {
 fn nothing_grows_beyond_its_bound() {
     let mut world = World::default();
     let large = "x".repeat(VALUE_BYTES_MAX);
-    assert_eq!(world.ask(0, &put("k", &large)), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(world.ask(0, &put("k", &large)), KeyspaceAnswer::Refused(Refusal::TooLarge));
     world.ask(0, &put("k", &large[2..]));
     assert_eq!(
         world.ask(0, &Request::Append { key: b("k"), tail: b("x") }),
         done(VALUE_BYTES_MAX as i64 - 1)
     );
     let more = Request::Append { key: b("k"), tail: b("x") };
-    assert_eq!(world.ask(0, &more), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(world.ask(0, &more), KeyspaceAnswer::Refused(Refusal::TooLarge));
     let half = b(&large[..VALUE_BYTES_MAX / 2]);
     let field =
         |name| Request::PutFields { key: b("h"), fields: vec![(b(name), half.clone())], absent: false };
     assert_eq!(world.ask(0, &field("a")), done(1));
-    assert_eq!(world.ask(0, &field("b")), Answer::Refused(Refusal::TooLarge));
+    assert_eq!(world.ask(0, &field("b")), KeyspaceAnswer::Refused(Refusal::TooLarge));
     // Pretend that other writers have filled the map up to its bound.
     world.0.bytes = BYTES_MAX;
-    assert_eq!(world.ask(0, &put("full", "")), Answer::Refused(Refusal::Full));
+    assert_eq!(world.ask(0, &put("full", "")), KeyspaceAnswer::Refused(Refusal::Full));
     assert_eq!(world.ask(0, &Request::Delete { keys: vec![b("k")], tell: false }), done(1));
 }
 
@@ -185,7 +185,7 @@ fn a_scan_tells_every_key_once() {
     let (mut behind, mut told) = (None, Vec::new());
     loop {
         match world.ask(0, &Request::Scan { behind, limit: 7 }) {
-            Answer::Keys { keys, next } => {
+            KeyspaceAnswer::Keys { keys, next } => {
                 assert!(keys.len() >= 7 || next.is_none());
                 told.extend(keys.into_iter().map(|(key, _)| key));
                 behind = next;
@@ -202,7 +202,7 @@ fn a_scan_tells_every_key_once() {
     assert_eq!(told.len(), 1_000);
     assert_eq!(
         world.ask(0, &Request::Scan { behind: Some(u64::MAX), limit: 7 }),
-        Answer::Keys { keys: Vec::new(), next: None }
+        KeyspaceAnswer::Keys { keys: Vec::new(), next: None }
     );
 }
 
@@ -258,14 +258,14 @@ fn replicas_agree_and_changes_are_taken_back() {
             model.remove(key);
         }
         if let Request::Put { pairs, life: Life::Unlimited, when: When::Always, .. } = &request
-            && answer != Answer::Refused(Refusal::WrongType)
+            && answer != KeyspaceAnswer::Refused(Refusal::WrongType)
         {
             model.extend(pairs.iter().cloned());
         }
         if step % 100 == 0 {
             for (key, value) in &model {
                 let found = one.ask(now, &Request::Read(vec![key.clone()]));
-                assert_eq!(found, Answer::Found(vec![(Value::String(value.clone()), None)]));
+                assert_eq!(found, KeyspaceAnswer::Found(vec![(Value::String(value.clone()), None)]));
             }
         }
     }
@@ -282,7 +282,7 @@ fn a_request_with_an_id_takes_effect_once() {
         (SECOND, "b", 1, done(2)),
         (SECOND, "a", 1, done(1)),
         // A different request under a known id is refused.
-        (SECOND, "a", 2, Answer::Refused(Refusal::OtherRequest)),
+        (SECOND, "a", 2, KeyspaceAnswer::Refused(Refusal::OtherRequest)),
         // The keyspace forgets an id after ten minutes.
         (601 * SECOND, "a", 1, done(3)),
     ] {
@@ -291,7 +291,7 @@ fn a_request_with_an_id_takes_effect_once() {
     // A repetition gets the first answer, even if the condition failed or the answer was a string.
     let set =
         Request::Put { pairs: vec![(b("s"), b("1"))], life: Life::Unlimited, when: When::Absent, tell: true };
-    let told = Answer::Done { count: 0, before: Value::String(b("x")) };
+    let told = KeyspaceAnswer::Done { count: 0, before: Value::String(b("x")) };
     world.ask(0, &put("s", "x"));
     assert_eq!(world.ask(0, &once("c", &set)), told);
     world.ask(0, &Request::Delete { keys: vec![b("s")], tell: false });
@@ -299,7 +299,7 @@ fn a_request_with_an_id_takes_effect_once() {
     assert_eq!(world.get(0, "s"), None);
     // A refusal changes nothing, so the client may repeat the request.
     world.ask(0, &put("n", "x"));
-    assert_eq!(world.ask(0, &once("d", &add(1))), Answer::Refused(Refusal::NoNumber));
+    assert_eq!(world.ask(0, &once("d", &add(1))), KeyspaceAnswer::Refused(Refusal::NoNumber));
     world.ask(0, &put("n", "5"));
     assert_eq!(world.ask(0, &once("d", &add(1))), done(6));
     // `once` accepts neither a read nor a request that already has an id. The keyspace refuses bytes that are
@@ -310,7 +310,7 @@ fn a_request_with_an_id_takes_effect_once() {
         Request::Once { id: b("e"), request: Bytes::from(postcard::to_stdvec(&once("f", &add(1))).unwrap()) };
     let rubbish = Request::Once { id: b("e"), request: b("\u{7f}") };
     for request in [nested, rubbish] {
-        assert_eq!(world.ask(0, &request), Answer::Refused(Refusal::OtherRequest));
+        assert_eq!(world.ask(0, &request), KeyspaceAnswer::Refused(Refusal::OtherRequest));
     }
 }
 
@@ -319,9 +319,9 @@ fn an_answer_is_refused_before_it_is_gathered() {
     let mut world = World::default();
     world.ask(0, &put("k", &"v".repeat(1 << 19)));
     let read = |count| Request::Read(vec![b("k"); count]);
-    assert!(matches!(world.ask(0, &read(31)), Answer::Found(found) if found.len() == 31));
+    assert!(matches!(world.ask(0, &read(31)), KeyspaceAnswer::Found(found) if found.len() == 31));
     for count in [32, 65_535] {
-        assert_eq!(world.ask(0, &read(count)), Answer::Refused(Refusal::Answer));
+        assert_eq!(world.ask(0, &read(count)), KeyspaceAnswer::Refused(Refusal::Answer));
     }
 }
 
@@ -350,7 +350,8 @@ fn a_scan_tells_fewer_keys_if_they_are_long() {
     }
     let (mut told, mut behind) = (0, None);
     loop {
-        let Answer::Keys { keys, next } = world.ask(0, &Request::Scan { behind, limit: 1_000 }) else {
+        let KeyspaceAnswer::Keys { keys, next } = world.ask(0, &Request::Scan { behind, limit: 1_000 })
+        else {
             panic!("no keys")
         };
         assert!(keys.iter().map(|(key, _)| key.len()).sum::<usize>() < SCAN_BYTES + KEY_BYTES);

@@ -15,9 +15,9 @@ use crate::{
     stage::{changes, command_id},
     system::{
         ecast::{
-            process::{Kind, ProcessCommand},
+            process::{EcastCommand, Kind},
             workload::EcastWorkload,
-            world::{Stage, World, generation, kind},
+            world::{EcastStage, EcastWorld, generation, kind},
         },
         rooms::Rooms,
     },
@@ -25,7 +25,7 @@ use crate::{
 
 impl EcastWorkload {
     /// Looks after the routers.
-    pub(in super::super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(in super::super) fn operate(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) {
         let now = world.now();
         if self.operator.open_command.is_some_and(|open_command| {
             world.process(open_command.machine).is_none()
@@ -69,7 +69,7 @@ impl EcastWorkload {
                     Some(OperatorCommand { machine, life, before, at: now, patience });
                 world.command(
                     machine,
-                    ProcessCommand::Router(RouterCommand::Reform { id: command_id(world), patience }),
+                    EcastCommand::Router(RouterCommand::Reform { id: command_id(world), patience }),
                 );
             } else if self.settings.extinctions > 0 {
                 self.refound(world);
@@ -78,7 +78,7 @@ impl EcastWorkload {
     }
 
     /// Kills all routers at once, and some members with them.
-    fn extinguish(&mut self, stage: &mut Stage, world: &mut World) {
+    fn extinguish(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) {
         let chance = &mut self.operator.chance;
         // If the routers vanish without closing links, members believe them alive for a while.
         let vanish = chance.happens(0.2);
@@ -96,7 +96,7 @@ impl EcastWorkload {
     }
 
     /// Asks a router without knowledge to continue from the living members. It may die during that.
-    fn refound(&mut self, world: &mut World) {
+    fn refound(&mut self, world: &mut EcastWorld) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
             Some(Kind::Router(router, _)) => router.log().can_found(),
             _ => false,
@@ -112,20 +112,18 @@ impl EcastWorkload {
         let living = self.members.iter().filter_map(|&machine| Some((machine, world.id(machine)?)));
         let living: Vec<(usize, ProcessId)> = living.collect();
         let before = living.iter().map(|&(machine, _)| generation(world, machine)).max().unwrap_or_default();
-        let address = |machine| World::address(machine);
+        let address = |machine| EcastWorld::address(machine);
         let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
         let (life, current) = (world.life(machine), self.orders.current());
         self.operator.open_command =
             Some(OperatorCommand { machine, life, before: current, at: now, patience });
         let id = command_id(world);
-        world.command(
-            machine,
-            ProcessCommand::Router(RouterCommand::Refound { id, before, members, patience }),
-        );
+        world
+            .command(machine, EcastCommand::Router(RouterCommand::Refound { id, before, members, patience }));
     }
 
     /// Returns the machines of routers that answer and with which a generation could begin.
-    pub(in super::super) fn survivors(&self, stage: &Stage, world: &World) -> Vec<usize> {
+    pub(in super::super) fn survivors(&self, stage: &EcastStage, world: &EcastWorld) -> Vec<usize> {
         let votes = routers(world, self.orders.current())
             .filter(|router| router.log().can_reform() != Err(ReformRefusal::NotMember));
         let ids = votes.map(|router| router.log().me());
@@ -134,7 +132,7 @@ impl EcastWorkload {
 
     /// Chooses the majority of the routers that will be lost soon. The other routers may miss the agreements
     /// of this majority until then.
-    fn doom(&mut self, stage: &mut Stage, world: &mut World) -> bool {
+    fn doom(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) -> bool {
         let chance = &mut self.operator.chance;
         let members = &stage.routers.members;
         let living = members.iter().filter(|id| stage.routers.answers(world, **id));
@@ -156,7 +154,7 @@ impl EcastWorkload {
     }
 
     /// Loses these machines, most of the routers, and perhaps some members with them.
-    fn lose(&mut self, stage: &mut Stage, world: &mut World, mut lost: Vec<usize>) {
+    fn lose(&mut self, stage: &mut EcastStage, world: &mut EcastWorld, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
         // The router that was to be left may have died since.
         let living = stage.routers.members.iter().filter(|id| stage.routers.answers(world, **id));
@@ -203,8 +201,8 @@ impl EcastWorkload {
     /// Begins a generation.
     pub(in super::super) fn begin(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut EcastStage,
+        world: &mut EcastWorld,
         machine: usize,
         reformed: &Reformed,
     ) -> Result<(), Violation> {
@@ -262,7 +260,7 @@ impl EcastWorkload {
 }
 
 /// Returns the routers of a generation.
-fn routers(world: &World, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
+fn routers(world: &EcastWorld, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
     let processes = (0..world.machines()).filter_map(|machine| kind(world, machine));
     let routers = processes.filter_map(|process| match process {
         Kind::Router(router, _) => Some(router.as_ref()),

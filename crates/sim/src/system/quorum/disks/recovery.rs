@@ -15,7 +15,7 @@ use crate::{
     system::quorum::{
         process::Process,
         workload::MapsWorkload,
-        world::{Stage, World},
+        world::{QuorumStage, QuorumWorld},
     },
 };
 
@@ -23,12 +23,12 @@ impl MapsWorkload {
     /// Whether the process continues from these records.
     pub(in super::super) fn recovers(
         &mut self,
-        stage: &Stage,
-        world: &mut World,
+        stage: &QuorumStage,
+        world: &mut QuorumWorld,
         (machine, id): (usize, ProcessId),
         records: &[(Ticket, Bytes)],
     ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: QuorumWorld::address(machine) };
         let mut records: Vec<Bytes> = records.iter().map(|(_, record)| record.clone()).collect();
         if !self.machines.contains(&machine) || records.is_empty() {
             return log_goes_on(
@@ -78,13 +78,13 @@ impl MapsWorkload {
     /// Returns the router that starts on `machine`, from its disk if there is one.
     pub(in super::super) fn router(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut QuorumStage,
+        world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
     ) -> Process {
         let log = self.router_log();
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: QuorumWorld::address(machine) };
         let records = world.records(machine);
         let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));
         let paxos = match recovered.expect("the durable records follow from each other") {

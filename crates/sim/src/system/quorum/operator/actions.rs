@@ -13,18 +13,18 @@ use crate::{
     mutation::Mutation,
     stage::command_id,
     system::quorum::{
-        process::{ProcessCommand, Role},
+        process::{QuorumCommand, Role},
         settings::MAPS,
         workload::MapsWorkload,
-        world::{Stage, Timer, World, cell},
+        world::{QuorumStage, QuorumTimer, QuorumWorld, cell},
     },
 };
 
 /// Sets the timers of a run.
-pub(in super::super) fn begin(stage: &mut Stage, world: &mut World) {
-    stage.after(world, Duration::from_millis(300), Timer::Ask);
-    stage.after(world, LOOK, Timer::Operate);
-    stage.after(world, CLOCKS, Timer::Clocks);
+pub(in super::super) fn begin(stage: &mut QuorumStage, world: &mut QuorumWorld) {
+    stage.after(world, Duration::from_millis(300), QuorumTimer::Ask);
+    stage.after(world, LOOK, QuorumTimer::Operate);
+    stage.after(world, CLOCKS, QuorumTimer::Clocks);
 }
 
 /// Interval at which the operator looks.
@@ -34,7 +34,7 @@ const CLOCKS: Duration = Duration::from_millis(200);
 
 impl MapsWorkload {
     /// Lets the operator look at everything and act.
-    pub(in super::super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(in super::super) fn operate(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let serving = self.roster.as_ref().is_some_and(|roster| roster.layout().is_serving());
         let cells = self.settings.cells;
         for (at, machine) in self.machines.clone().into_iter().enumerate() {
@@ -42,7 +42,7 @@ impl MapsWorkload {
             let leader = resident.member().leader();
             // A spare joins once there are maps.
             if leader.is_none_or(|leader| !world.alive(leader)) && (at < cells || serving) {
-                world.command(machine, ProcessCommand::Cell(Command::Seeds(stage.routers.living(world))));
+                world.command(machine, QuorumCommand::Cell(Command::Seeds(stage.routers.living(world))));
             }
         }
         if self.settings.disk.is_some() {
@@ -50,7 +50,7 @@ impl MapsWorkload {
             let seeds = stage.routers.living(world);
             for &machine in &stage.routers.machines {
                 if matches!(world.process(machine).map(|it| &it.role), Some(Role::Router(_))) {
-                    world.command(machine, ProcessCommand::Router(RouterCommand::Seeds(seeds.clone())));
+                    world.command(machine, QuorumCommand::Router(RouterCommand::Seeds(seeds.clone())));
                 }
             }
         }
@@ -64,7 +64,7 @@ impl MapsWorkload {
         if serving && !self.lacks_maps() {
             self.create_or_drop(stage, world);
         }
-        stage.after(world, LOOK, Timer::Operate);
+        stage.after(world, LOOK, QuorumTimer::Operate);
     }
 
     fn lacks_maps(&self) -> bool {
@@ -72,7 +72,7 @@ impl MapsWorkload {
     }
 
     /// Creates the next map, once all cells are there.
-    fn make_maps(&mut self, stage: &mut Stage, world: &mut World) {
+    fn make_maps(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let Some(roster) = &self.roster else { return };
         let enough = roster.layout().cells().count() == self.settings.cells;
         let missing = MAPS.iter().find(|kind| roster.map(kind.name).is_none());
@@ -80,12 +80,12 @@ impl MapsWorkload {
         if let Some(kind) = missing.filter(|_| enough && world.process(machine).is_some()) {
             let change = Change::CreateMap { name: kind.name.to_owned(), map: kind.map() };
             let id = command_id(world);
-            world.command(machine, ProcessCommand::Cell(Command::Change { id, change: Box::new(change) }));
+            world.command(machine, QuorumCommand::Cell(Command::Change { id, change: Box::new(change) }));
         }
     }
 
     /// With some probability, gives the place of a cell, which may be alive, to a spare.
-    fn give_a_place_away(&mut self, world: &mut World) {
+    fn give_a_place_away(&mut self, world: &mut QuorumWorld) {
         let Some(roster) = self.roster.clone() else { return };
         let wants = self.operator.chance.happens(REPLACEMENT);
         let pick = self.operator.chance.index(self.settings.cells);
@@ -102,11 +102,11 @@ impl MapsWorkload {
         let id = command_id(world);
         self.operator.replacing = Some((id, old.peer.id));
         let change = Change::Replace { old: old.peer.id, new };
-        world.command(asked, ProcessCommand::Cell(Command::Change { id, change: Box::new(change) }));
+        world.command(asked, QuorumCommand::Cell(Command::Change { id, change: Box::new(change) }));
     }
 
     /// With some probability, cuts the sites from each other for a while, in one direction or both.
-    fn cut_sites(&mut self, world: &mut World) {
+    fn cut_sites(&mut self, world: &mut QuorumWorld) {
         if !self.operator.chance.happens(CUT) {
             return;
         }
@@ -125,7 +125,7 @@ impl MapsWorkload {
     }
 
     /// Sets the machines' clocks; with some probability, lets one jump.
-    pub(in super::super) fn set_clocks(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(in super::super) fn set_clocks(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let Operator { chance, jump, calm_from, .. } = &mut self.operator;
         if stage.is_healed() {
             *jump = None;
@@ -144,17 +144,17 @@ impl MapsWorkload {
         for machine in self.machines.clone() {
             if world.process(machine).is_some() {
                 let offset = self.operator.offset(world, machine);
-                world.command(machine, ProcessCommand::Cell(Command::Adjust(offset)));
+                world.command(machine, QuorumCommand::Cell(Command::Adjust(offset)));
             }
         }
-        stage.after(world, CLOCKS, Timer::Clocks);
+        stage.after(world, CLOCKS, QuorumTimer::Clocks);
     }
 
     /// Notes the layout that a cell learned.
     pub(in super::super) fn learn(
         &mut self,
-        stage: &Stage,
-        world: &mut World,
+        stage: &QuorumStage,
+        world: &mut QuorumWorld,
         machine: usize,
         roster: Arc<Roster>,
     ) {
@@ -165,7 +165,7 @@ impl MapsWorkload {
             let change = Change::Complete(me);
             world.command(
                 machine,
-                ProcessCommand::Cell(Command::Change { id: command_id(world), change: Box::new(change) }),
+                QuorumCommand::Cell(Command::Change { id: command_id(world), change: Box::new(change) }),
             );
         }
         let before = self.roster.as_ref().map(|roster| roster.layout().version());

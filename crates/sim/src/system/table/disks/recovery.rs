@@ -15,7 +15,7 @@ use crate::{
     system::table::{
         table_process::{log_of_role, records_of_role},
         workload::TableWorkload,
-        world::{Stage, World},
+        world::{TableStage, TableWorld},
     },
 };
 
@@ -23,13 +23,13 @@ impl TableWorkload {
     /// Whether the process continues from its disk. It does not if it lacks rows that were not written yet.
     pub(in super::super) fn recovers(
         &mut self,
-        stage: &Stage,
-        world: &mut World,
+        stage: &TableStage,
+        world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
         records: &[(Ticket, Bytes)],
     ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: TableWorld::address(machine) };
         if !self.storage.contains(&machine) || records.is_empty() {
             let records = log_of_role(records.iter().map(|(_, record)| record.clone()).collect());
             let settings = self.router_settings.paxos.clone();
@@ -67,7 +67,7 @@ impl TableWorkload {
     /// of the former one are gone.
     pub(in super::super) fn comes_back(
         &mut self,
-        world: &mut World,
+        world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
     ) -> Option<Storage> {
@@ -113,13 +113,13 @@ impl TableWorkload {
     /// Returns the log of the router that starts on `machine`, from its disk if there is one.
     pub(in super::super) fn log(
         &mut self,
-        stage: &mut Stage,
-        world: &mut World,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
     ) -> Paxos {
         let settings = self.router_settings.paxos.clone();
-        let me = Peer { id, address: World::address(machine) };
+        let me = Peer { id, address: TableWorld::address(machine) };
         let records = log_of_role(world.records(machine));
         let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
         if let Some(paxos) = recovered.expect("the durable records follow from each other") {

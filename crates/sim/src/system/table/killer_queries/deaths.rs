@@ -13,12 +13,12 @@ use super::KillerQuery;
 use crate::system::table::{
     table_process::role,
     workload::{DOWN, TableWorkload},
-    world::World,
+    world::TableWorld,
 };
 
 impl TableWorkload {
     /// Makes a gateway send a query that kills, over one row or over all.
-    pub(in super::super) fn ask_killer(&mut self, world: &mut World) {
+    pub(in super::super) fn ask_killer(&mut self, world: &mut TableWorld) {
         let gateway = self.gateways[self.killer_queries.chance.index(self.gateways.len())];
         let wide = self.killer_queries.chance.happens(0.3);
         let number = self.killer_queries.chance.below(1 << 62) as i64;
@@ -30,7 +30,7 @@ impl TableWorkload {
     /// Whether one of these tasks kills the process on `machine`.
     pub(in super::super) fn dies_of_a_read(
         &mut self,
-        world: &mut World,
+        world: &mut TableWorld,
         machine: usize,
         tasks: &[Task],
     ) -> Result<bool, Violation> {

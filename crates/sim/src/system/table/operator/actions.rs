@@ -16,13 +16,13 @@ use crate::{
         known::newest_config,
         table_process::{ask, role},
         workload::TableWorkload,
-        world::{Stage, Timer, World},
+        world::{TableStage, TableTimer, TableWorld},
     },
 };
 
 impl TableWorkload {
     /// Looks after the storage processes.
-    pub(in super::super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(in super::super) fn operate(&mut self, stage: &mut TableStage, world: &mut TableWorld) {
         if self.operator.accident_at.is_some_and(|at| at <= world.now())
             && !stage.is_healed()
             && self.doom(world)
@@ -78,7 +78,7 @@ impl TableWorkload {
     }
 
     /// Makes a storage process stop as before a restart.
-    pub(in super::super) fn pause(&mut self, stage: &mut Stage, world: &mut World) {
+    pub(in super::super) fn pause(&mut self, stage: &mut TableStage, world: &mut TableWorld) {
         if !self.has_disks() || stage.is_healed() || !self.operator.chance.happens(PAUSES) {
             return;
         }
@@ -90,11 +90,11 @@ impl TableWorkload {
         let command = Command::Pause { id: command_id(world) };
         world.command(process.node as usize, ask(command));
         let soon = self.operator.chance.between(Duration::ZERO, PAUSE_MAX);
-        stage.after(world, soon, Timer::Stop(process));
+        stage.after(world, soon, TableTimer::Stop(process));
     }
 
     /// Stops a process that was asked to stop, and starts it again.
-    pub(in super::super) fn stop(&mut self, world: &mut World, process: ProcessId) {
+    pub(in super::super) fn stop(&mut self, world: &mut TableWorld, process: ProcessId) {
         let machine = process.node as usize;
         if world.id(machine) == Some(process) && world.alive(process) {
             world.crash(machine, Crash::Killed);
@@ -105,7 +105,7 @@ impl TableWorkload {
 
     /// Dooms all holders of some range: one other process stops hearing them. Returns whether it found such a
     /// range.
-    fn doom(&mut self, world: &mut World) -> bool {
+    fn doom(&mut self, world: &mut TableWorld) -> bool {
         let ranges: Vec<_> = self.holders.ranges().collect();
         let Some(keys) = self.operator.chance.pick(&ranges) else { return false };
         let holders = self.holders.holders(keys, &self.known());
@@ -124,15 +124,20 @@ impl TableWorkload {
     }
 
     /// Handles the evaluation of a write with verdicts: doomed processes send their verdicts, and die.
-    pub(in super::super) fn exchanged(&self, stage: &mut Stage, world: &mut World, ranges: &[Range]) {
+    pub(in super::super) fn exchanged(
+        &self,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
+        ranges: &[Range],
+    ) {
         let concerns = |(low, high): Keys| ranges.iter().any(|range| range.low <= high && low <= range.high);
         if self.operator.doomed.is_some_and(|(keys, _)| concerns(keys)) {
-            stage.after(world, TOLD, Timer::Bereave);
+            stage.after(world, TOLD, TableTimer::Bereave);
         }
     }
 
     /// Kills all holders of the doomed range at once.
-    pub(in super::super) fn bereave(&mut self, stage: &Stage, world: &mut World) {
+    pub(in super::super) fn bereave(&mut self, stage: &TableStage, world: &mut TableWorld) {
         let Some((keys, _)) = self.operator.doomed.take().filter(|_| !stage.is_healed()) else { return };
         world.count("accident: all that hold a range die");
         for id in self.holders.holders(keys, &self.known()) {
