@@ -260,8 +260,16 @@ fn a_host_that_checks_finds_a_wrong_revert() {
     let stub = client.service::<Careless>(NAME).unwrap();
     assert_eq!(stub.call(&2).wait(), Ok(2));
     let refused = stub.call(&3).wait();
-    let found = |error: &Error| error.to_string().contains("after a change was reverted");
+    let found =
+        |error: &Error| error.to_string().contains("a reverted change has not left the earlier state");
     assert!(refused.as_ref().is_err_and(found), "{refused:?}");
     wait_for("it ends", || checked.standing(NAME).unwrap().ended.is_some());
-    assert!(checked.standing(NAME).unwrap().ended.unwrap().contains("after a change was reverted"));
+    assert!(
+        checked
+            .standing(NAME)
+            .unwrap()
+            .ended
+            .unwrap()
+            .contains("a reverted change has not left the earlier state")
+    );
 }
