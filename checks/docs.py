@@ -14,6 +14,7 @@ A block runs by its language and its prompts:
 - `sql` holds statements, and `sh` commands, without prompts and without what they print.
 - `toml` configures a process: `quorate node` starts with it, and says where it listens. A block without a
   `domain` changes keys of the block before it.
+- `python` is a program, which runs to its end. It must not fail.
 - `rust` must be a doctest, or stand in a doctest of docs/library.md. `no_run` says that it is only compiled.
 
 Commands in the text (`quorate …` in backticks) do not run. The check asks `--help` whether there are such a
@@ -393,6 +394,8 @@ class Document:
             self.run_steps(steps(first.split("\n"), None, block.line), None)
         if block.language == "toml":
             return self.node(block)
+        if block.language == "python":
+            return self.python(block)
         prompt = {"sql": "quorate=#", "sh": "$"}.get(block.language)
         if prompt is None and block.language not in ("", "text", "console"):
             raise Failed(f"`{block.language}` cannot run: mark it `<!-- not run: reason -->`")
@@ -557,6 +560,15 @@ class Document:
         process.stop()
         shutil.rmtree(f"{self.place}/node", ignore_errors=True)
         return "started"
+
+    def python(self, block):
+        """Runs a program."""
+        with open(f"{self.place}/program.py", "w", encoding="utf-8") as file:
+            file.write(self.names.put("\n".join(block.lines)) + "\n")
+        status, said = self.bash("python3 program.py")
+        if status != 0:
+            raise Failed(f"exit code {status}:\n{said}")
+        return "run"
 
     def rust(self, block):
         """Says who runs a block of Rust."""
