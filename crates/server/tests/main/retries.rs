@@ -149,6 +149,40 @@ async fn a_repetition_is_open_until_the_ranges_answer() {
     assert_eq!(count(&client).await, 2);
 }
 
+/// The end of a block restores settings, but not the id of a write that was done in the block. The next write
+/// would be answered as a repetition, without effect.
+#[tokio::test]
+async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
+    let tables = LocalBackend::new();
+    let gateway = Gateway::on(Arc::new(tables)).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int)").await.unwrap();
+    let insert = "insert into log values (1)";
+    let blocks = [
+        &["begin", insert, "rollback"][..],
+        &["begin", "savepoint s", insert, insert, "rollback to s", "rollback"],
+        &["begin", "set local quorate.request_id = '5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-9'", insert, "commit"],
+    ];
+    let mut expected = 0;
+    for (number, block) in blocks.into_iter().enumerate() {
+        let id = format!("5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-{number}");
+        client.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
+        for sql in block {
+            // The rollback of a write, and a second write, are refused.
+            let _ = client.batch_execute(sql).await;
+        }
+        expected += 1;
+        assert_eq!(count(&client).await, expected, "{block:?}");
+        let set: String = client.query_one("show quorate.request_id", &[]).await.unwrap().get(0);
+        // SET LOCAL has used another id up, so the outer one is still unused.
+        assert_eq!(set, if block[1].starts_with("set local") { id } else { String::new() }, "{block:?}");
+        client.batch_execute("reset quorate.request_id").await.unwrap();
+        assert_eq!(send(&client, insert).await, Ok(1));
+        expected += 1;
+        assert_eq!(count(&client).await, expected, "{block:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
     let tables = LocalBackend::new();

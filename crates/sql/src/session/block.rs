@@ -43,6 +43,29 @@ pub(super) struct Savepoint {
     pub(super) written: Option<String>,
 }
 
+/// The setting that names the next write.
+pub(super) const REQUEST_ID: &str = "quorate.request_id";
+
+impl TransactionBlock {
+    /// Removes the name of an answered write from all settings that the end of the block, or a rollback to a
+    /// savepoint, would restore. Otherwise the next write would be taken for a repetition and not be done.
+    pub(super) fn forget_request(&mut self, name: &str) {
+        let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = self else { return };
+        let local = open.savepoints.iter_mut().map(|savepoint| &mut savepoint.local).chain([&mut open.local]);
+        for local in local {
+            if let Some(old) = local.get_mut(REQUEST_ID) {
+                old.take_if(|old| old == name);
+            }
+        }
+        let savepoints = open.savepoints.iter_mut().map(|savepoint| &mut savepoint.settings);
+        for settings in savepoints.chain([&mut open.saved]) {
+            if settings.get(REQUEST_ID).is_some_and(|saved| saved == name) {
+                settings.remove(REQUEST_ID);
+            }
+        }
+    }
+}
+
 impl OpenBlock {
     /// Returns the index of the latest savepoint with this name.
     pub(super) fn place(&self, name: &str) -> Result<usize> {

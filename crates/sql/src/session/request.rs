@@ -15,7 +15,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use super::{Session, in_flight::CurrentStatement};
+use super::{Session, block::REQUEST_ID, in_flight::CurrentStatement};
 use crate::{
     backend::{ClientError, OperationError, RequestId, WriteName},
     error::{Result, SqlError, code},
@@ -28,7 +28,7 @@ impl Session {
     /// Returns the next write's names. A chosen name stays until [`Session::conclude_request`].
     pub(super) fn request(&self) -> Result<WriteRequest> {
         let own = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
-        let chosen = self.settings.get("quorate.request_id").and_then(|name| name.parse().ok());
+        let chosen = self.settings.get(REQUEST_ID).and_then(|name| name.parse().ok());
         let Some(name @ RequestName { id, print }) = chosen else {
             let (id, nonce) = (self.backend.request_id(), rand::random());
             let name = RequestName { id, print: Some(StatementFingerprint { nonce, statement: own as u32 }) };
@@ -64,8 +64,8 @@ impl Session {
             Ok(_) | Err(OperationError::Failed(_)) => true,
             Err(OperationError::Unanswered { error, .. }) => matches!(error, ClientError::Forgotten { .. }),
         };
-        if definite {
-            self.settings.remove("quorate.request_id");
+        if definite && let Some(used) = self.settings.remove(REQUEST_ID) {
+            self.block.forget_request(&used);
         }
     }
 }
