@@ -230,14 +230,17 @@ impl Reign {
         }
     }
 
-    /// Frees the snapshot when nobody needs it any longer.
+    /// Frees the snapshot when nobody needs it any longer. Otherwise goes on with it: the receiver that held
+    /// it up may have failed.
     pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let is_in = |phase: fn(&FollowerPhase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
         let installing = is_in(|phase| matches!(phase, FollowerPhase::Installing { .. }));
         let waiting = is_in(|phase| *phase == FollowerPhase::Waiting);
         let begun = matches!(&self.snapshot, Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. }) if parts.first > 0);
-        if !installing
-            && (!waiting || begun)
+        if installing {
+            self.drop_parts();
+            self.want_part(core, out);
+        } else if (!waiting || begun)
             && let Some(OutgoingSnapshot { slot, content, .. }) = self.snapshot.take()
         {
             if let SnapshotContent::Parts(_) = content {

@@ -192,6 +192,31 @@ fn parts_are_asked_for_one_at_a_time() {
     assert_eq!(parts_wanted(&waiting(&mut router, own, "5")), 0, "it waits for the same");
 }
 
+/// The parts that a receiver has not taken wait for it. If it fails, those that only it lacked are freed, and
+/// the user gives the next parts to the others.
+#[test]
+fn a_receiver_that_fails_holds_no_other_one_up() {
+    let (mut router, own) = leading(&small_messages());
+    waiting(&mut router, own, "4");
+    waiting(&mut router, own, "5");
+    router.command(Command::SnapshotBegins { slot: Slot(5) });
+    for part in 0..4 {
+        let bytes = Bytes::from(vec![part; 10]);
+        router.command(Command::SnapshotPart { slot: Slot(5), bytes, last: false });
+    }
+    let taken = |router: &mut Alone, name: &str, parts: u64| {
+        router.hear(name, Message::ChunkTaken { ballot: own, slot: Slot(5), offset: parts })
+    };
+    assert_eq!(parts_wanted(&taken(&mut router, "4", 4)), 0, "router 5 has taken none");
+    assert_eq!(parts_wanted(&taken(&mut router, "5", 1)), 1);
+    let part = Command::SnapshotPart { slot: Slot(5), bytes: Bytes::from_static(b"fifth part"), last: false };
+    assert_eq!(parts_wanted(&router.command(part)), 0);
+    assert_eq!(parts_wanted(&taken(&mut router, "4", 5)), 0, "four parts wait for router 5");
+    router.input(Input::Unlinked { peer: process("5") });
+    router.input(Input::Linked { peer: process("5"), session: Session(2) });
+    assert_eq!(parts_wanted(&router.wake()), 1);
+}
+
 #[test]
 fn the_parts_of_a_snapshot_that_comes_must_follow_each_other() {
     for checkpoint_bytes in [None, Some(1)] {
