@@ -365,7 +365,7 @@ impl Coordinator {
                 self.tell((running.id, running.delay), outcome, turn);
                 self.keep(round, running);
             }
-            OperationStep::Hint(outcome, entry, lacking) => {
+            OperationStep::Hint { outcome, entry, lacking, no_room } => {
                 self.bytes -= running.bytes;
                 if let Some(outcome) = outcome {
                     self.tell((running.id, running.delay), outcome, turn);
@@ -378,6 +378,10 @@ impl Coordinator {
                 // No cell would take a hint for a map that was dropped meanwhile.
                 if turn.layout.map(running.map).is_none() {
                     return;
+                }
+                // Perhaps only one owner holds the write. If that owner fails, the write is lost.
+                for owner in no_room.iter().map(|index| running.owners.cell(index)) {
+                    turn.lacking.extend(self.hints.give_up(owner).then_some(owner));
                 }
                 let oldest = running.oldest().expect("only a write has an oldest stamp to wait for");
                 for owner in missing(&running, lacking, turn) {

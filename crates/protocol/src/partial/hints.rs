@@ -137,13 +137,18 @@ impl Hints {
         let bytes = HINT_BYTES + at.1.len() + merged.bytes();
         let total = self.counts.bytes - before.unwrap_or(0) + bytes;
         if total > self.limits.bytes_max {
-            self.counts.lost += 1;
-            return self.lacking.insert(owner);
+            return self.give_up(owner);
         }
         self.counts.bytes = total;
         self.counts.kept += usize::from(before.is_none());
         hints.insert(at, Hint { entry: merged, since, oldest, bytes });
         false
+    }
+
+    /// Records that an owner lacks a write of which no hint is kept. Returns whether it is the first one.
+    pub(super) fn give_up(&mut self, owner: CellNumber) -> bool {
+        self.counts.lost += 1;
+        self.lacking.insert(owner)
     }
 
     /// Gives up hints that are too old. Returns the owners for which a hint was given up for the first time.
@@ -208,8 +213,7 @@ impl Hints {
             // clients are.
             Answer::Refused(ReplicaRefusal::TooLarge | ReplicaRefusal::Full) => {
                 self.forget(from, &at, None);
-                self.counts.lost += 1;
-                return Some(self.lacking.insert(from));
+                return Some(self.give_up(from));
             }
             // Clocks and layouts change, so the hint is sent again later.
             _ => {}

@@ -130,9 +130,17 @@ pub(super) enum OperationStep {
     /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
     /// owners, and ends.
     Sweep(Option<OperationOutcome>, Entry, Share),
-    /// Reports the outcome of a write to the user, unless it was reported before. Keeps hints of the entry
-    /// for these owners, and ends.
-    Hint(Option<OperationOutcome>, Entry, Share),
+    /// Reports the outcome of a write to the user, unless it was reported before, and ends.
+    Hint {
+        /// The outcome, if it was not reported before.
+        outcome: Option<OperationOutcome>,
+        /// The write.
+        entry: Entry,
+        /// The owners for which hints of the write are kept.
+        lacking: Share,
+        /// The owners that have no room for the write. A hint would wait for that room in vain.
+        no_room: Share,
+    },
 }
 
 /// The facts about its cell that an operation needs.
@@ -465,8 +473,8 @@ impl RunningOperation {
         let entry = self.adding.as_ref().map_or(entry, |adding| &adding.own);
         let lacking = self.owners.all().minus(*held);
         let has_no_room = matches!(self.reason, Some(ReplicaRefusal::TooLarge | ReplicaRefusal::Full));
-        let lacking = if has_no_room { lacking.minus(self.refused) } else { lacking };
-        OperationStep::Hint(outcome, entry.clone(), lacking)
+        let no_room = if has_no_room { lacking.and(self.refused) } else { Share::NONE };
+        OperationStep::Hint { outcome, entry: entry.clone(), lacking: lacking.minus(no_room), no_room }
     }
 
     /// Whether a write asks a quorum for the highest stamp before it takes one.

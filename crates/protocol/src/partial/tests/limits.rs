@@ -111,6 +111,23 @@ fn a_full_owner_holds_no_horizon_back() {
     assert_eq!((hints.kept, net.holders("l")), (0, 3));
 }
 
+/// An owner that can be reached refuses a write for want of room, and the write meets its level without it. The
+/// coordinator keeps no hint, and lists the owner among those that lack writes.
+#[test]
+fn an_owner_that_refuses_a_write_for_want_of_room_lacks_it() {
+    let mut net = limited(3, small(600, 500), ReadRepair::None);
+    net.inject(
+        3,
+        "k",
+        &Entry::whole(Stamp { time: 1, cell: CellNumber(1) }, Some(vec![b'x'; 300].into()), None),
+    );
+    net.run(Duration::from_millis(20));
+    assert!(is_done(&net.act(1, "l", value(), Level::One)));
+    net.run(Duration::from_millis(100));
+    let status = net.status(1);
+    assert_eq!((status.hints.kept, status.hints.lost, status.lacking.len()), (0, 1, 1), "{status:?}");
+}
+
 /// While a cell is away clients delete keys that never existed. The cell comes back, and all tombstones are
 /// forgotten.
 #[test]
