@@ -42,7 +42,6 @@ use disks::Disks;
 use operator::Operator;
 use process::{Process, QuorumCommand, QuorumEvent, Role};
 use request_log::RequestLog;
-use settings::compares;
 pub(crate) use workload::MapsWorkload;
 use world::{QuorumStage, QuorumTimer, QuorumWorld, cell};
 
@@ -147,7 +146,7 @@ impl Workload for MapsWorkload {
 
     /// Checks that at the end replicas of a key are equal, and hold all acknowledged writes.
     fn owed(&self, stage: &QuorumStage, world: &QuorumWorld) -> Result<(), Violation> {
-        self.roster.as_ref().map_or(Ok(()), |roster| self.converged(roster, world, compares(stage.seed)))
+        self.roster.as_ref().map_or(Ok(()), |roster| self.converged(roster, world, stage.seed))
     }
 
     fn judge(&mut self, _: &QuorumStage, world: &mut QuorumWorld) -> Result<(), Violation> {

@@ -67,7 +67,7 @@ impl MapsWorkload {
             && self.horizons_pass(stage, world)
             && self.read_everything(stage, world)
             && (!compares(stage.seed)
-                || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, forgets(stage.seed))))
+                || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, stage.seed)))
     }
 
     /// Whether the horizons of all cells have passed the time at which all operations had ended. True in
@@ -121,7 +121,7 @@ impl MapsWorkload {
 
     /// Whether a cell holds a counter with a tally that has absorbed others.
     fn has_taken_in(&self, world: &QuorumWorld) -> bool {
-        let held = self.roster.iter().flat_map(|roster| self.held(roster, world));
+        let held = self.roster.iter().flat_map(|roster| self.held(roster, world, true));
         let mut entries = held.flat_map(|(.., held)| held);
         entries.any(|(_, entry)| entry.tallies().any(|(_, tally)| tally.sole))
     }
@@ -152,33 +152,33 @@ impl MapsWorkload {
             && others.all(|(_, it)| world.alive(it.peer.id) && !it.arriving)
     }
 
-    /// Checks that the owners of all keys hold what they must at the end. `compared`: the cells have compared
-    /// their keys.
-    pub(super) fn converged(
-        &self,
-        roster: &Roster,
-        world: &QuorumWorld,
-        compared: bool,
-    ) -> Result<(), Violation> {
-        for (kind, name, held) in self.held(roster, world) {
-            let equal = compared || kind.name == LOOSE;
+    /// Checks that the owners of all keys hold what they must at the end.
+    pub(super) fn converged(&self, roster: &Roster, world: &QuorumWorld, seed: u64) -> Result<(), Violation> {
+        for (kind, name, held) in self.held(roster, world, keeps_ended(seed)) {
+            let equal = compares(seed) || kind.name == LOOSE;
             self.check.held(name, equal, &held)?;
             self.counters.held(name, equal, &held, world.now().0 as i64)?;
         }
         Ok(())
     }
 
-    /// Whether all owners of each key hold equal entries, and no deletions if these must be `forgotten`.
-    pub(super) fn are_equal(&self, roster: &Roster, world: &QuorumWorld, forgotten: bool) -> bool {
-        self.held(roster, world).all(|(_, _, held)| {
+    /// Whether all owners of each key hold equal entries, and no deletions if the cells of this seed forget
+    /// them.
+    fn are_equal(&self, roster: &Roster, world: &QuorumWorld, seed: u64) -> bool {
+        self.held(roster, world, keeps_ended(seed)).all(|(_, _, held)| {
             let has_ended = |entry: &Entry| entry.is_delete() || entry.base().expires.is_some();
             let deleted = |entry: &Entry| *entry != Entry::nothing() && has_ended(entry);
-            held.iter().all(|(_, entry)| *entry == held[0].1 && !(forgotten && deleted(entry)))
+            held.iter().all(|(_, entry)| *entry == held[0].1 && !(forgets(seed) && deleted(entry)))
         })
     }
 
-    /// Returns the entries of each key's owners.
-    fn held<'a>(&'a self, roster: &'a Roster, world: &'a QuorumWorld) -> impl Iterator<Item = KeyCopies<'a>> {
+    /// Returns the entries of each key's owners, with or without the writes that have `ended`.
+    fn held<'a>(
+        &'a self,
+        roster: &'a Roster,
+        world: &'a QuorumWorld,
+        ended: bool,
+    ) -> impl Iterator<Item = KeyCopies<'a>> {
         let layout = roster.layout();
         let maps = MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?)));
         let names = |kind: &MapKind| {
@@ -192,11 +192,37 @@ impl MapsWorkload {
                 let process = layout.cell(number).expect("every owner of a key is a cell").peer.id;
                 let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
                 let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key));
-                (number, part_of(name, entry.unwrap_or_default()))
+                let entry = part_of(name, entry.unwrap_or_default());
+                (number, if ended { entry } else { without_ended(&entry) })
             });
             (kind, name, held.collect())
         })
     }
+}
+
+/// Whether the owners of a key agree also on writes that have ended. They need not where one cell never
+/// compares: while that cell was out of the layout, some of the others may have forgotten such writes. Once it
+/// is back, nobody may forget the rest.
+fn keeps_ended(seed: u64) -> bool {
+    !compares(seed) || forgets(seed)
+}
+
+/// Returns an entry without the writes that a cell may forget: deletions, and values that expire together with
+/// the tallies that they end.
+fn without_ended(entry: &Entry) -> Entry {
+    let base = entry.base();
+    let ends = base.expires.unwrap_or(0);
+    let mut left = match &base.value {
+        Some(value) if base.expires.is_none() => Entry::whole(base.stamp, Some(value.clone()), None),
+        _ => Entry::nothing(),
+    };
+    for (name, register) in entry.fields().filter(|(_, register)| register.value.is_some()) {
+        left.merge(&Entry::of_fields(register.stamp, [(name.clone(), register.value.clone())]));
+    }
+    for (begun, tally) in entry.tallies().filter(|(begun, _)| begun.time >= ends) {
+        left.merge(&Entry::of_tally(begun, tally));
+    }
+    left
 }
 
 /// Tokens per cell: few, so that owners differ by key.

@@ -190,7 +190,9 @@ impl MapsWorkload {
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
         }
+        // A read that fell back asked too few owners to repair all.
         if let OperationOutcome::Found { .. } = &outcome
+            && told == Some(Level::All)
             && asked.user >= self.settings.users
             && let Some(unread) = &mut self.unread
         {
