@@ -154,6 +154,15 @@ fn quotes_are_exact() {
         texts::quote_findings(&[source, page("g();\nh();")]),
         &["docs/tour/x.md: no file that the page links"],
     );
+    let source = || text("crates/a/src/b.rs", "fn f() {\n    g();\n    h();\n    i();\n}\n");
+    let extending = |quote: &str| {
+        text("docs/extending.md", &format!("See [b](../crates/a/src/b.rs).\n\n```rust\n{quote}\n```\n"))
+    };
+    check(texts::quote_findings(&[source(), extending("fn f() {\n    // …\n    i();")]), &[]);
+    check(
+        texts::quote_findings(&[source(), extending("fn f() {\n    // …\n    j();")]),
+        &["docs/extending.md: no file that the page links has the quote that begins `j();`"],
+    );
 }
 
 #[test]
