@@ -41,6 +41,13 @@ pub fn map_findings(workspace: &Workspace, architecture: &str) -> Findings {
     missing.map(|package| format!("ARCHITECTURE.md: the codemap lacks `{}/`", package.short_name())).collect()
 }
 
+/// Finds crates that the drawing of the floors lacks.
+pub fn drawing_findings(workspace: &Workspace, drawing: &str) -> Findings {
+    let missing =
+        workspace.members().filter(|package| !drawing.contains(&format!(">{}</text>", package.short_name())));
+    missing.map(|package| format!("docs/floors.svg lacks a box for {}", package.short_name())).collect()
+}
+
 /// Finds relative Markdown links to missing files.
 pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
