@@ -58,7 +58,7 @@ import tempfile
 import termios
 import time
 
-DOCUMENTS = ["README.md", "docs/sql.md", "docs/maps.md", "docs/services.md", "docs/operating.md"]
+DOCUMENTS = ["README.md", "docs/start.md", "docs/sql.md", "docs/maps.md", "docs/services.md", "docs/operating.md"]
 # Tests that run the blocks of other documents, or compare them with the code.
 TESTED = [
     (re.compile(r"docs/(tour/.*|extending)\.md"), "rust", "compared with the code by crates/tidy/tests/tidy.rs"),
