@@ -22,7 +22,7 @@ import sys
 import urllib.parse
 
 SOURCE = "docs"
-CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"^```.*?^```$|`(?:[^`\n]|\n(?!\n))+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 LANGUAGES = {".rs": "rust,ignore", ".toml": "toml", ".py": "python"}
 
@@ -80,23 +80,27 @@ class Repository:
 
     def code(self, chapter, pages):
         """Returns the last chapter: a page for each file or folder of the code that a document links."""
-        folders = [name for name in self.linked if name in self.folders]
-        members = {folder: sorted(name for name in self.files if posixpath.dirname(name) == folder) for folder in folders}
-        for folder in folders:
-            for name in members[folder]:
-                self.target(folder, name, pages)
+        for folder in [name for name in self.linked if name in self.folders]:
+            for member in self.members(folder):
+                self.target(folder, member, pages)
         shown = []
         for turn, name in enumerate(sorted(self.linked)):
-            if name in members:
-                here = posixpath.dirname(code_page(name))
-                links = [(posixpath.basename(each), posixpath.relpath(code_page(each), here)) for each in members[name]]
-                text = "".join(f"- [{last}]({link})\n" for last, link in links)
-            else:
-                with open(name, encoding="utf-8") as file:
-                    text = fenced(file.read(), LANGUAGES.get(posixpath.splitext(name)[1], "text"))
-            shown.append({"Chapter": new_chapter(name, code_page(name), text, [chapter, turn + 1], ["Files of the code"])})
+            text = self.listing(name) if name in self.folders else source(name)
+            place, above = [chapter, turn + 1], ["Files of the code"]
+            shown.append({"Chapter": new_chapter(name, code_page(name), text, place, above)})
         text = "The pages of this chapter are the source files that other pages link.\n"
-        return new_chapter("Files of the code", "crates/index.md", text, [chapter], []) | {"sub_items": shown}
+        last = new_chapter("Files of the code", "crates/index.md", text, [chapter], [])
+        return last | {"sub_items": shown}
+
+    def members(self, folder):
+        """Returns the files of a folder, without those of its folders."""
+        return sorted(name for name in self.files if posixpath.dirname(name) == folder)
+
+    def listing(self, folder):
+        """Returns the text of a folder's page: links to the pages of its files."""
+        here = posixpath.dirname(code_page(folder))
+        pages = [(name, posixpath.relpath(code_page(name), here)) for name in self.members(folder)]
+        return "".join(f"- [{posixpath.basename(name)}]({link})\n" for name, link in pages)
 
 
 def chapters(items):
@@ -127,9 +131,12 @@ def code_page(name):
     return f"{name if name.startswith('crates/') else 'crates/' + name}.md"
 
 
-def fenced(text, language):
-    """Returns a code block with the text. Its fence is longer than any in the text."""
+def source(name):
+    """Returns a code block with the text of a file. Its fence is longer than any in the text."""
+    with open(name, encoding="utf-8") as file:
+        text = file.read()
     fence = "`" * max([3, *(1 + len(each) for each in re.findall(r"`{3,}", text))])
+    language = LANGUAGES.get(posixpath.splitext(name)[1], "text")
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
@@ -170,7 +177,8 @@ def check(directory):
             checked += 1
             target = path
             if parsed.path:
-                target = posixpath.normpath(posixpath.join(posixpath.dirname(path), urllib.parse.unquote(parsed.path)))
+                wanted = urllib.parse.unquote(parsed.path)
+                target = posixpath.normpath(posixpath.join(posixpath.dirname(path), wanted))
             if os.path.isdir(target):
                 target = posixpath.join(target, "index.html")
             anchor = urllib.parse.unquote(parsed.fragment)
