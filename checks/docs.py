@@ -2,9 +2,10 @@
 
     docs.py DIRECTORY [DOCUMENT…]
 
-DIRECTORY has the programs, `quorate` and `quorate-instruments`. Without a DOCUMENT the check runs all of
-them, one after another. Each document has a fresh directory. Its blocks run in their order, and share one
-session of psql and one of redis-cli.
+DIRECTORY has the programs, `quorate` and `quorate-instruments`. Without a DOCUMENT the check takes all
+documents of the book (docs/SUMMARY.md), one after another. It runs those in DOCUMENTS. In the others each
+block must say why it does not run, unless a test runs it or compares it with the code. Each document has a
+fresh directory. Its blocks run in their order, and share one session of psql and one of redis-cli.
 
 A block runs by its language and its prompts:
 
@@ -57,7 +58,12 @@ import tempfile
 import termios
 import time
 
-DOCUMENTS = ["README.md", "docs/sql.md", "docs/maps.md", "docs/services.md", "docs/operating.md"]
+DOCUMENTS = ["README.md", "docs/start.md", "docs/sql.md", "docs/maps.md", "docs/services.md", "docs/operating.md"]
+# Tests that run the blocks of other documents, or compare them with the code.
+TESTED = [
+    (re.compile(r"docs/(tour/.*|extending)\.md"), "rust", "compared with the code by crates/tidy/tests/tidy.rs"),
+    (re.compile(r"docs/consistency\.md"), "drawing", "judged by crates/history/tests/cases.rs"),
+]
 PATIENCE = 60  # seconds that a command, or a line that it prints, may take
 
 PROMPT = re.compile(r"(\$|quorate=[*!]?#|127\.0\.0\.1:\d+>) (.*)")
@@ -316,6 +322,47 @@ def ordered(line, key):
         f"127.0.0.1:{port}" for port in sorted(re.findall(address, each[0]), key=key)), line)
 
 
+def is_not_run(block):
+    """Says whether a comment tells that the block does not run."""
+    reason = block.comment("not run")
+    if reason == "":
+        raise Failed("`not run` needs a reason")
+    return reason is not None
+
+
+def doctest(name, block):
+    """Says who runs a block of Rust."""
+    with open("crates/quorate/src/lib.rs", encoding="utf-8") as file:
+        if f'#[doc = include_str!("../../../{name}")]' in file.read():
+            return "compiled as a doctest" if "no_run" in block.language else "run as a doctest"
+    with open("docs/library.md", encoding="utf-8") as file:
+        text = "\n".join(block.lines) + "\n"
+        doctests = [each.lines for each in blocks(file.read()) if each.language == "rust"]
+        if any(text in "\n".join(lines) + "\n" for lines in doctests):
+            return "run as a doctest of docs/library.md"
+    raise Failed("it is no doctest, so nobody runs it: mark it `<!-- not run: reason -->`")
+
+
+def tested(name, block):
+    """Says who runs a block of a document that this check does not run."""
+    if is_not_run(block):
+        return "not run"
+    for page, language, how in TESTED:
+        if page.fullmatch(name) and block.language == language:
+            return how
+    if block.language.startswith("rust"):
+        return doctest(name, block)
+    raise Failed("nobody runs it: mark it `<!-- not run: reason -->`")
+
+
+def other_documents():
+    """Returns the documents of the book that this check does not run."""
+    with open("docs/SUMMARY.md", encoding="utf-8") as file:
+        linked = re.findall(r"\]\(([^)]+)\)", file.read())
+    names = [os.path.normpath(f"docs/{each}") for each in linked]
+    return [name for name in names if name not in DOCUMENTS]
+
+
 def free_ports(count):
     """Returns the first of consecutive free ports. Systems take no ports below 32000 for clients."""
     for _ in range(100):
@@ -381,14 +428,25 @@ class Document:
                 raise Failed(f"{self.name}: there is no `quorate {command}` ({why})")
         self.counts["commands in the text exist"] = len(mentioned)
 
+    def examine(self):
+        """Counts who runs the blocks. Fails if nobody runs a block and it gives no reason."""
+        with open(self.name, encoding="utf-8") as file:
+            text = file.read()
+        for block in blocks(text):
+            try:
+                outcome = tested(self.name, block)
+            except Failed as failed:
+                raise Failed(f"{self.name}, block at line {block.line}: {failed}") from None
+            self.counts[outcome] = self.counts.get(outcome, 0) + 1
+        # The changelog names commands of earlier versions, too.
+        if self.name != "CHANGELOG.md":
+            self.mentions(text)
+
     def run_block(self, block):
-        reason = block.comment("not run")
-        if reason is not None:
-            if not reason:
-                raise Failed("`not run` needs a reason")
+        if is_not_run(block):
             return "not run"
         if block.language.startswith("rust"):
-            return self.rust(block)
+            return doctest(self.name, block)
         first = block.comment("run first")
         if first:
             self.run_steps(steps(first.split("\n"), None, block.line), None)
@@ -570,18 +628,6 @@ class Document:
             raise Failed(f"exit code {status}:\n{said}")
         return "run"
 
-    def rust(self, block):
-        """Says who runs a block of Rust."""
-        with open("crates/quorate/src/lib.rs", encoding="utf-8") as file:
-            if f'#[doc = include_str!("../../../{self.name}")]' in file.read():
-                return "compiled as a doctest" if "no_run" in block.language else "run as a doctest"
-        with open("docs/library.md", encoding="utf-8") as file:
-            text = "\n".join(block.lines) + "\n"
-            doctests = [each.lines for each in blocks(file.read()) if each.language == "rust"]
-            if any(text in "\n".join(lines) + "\n" for lines in doctests):
-                return "run as a doctest of docs/library.md"
-        raise Failed("it is no doctest, so nobody runs it: mark it `<!-- not run: reason -->`")
-
     def stop(self):
         """Ends all that the document has started, and removes its directory."""
         for terminal in (self.psql, self.redis):
@@ -603,14 +649,17 @@ class Document:
 
 def main():
     programs = os.path.abspath(sys.argv[1])
-    names = sys.argv[2:] or DOCUMENTS
+    names = sys.argv[2:] or other_documents() + DOCUMENTS
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     failures = []
     for name in names:
         began = time.monotonic()
         document = Document(name, programs)
         try:
-            document.run()
+            if name in DOCUMENTS:
+                document.run()
+            else:
+                document.examine()
         except Failed as failed:
             failures.append(name)
             print(failed, flush=True)

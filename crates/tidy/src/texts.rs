@@ -1,5 +1,5 @@
-//! Checks the texts: the map names every crate, links lead to files, quotes of the tour are exact, and no
-//! file names a place on one machine.
+//! Checks the texts: the map names every crate, links lead to files, quotes of code are exact, and no file
+//! names a place on one machine.
 
 use std::{
     fs,
@@ -41,6 +41,13 @@ pub fn map_findings(workspace: &Workspace, architecture: &str) -> Findings {
     missing.map(|package| format!("ARCHITECTURE.md: the codemap lacks `{}/`", package.short_name())).collect()
 }
 
+/// Finds crates that the drawing of the floors lacks.
+pub fn drawing_findings(workspace: &Workspace, drawing: &str) -> Findings {
+    let missing =
+        workspace.members().filter(|package| !drawing.contains(&format!(">{}</text>", package.short_name())));
+    missing.map(|package| format!("docs/floors.svg lacks a box for {}", package.short_name())).collect()
+}
+
 /// Finds relative Markdown links to missing files.
 pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
@@ -58,27 +65,46 @@ pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
     findings
 }
 
-/// Finds quotes of code in `docs/tour` that no file linked from the page contains. Indentation does not
-/// count.
+/// Finds quotes of code in `docs/tour` and `docs/extending.md` that no file linked from the page contains. A
+/// line `// …` stands for parts that the page leaves out. Indentation does not count.
 pub fn quote_findings(texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
     let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
-    for page in texts.iter().filter(|text| text.path.starts_with("docs/tour")) {
+    let has_quotes = |path: &Path| path.starts_with("docs/tour") || path == Path::new("docs/extending.md");
+    for page in texts.iter().filter(|text| has_quotes(&text.path)) {
         let targets = page.content.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
-        let targets: Vec<&str> = targets.filter_map(|target| target.strip_prefix("../../")).collect();
-        let sources = texts.iter().filter(|text| targets.iter().any(|target| text.path == Path::new(target)));
+        let targets: Vec<PathBuf> = targets.map(|target| resolved(&page.path, target)).collect();
+        let sources = texts.iter().filter(|text| targets.contains(&text.path));
         let sources: Vec<Vec<String>> = sources.map(|source| lines(&source.content)).collect();
         for quote in page.content.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()) {
             let quote = lines(quote);
-            let is_exact = |source: &Vec<String>| source.windows(quote.len()).any(|window| window == quote);
-            if !sources.iter().any(is_exact) {
-                let (path, first) = (page.path.display(), quote.first().map_or("", |line| line));
-                findings
-                    .push(format!("{path}: no file that the page links has the quote that begins `{first}`"));
+            let mut pieces = quote.split(|line| line == "// …").filter(|piece| !piece.is_empty());
+            let is_exact = |piece: &[String]| {
+                sources.iter().any(|source| source.windows(piece.len()).any(|window| window == piece))
+            };
+            if let Some(changed) = pieces.find(|piece| !is_exact(piece)) {
+                findings.push(format!(
+                    "{}: no file that the page links has the quote that begins `{}`",
+                    page.path.display(),
+                    changed[0]
+                ));
             }
         }
     }
     findings
+}
+
+/// Returns the path to which a link of a page leads, relative to the root.
+fn resolved(page: &Path, target: &str) -> PathBuf {
+    let mut path = page.parent().unwrap_or(Path::new("")).to_owned();
+    for part in target.split('/') {
+        match part {
+            ".." => drop(path.pop()),
+            "." => {}
+            _ => path.push(part),
+        }
+    }
+    path
 }
 
 /// Finds files that name a place which exists on one machine only.

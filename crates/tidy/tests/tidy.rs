@@ -13,6 +13,7 @@ fn the_house_is_tidy() {
     let root = &workspace.workspace_root;
     let deny = fs::read_to_string(root.join("deny.toml")).unwrap();
     let architecture = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let drawing = fs::read_to_string(root.join("docs/floors.svg")).unwrap();
     let files = texts::read(root).unwrap();
     assert!(workspace.members().count() >= 8 && workspace.foreigners().count() > 20 && files.len() > 40);
 
@@ -25,6 +26,7 @@ fn the_house_is_tidy() {
     findings.extend(origin::findings(&workspace, &origin::allowed(&deny).unwrap()));
     findings.extend(stage::findings(&files));
     findings.extend(texts::map_findings(&workspace, &architecture));
+    findings.extend(texts::drawing_findings(&workspace, &drawing));
     findings.extend(texts::link_findings(root, &files));
     findings.extend(texts::quote_findings(&files));
     findings.extend(texts::place_findings(&files));
@@ -139,6 +141,12 @@ fn texts_are_true() {
     );
     let named = "`protocol/` `table/` `node/` `world/` `runtime/` `sim/` `cli/`";
     check(texts::map_findings(&workspace(&[], "", ""), named), &["lacks `tidy/`"]);
+    let drawn =
+        ["protocol", "table", "node", "world", "runtime", "sim", "cli"].map(|name| format!(">{name}</text>"));
+    check(
+        texts::drawing_findings(&workspace(&[], "", ""), &drawn.concat()),
+        &["docs/floors.svg lacks a box for tidy"],
+    );
 }
 
 #[test]
@@ -153,6 +161,15 @@ fn quotes_are_exact() {
     check(
         texts::quote_findings(&[source, page("g();\nh();")]),
         &["docs/tour/x.md: no file that the page links"],
+    );
+    let source = || text("crates/a/src/b.rs", "fn f() {\n    g();\n    h();\n    i();\n}\n");
+    let extending = |quote: &str| {
+        text("docs/extending.md", &format!("See [b](../crates/a/src/b.rs).\n\n```rust\n{quote}\n```\n"))
+    };
+    check(texts::quote_findings(&[source(), extending("fn f() {\n    // …\n    i();")]), &[]);
+    check(
+        texts::quote_findings(&[source(), extending("fn f() {\n    // …\n    j();")]),
+        &["docs/extending.md: no file that the page links has the quote that begins `j();`"],
     );
 }
 

@@ -24,8 +24,6 @@
 //!
 //! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
 //!
-//! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
-//!
 //! ```text
 //!  opener               relay               other end
 //!    │ Open(number) ─────▶│ ──────────────────▶│   I do not hear you
