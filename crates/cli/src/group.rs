@@ -221,12 +221,10 @@ fn read_input_lines() -> Result<Receiver<io::Result<String>>> {
 fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
     let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
     loop {
-        let done = match verb {
-            "soft" => member.send(text.to_owned()).wait().map(drop),
-            "ordered" => member.ordered_send(text.to_owned()).wait().map(drop),
-            "safe" => member.safe_send(text.to_owned()).wait().map(drop),
-            "flush" => member.flush().wait(),
-            _ => bail!("a line must begin with soft, ordered, safe or flush"),
+        let done = match verb.parse() {
+            Ok(strength) => member.send_as(strength, text.to_owned()).wait().map(drop),
+            Err(_) if verb == "flush" => member.flush().wait(),
+            Err(_) => bail!("a line must begin with soft, ordered, safe or flush"),
         };
         match done {
             // Being out of touch is temporary. Otherwise a permanent error follows.

@@ -52,10 +52,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 3_000.0)]
     rate: f64,
     /// Level of the operations that are not strong.
-    #[arg(long, default_value = "one", value_parser = level)]
+    #[arg(long, default_value = "one")]
     weak: Level,
     /// Level of the strong operations.
-    #[arg(long, default_value = "quorum", value_parser = level)]
+    #[arg(long, default_value = "quorum")]
     strong: Level,
     /// Chooses the strong operations at random, whatever their key.
     #[arg(long)]
@@ -69,10 +69,6 @@ pub(crate) struct Args {
     /// Prints one JSON object for each window, and one at the end.
     #[arg(long)]
     json: bool,
-}
-
-fn level(name: &str) -> Result<Level, String> {
-    Level::named(name).ok_or_else(|| format!("the levels are {}", Level::ALL.map(Level::name).join(", ")))
 }
 
 fn workload(name: &str) -> Result<Workload, String> {

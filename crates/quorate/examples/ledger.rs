@@ -39,7 +39,7 @@ use std::{
 
 use quorate::{
     Error, Node, Wait,
-    group::{Answer, Group, Handlers, Key, Lock, Member, Want},
+    group::{Answer, Group, Handlers, Key, Lock, Member, SendStrength, Want},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -182,7 +182,8 @@ where
         let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
             "soft" | "ordered" | "safe" => {
-                let sent = send(&self.member, verb, (self.entry)(text));
+                let strength = verb.parse().expect("the verb is a strength");
+                let sent = send(&self.member, strength, (self.entry)(text));
                 self.refused += u64::from(sent.is_err());
                 sent
             }
@@ -253,16 +254,11 @@ where
         })
 }
 
-fn send<E>(member: &Member<Ledger<E>>, verb: &str, entry: E) -> Result<(), Error>
+fn send<E>(member: &Member<Ledger<E>>, strength: SendStrength, entry: E) -> Result<(), Error>
 where
     E: Serialize + DeserializeOwned + fmt::Debug + Send + 'static,
 {
-    let sent = match verb {
-        "soft" => member.send(entry),
-        "ordered" => member.ordered_send(entry),
-        _ => member.safe_send(entry),
-    };
-    sent.wait().map(drop)
+    member.send_as(strength, entry).wait().map(drop)
 }
 
 /// Enters as much as it can.
@@ -271,15 +267,15 @@ where
     E: Serialize + DeserializeOwned + fmt::Debug + Send + 'static,
 {
     let (until, mut entered, mut refused) = (Instant::now() + time, 0_u64, 0_u64);
-    for verb in ["soft", "soft", "ordered", "safe"].into_iter().cycle() {
+    for strength in [SendStrength::Soft].into_iter().chain(SendStrength::ALL).cycle() {
         if Instant::now() > until {
             break;
         }
-        match send(member, verb, entry(&format!("{text} {entered}"))) {
+        match send(member, strength, entry(&format!("{text} {entered}"))) {
             Ok(()) => entered += 1,
             Err(why) => {
                 if refused == 0 {
-                    say(format_args!("refused {verb} while loading: {why}"));
+                    say(format_args!("refused {} while loading: {why}", strength.name()));
                 }
                 refused += 1;
             }

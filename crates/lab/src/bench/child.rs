@@ -3,11 +3,13 @@
 use std::{
     env,
     io::{BufRead as _, BufReader, Write as _},
-    process::{self, ChildStdin, ChildStdout, Command, Stdio},
+    process::{self, ChildStdin, Command, Stdio},
+    thread,
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
@@ -17,7 +19,8 @@ use super::processor;
 pub(super) struct Child {
     child: process::Child,
     stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+    /// The lines that the process has printed and the bench has not read.
+    lines: Receiver<String>,
     pub(super) name: String,
 }
 
@@ -36,27 +39,38 @@ impl Child {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (stdin, stdout) = (
-            stdin.context(
-                "the bench did not get the pipes for input and output of a process that it started",
-            )?,
-            BufReader::new(stdout.context(
-                "the bench did not get the pipes for input and output of a process that it started",
-            )?),
-        );
-        Ok(Child { child, stdin, stdout, name })
+        let pipes = child.stdin.take().zip(child.stdout.take());
+        let (stdin, stdout) = pipes
+            .context("the bench did not get the pipes for input and output of a process that it started")?;
+        let (printed, lines) = unbounded();
+        // The thread reads the output to its end, so the process never waits for the bench. The lines of a
+        // killed process remain.
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if printed.send(line.trim().to_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Child { child, stdin, lines, name })
     }
 
     /// Returns the next line that the process prints.
     pub(super) fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        ensure!(
-            self.stdout.read_line(&mut line)? > 0,
-            "the process {} of the bench ended early; its own error is printed above",
-            self.name
-        );
-        Ok(line.trim().to_owned())
+        self.lines.recv().or_else(|_| self.ended())
+    }
+
+    /// Returns the next line that the process prints. Fails if it prints none within `patience`.
+    pub(super) fn line_within(&mut self, patience: Duration) -> Result<String> {
+        match self.lines.recv_timeout(patience) {
+            Ok(line) => Ok(line),
+            Err(RecvTimeoutError::Timeout) => bail!("the process {} of the bench prints nothing", self.name),
+            Err(RecvTimeoutError::Disconnected) => self.ended(),
+        }
+    }
+
+    fn ended(&self) -> Result<String> {
+        bail!("the process {} of the bench ended early; its own error is printed above", self.name)
     }
 
     /// Sends the process a line.
@@ -74,6 +88,22 @@ impl Child {
     /// Sends the process a signal.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
+    }
+
+    /// Kills the process without waiting for its end.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        Ok(self.child.kill()?)
+    }
+
+    /// Waits until the process has ended. Returns the lines that the bench has not read.
+    pub(super) fn rest(&mut self) -> Result<impl Iterator<Item = String> + '_> {
+        self.child.wait()?;
+        Ok(self.lines.iter())
+    }
+
+    /// Returns the operating-system id of the process.
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Returns the bytes that the process has had written to disks.

@@ -1,5 +1,7 @@
 //! Parts that the figures of process groups (000 §9) share.
 
+use quorate::group::Phi;
+
 use super::figure::{Figure, Form, Panel};
 use crate::{
     Setting,
@@ -10,8 +12,9 @@ use crate::{
 pub(super) const SIZES: [usize; 5] = [5, 17, 33, 49, 65];
 
 /// Returns the numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.
-pub(super) fn acceptors(size: usize) -> [u16; 4] {
-    [1, 3, size / 2, size].map(|count| u16::try_from(count).expect("a group has fewer than 65,536 members"))
+pub(super) fn acceptors(size: usize) -> [Phi; 4] {
+    let count = |count| u16::try_from(count).expect("a group has fewer than 65,536 members");
+    [1, 3, size / 2, size].map(|acceptors| Phi::Count(count(acceptors)))
 }
 
 const fn panel(of: &'static str, up: &'static str) -> Panel {
@@ -112,7 +115,7 @@ mod tests {
             (curve.ends(), curve.of_largest(), curve.slowest(), curve.longest()),
             ((2.0, 5.0), 5.0, 5.0, 9.0)
         );
-        assert_eq!(acceptors(65), [1, 3, 32, 65]);
+        assert_eq!(acceptors(65), [1, 3, 32, 65].map(Phi::Count));
         assert_eq!([0.0, 0.5, 0.95, 1.0].map(|part| quantile(&[3.0, 1.0, 2.0], part)), [1.0, 2.0, 2.0, 3.0]);
         assert!((error(&[1.0, 3.0]) - 0.5f64.sqrt()).abs() < 1e-9);
     }

@@ -1,6 +1,7 @@
 //! 000, figure 6: latency by the number of members that must have a safe update before its delivery.
 
 use anyhow::Result;
+use quorate::group::SendStrength;
 
 use super::{
     figure::{Figure, Panel},
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{GroupBench, UpdateStrength},
+    bench::group_source::GroupBench,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -68,7 +69,7 @@ impl Figure for Acceptors {
         for size in SIZES {
             bench.grow(size)?;
             for (curve, acceptors) in curves.iter_mut().zip(acceptors(size)) {
-                let took = bench.deliveries(UpdateStrength::Safe(acceptors), setting.phase_seconds)?;
+                let took = bench.deliveries(SendStrength::Safe(acceptors), setting.phase_seconds)?;
                 curve.points.push((size, took));
             }
         }

@@ -1,6 +1,7 @@
 //! 000, figure 9: groups of up to 800 members.
 
 use anyhow::Result;
+use quorate::group::{Phi, SendStrength};
 
 use super::{
     figure::{Figure, Panel},
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{GroupBench, UpdateStrength},
+    bench::group_source::GroupBench,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -72,7 +73,9 @@ impl Figure for Large {
         let mut bench = GroupBench::begin(STACKED)?;
         for processes in PROCESSES {
             bench.grow(processes)?;
-            for (curve, strength) in curves.iter_mut().zip([UpdateStrength::Send, UpdateStrength::Safe(3)]) {
+            for (curve, strength) in
+                curves.iter_mut().zip([SendStrength::Soft, SendStrength::Safe(Phi::Count(3))])
+            {
                 let took = bench.deliveries(strength, setting.phase_seconds)?;
                 curve.points.push((bench.members(), took));
             }

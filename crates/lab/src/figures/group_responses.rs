@@ -1,6 +1,7 @@
 //! 000, figure 8: the wait of an end user behind a series of updates.
 
 use anyhow::Result;
+use quorate::group::SendStrength;
 
 use super::{
     figure::{Figure, Panel},
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{GroupBench, UpdateStrength},
+    bench::group_source::GroupBench,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -73,8 +74,8 @@ impl Figure for Responses {
         let mut bench = GroupBench::begin(1)?;
         for size in SIZES {
             bench.grow(size)?;
-            let safe = acceptors(size).map(UpdateStrength::Safe);
-            for (curve, verb) in curves.iter_mut().zip([UpdateStrength::Send].into_iter().chain(safe)) {
+            let safe = acceptors(size).map(SendStrength::Safe);
+            for (curve, verb) in curves.iter_mut().zip([SendStrength::Soft].into_iter().chain(safe)) {
                 curve.points.push((size, bench.responses(verb, setting.phase_seconds)?));
             }
         }

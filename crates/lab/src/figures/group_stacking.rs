@@ -1,6 +1,7 @@
 //! 000, figure 5: the cost of several members on each machine.
 
 use anyhow::Result;
+use quorate::group::SendStrength;
 
 use super::{
     figure::{Figure, Panel},
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{GroupBench, UpdateStrength},
+    bench::group_source::GroupBench,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -89,7 +90,7 @@ impl Figure for Stacking {
             let mut bench = GroupBench::begin(each)?;
             for size in SIZES {
                 bench.grow(size / each)?;
-                let took = bench.deliveries(UpdateStrength::Send, setting.phase_seconds)?;
+                let took = bench.deliveries(SendStrength::Soft, setting.phase_seconds)?;
                 curves[of].points.push((size, took));
                 curves[of + 2].points.push((size, bench.queries(setting.phase_seconds)?));
             }

@@ -1,6 +1,7 @@
 //! 000, figure 7: soft updates compared with safe ones that all members must have.
 
 use anyhow::Result;
+use quorate::group::SendStrength;
 
 use super::{
     figure::{Figure, Panel},
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{GroupBench, UpdateStrength},
+    bench::group_source::GroupBench,
     claim::{Claim, Compared},
     record::Record,
 };
@@ -77,7 +78,7 @@ impl Figure for Strengths {
         for size in SIZES {
             bench.grow(size)?;
             let [.., all] = acceptors(size);
-            for (curve, verb) in curves.iter_mut().zip([UpdateStrength::Send, UpdateStrength::Safe(all)]) {
+            for (curve, verb) in curves.iter_mut().zip([SendStrength::Soft, SendStrength::Safe(all)]) {
                 curve.points.push((size, bench.deliveries(verb, setting.phase_seconds)?));
             }
         }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{CommandOutcome, Event, Failure, Pack, SeatId, Strength};
+use super::{CommandOutcome, Event, Failure, Pack, SeatId, SendStrength};
 use crate::seam::CommandId;
 
 /// A send that waits.
 #[derive(Debug)]
 pub(super) struct PendingSend {
     pub(super) id: CommandId,
-    pub(super) strength: Strength,
+    pub(super) strength: SendStrength,
     pub(super) pack: Pack,
 }
 
@@ -137,8 +137,8 @@ impl Front {
 
     /// Takes an ordered or safe send off the front, to submit it with the returned number. `None` if the
     /// first send is soft, or there is none.
-    pub(super) fn submit(&mut self) -> Option<(u64, Strength, Pack)> {
-        self.first().filter(|first| first.strength != Strength::Soft)?;
+    pub(super) fn submit(&mut self) -> Option<(u64, SendStrength, Pack)> {
+        self.first().filter(|first| first.strength != SendStrength::Soft)?;
         let PendingSend { id, strength, pack } =
             self.queue.pop_front().expect("the first send was just looked at");
         self.last += 1;
@@ -185,7 +185,7 @@ mod tests {
 
     const BYTES: usize = 5;
 
-    fn pending(id: u64, strength: Strength) -> PendingSend {
+    fn pending(id: u64, strength: SendStrength) -> PendingSend {
         PendingSend { id: CommandId(id), strength, pack: Pack::of(b"x") }
     }
 
@@ -193,20 +193,20 @@ mod tests {
     fn sends_take_room_until_they_have_ended() {
         let mut front = Front::joining(CommandId(1), 7);
         for id in 0..3 {
-            assert_eq!(front.push(pending(id, Strength::Ordered), 3 * BYTES), Ok(()));
+            assert_eq!(front.push(pending(id, SendStrength::Ordered), 3 * BYTES), Ok(()));
         }
         while front.submit().is_some() {}
         let full = Err(Failure::Full(3 * BYTES));
-        assert_eq!(front.push(pending(3, Strength::Soft), 3 * BYTES), full, "they are on their way");
+        assert_eq!(front.push(pending(3, SendStrength::Soft), 3 * BYTES), full, "they are on their way");
         assert_eq!((front.settle(7), front.settle(8)), (None, Some(CommandId(0))));
         assert_eq!(front.settle(8), None, "it has ended");
-        assert_eq!(front.push(pending(3, Strength::Soft), 3 * BYTES), Ok(()));
+        assert_eq!(front.push(pending(3, SendStrength::Soft), 3 * BYTES), Ok(()));
         // Losing touch with the routers does not end the sends that were already submitted to the order.
         let mut events = Vec::new();
         front.turn_back(&mut events);
         assert_eq!(events, [Event::Done { id: CommandId(3), result: Err(Failure::OutOfTouch) }]);
-        assert_eq!(front.push(pending(4, Strength::Soft), 3 * BYTES), Ok(()));
-        assert_eq!(front.push(pending(5, Strength::Soft), 3 * BYTES), full);
+        assert_eq!(front.push(pending(4, SendStrength::Soft), 3 * BYTES), Ok(()));
+        assert_eq!(front.push(pending(5, SendStrength::Soft), 3 * BYTES), full);
         assert_eq!((front.settle(9), front.settle(10)), (Some(CommandId(1)), Some(CommandId(2))));
         assert!(front.pop().is_some());
         assert_eq!((front.bytes, front.numbered()), (0, 10));

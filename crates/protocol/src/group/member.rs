@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Backlog, CommandOutcome, Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Pack, Phi, Place,
-    Record, SeatId, Settings, Standing, Strength, SurvivorReport, View,
+    Record, SeatId, SendStrength, Settings, Standing, SurvivorReport, View,
     addresses::Meter,
     feed::Feed,
     front::{Front, PendingSend},
@@ -372,7 +372,7 @@ impl GroupMember {
     }
 
     /// Takes the caller's send.
-    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, pack: Pack) {
+    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: SendStrength, pack: Pack) {
         // The message leaves with others at the end of the turn.
         let result = if self.front.is_closed() {
             Err(Failure::NotMember)
@@ -704,7 +704,7 @@ impl GroupMember {
         }
         let (view, behind) = (self.view.number, self.own_stream().received());
         while let Some((number, strength, pack)) = self.front.submit() {
-            let safe = if let Strength::Safe(phi) = strength { Some(phi) } else { None };
+            let safe = if let SendStrength::Safe(phi) = strength { Some(phi) } else { None };
             let header = Header { group: self.id, view, behind, number, safe };
             let (body, send) = (header.before(pack.bytes()), Some((self.id, number)));
             scene.effects.submits.push(Submission { class: Class::Data, body, send });
@@ -726,7 +726,7 @@ impl GroupMember {
         let GroupMember { front, streams, me, feed, id: group, .. } = self;
         let stream = streams.get_mut(*me).expect("a member has a stream");
         assert_eq!(stream.delivered, stream.received(), "a soft message is delivered at its sender at once");
-        while front.first().is_some_and(|first| first.strength == Strength::Soft)
+        while front.first().is_some_and(|first| first.strength == SendStrength::Soft)
             && stream.bytes < scene.settings.window_bytes
         {
             let PendingSend { id, pack, .. } =

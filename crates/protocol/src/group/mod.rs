@@ -5,9 +5,9 @@
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in its order; kept as below |
-//! | [`Ordered`](Strength::Ordered) | soft, and in one order at all members |
-//! | [`Safe`](Strength::Safe) | ordered, and nowhere before a majority of the routers and φ members have it |
+//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in its order; kept as below |
+//! | [`Ordered`](SendStrength::Ordered) | soft, and in one order at all members |
+//! | [`Safe`](SendStrength::Safe) | ordered, and nowhere before a majority of the routers and φ members have it |
 //! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered when it asked |
 //!
 //! A soft message is kept if any process that enters the next view holds it and its sender's earlier
@@ -290,7 +290,6 @@ mod routing;
 mod seats;
 mod shards;
 mod stream;
-mod strength;
 mod updates;
 mod view;
 
@@ -316,10 +315,10 @@ pub use self::{
     routing::{Control, Groups, Roster},
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
-    strength::{Phi, Strength},
     updates::{Pack, PackWriter, Updates},
     view::{Group, GroupStep, Standing, SurvivorReport, Turn, View, ViewChange, ViewMember},
 };
+pub use crate::strength::{Phi, SendStrength};
 
 /// The settings of a process in its groups.
 #[derive(Clone, Debug)]
@@ -518,7 +517,7 @@ pub struct Sending {
     /// The group.
     pub group: GroupId,
     /// The promise.
-    pub strength: Strength,
+    pub strength: SendStrength,
     /// The updates.
     pub pack: Pack,
 }

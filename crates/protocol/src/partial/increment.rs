@@ -4,13 +4,13 @@
 use super::{
     counter::{TALLIES_MAX, Tally},
     entry::{Entry, Value},
-    level::Level,
     operation::{OperationOutcome, Rejection},
     owner::Share,
     running::{Draft, OperationContext, OperationStage, OperationStep, PendingIncrement, RunningOperation},
     stamp::Stamp,
     tallies::{Continued, TallyKey},
 };
+use crate::strength::Level;
 
 impl RunningOperation {
     /// Returns the number that an increment adds. `None` for any other operation.

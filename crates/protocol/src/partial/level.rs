@@ -1,60 +1,12 @@
-//! Levels: how many replicas, and at which sites, an operation waits for (004 §II.C; Cassandra's consistency
-//! levels).
-
-use serde::{Deserialize, Serialize};
+//! Levels: which sets of replicas satisfy the strength of an operation (004 §II.C).
 
 use super::{
     id::Site,
     owner::{Owners, Share},
 };
-use crate::quorum::majority;
-
-/// The number and the sites of the replicas that an operation waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Level {
-    /// Any one replica.
-    One,
-    /// Any two replicas.
-    Two,
-    /// A majority of all replicas.
-    Quorum,
-    /// All replicas.
-    All,
-    /// A majority of the replicas at the coordinator's site.
-    LocalQuorum,
-    /// A majority of the replicas at each site. This is also a majority of all replicas: the halves of the
-    /// sites add up to half of the whole, and each site gives more than its half.
-    EachQuorum,
-}
+use crate::{quorum::majority, strength::Level};
 
 impl Level {
-    /// All levels.
-    pub const ALL: [Level; 6] =
-        [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
-
-    /// Returns the name that users write.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::One => "one",
-            Level::Two => "two",
-            Level::Quorum => "quorum",
-            Level::All => "all",
-            Level::LocalQuorum => "local_quorum",
-            Level::EachQuorum => "each_quorum",
-        }
-    }
-
-    /// Returns the level of this name, in any case of letters.
-    pub fn named(name: &str) -> Option<Level> {
-        Level::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
-    }
-
-    /// Whether any two sets that meet this level share a replica, and each of them shares one with every set
-    /// that meets [`Level::Quorum`].
-    pub fn is_quorum(self) -> bool {
-        matches!(self, Level::Quorum | Level::All | Level::EachQuorum)
-    }
-
     /// Whether the replicas in `share` suffice for a coordinator at `site`.
     pub fn is_met(self, owners: &Owners, share: Share, site: Site) -> bool {
         let enough = |site: Site| {
@@ -111,14 +63,6 @@ mod tests {
 
     fn share(bits: u64) -> Share {
         (0..64).filter(|index| bits >> index & 1 == 1).fold(Share::NONE, Share::with)
-    }
-
-    #[test]
-    fn names_lead_back() {
-        for level in Level::ALL {
-            assert_eq!(Level::named(&level.name().to_uppercase()), Some(level));
-        }
-        assert_eq!(Level::named("most"), None);
     }
 
     #[test]

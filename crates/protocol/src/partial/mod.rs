@@ -219,7 +219,6 @@ pub use self::{
         Copies, Layout, LayoutMember, LayoutOrder, LayoutRefusal, MAPS_MAX, Map, ReadRepair, Strategy,
         TOKENS_MAX,
     },
-    level::Level,
     message::{Answer, Demand, Listed, Message, ReplicaRefusal, Request, Round},
     operation::{Action, Operation, OperationOutcome, Rejection},
     owner::{Owner, Owners, Share},
@@ -232,3 +231,4 @@ pub use self::{
     stamp::Stamp,
     token::{Arc, Token},
 };
+pub use crate::strength::Level;

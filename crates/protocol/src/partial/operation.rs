@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{entry::Value, id::MapId, level::Level, stamp::Stamp};
-use crate::time::Duration;
+use super::{entry::Value, id::MapId, stamp::Stamp};
+use crate::{strength::Level, time::Duration};
 
 /// A user's request to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,14 +8,16 @@ use super::{
     entry::{Digest, Entry},
     id::{CellNumber, MapId, Site},
     layout::Layout,
-    level::Level,
     message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
     operation::{OperationOutcome, Rejection},
     owner::{Owners, Share},
     stamp::Stamp,
     tallies::OwnTallies,
 };
-use crate::time::{Duration, Time};
+use crate::{
+    strength::Level,
+    time::{Duration, Time},
+};
 
 /// The content of a write, without its stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]

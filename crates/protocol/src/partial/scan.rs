@@ -33,14 +33,16 @@ use super::{
     entry::{Entry, Kind},
     id::{CellNumber, MapId, Site},
     layout::{Layout, Map},
-    level::Level,
     message::{Answer, Demand, Listed, Request, Round},
     operation::Rejection,
     ring::Ring,
     stamp::Stamp,
     token::Token,
 };
-use crate::time::{Duration, Time};
+use crate::{
+    strength::Level,
+    time::{Duration, Time},
+};
 
 /// A user's request for a piece of a map's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

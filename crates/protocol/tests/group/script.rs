@@ -3,7 +3,7 @@
 use quorate_protocol::{
     Duration,
     ecast::Position,
-    group::{Command, Phi, SeatId, Settings, Strength},
+    group::{Command, Phi, SeatId, SendStrength, Settings},
 };
 
 use super::world::{GROUP, World, process, send};
@@ -16,12 +16,12 @@ fn check(name: &str) {
     play(world, "group", name, process, perform);
 }
 
-fn strength(word: &str) -> Strength {
+fn strength(word: &str) -> SendStrength {
     match word {
-        "soft" => Strength::Soft,
-        "ordered" => Strength::Ordered,
-        "safe" => Strength::Safe(Phi::All),
-        "safe1" => Strength::Safe(Phi::Count(1)),
+        "soft" => SendStrength::Soft,
+        "ordered" => SendStrength::Ordered,
+        "safe" => SendStrength::Safe(Phi::All),
+        "safe1" => SendStrength::Safe(Phi::Count(1)),
         word => panic!("what is the strength {word}?"),
     }
 }

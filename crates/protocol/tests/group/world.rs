@@ -8,7 +8,7 @@ use quorate_protocol::{
     ecast::{MemberSettings, Router, RouterSettings},
     group::{
         self, Command, CommandOutcome, Direct, Event, Groups, Mark, Message, Offer, PackWriter, Place,
-        Roster, SeatId, Sending, Settings, Soft, Standing, Strength,
+        Roster, SeatId, SendStrength, Sending, Settings, Soft, Standing,
     },
     paxos::{self, Paxos},
 };
@@ -334,7 +334,7 @@ fn said(direct: &Direct) -> Option<String> {
 }
 
 /// Returns the command to send a pack. A plus separates its updates.
-pub(crate) fn send(id: CommandId, strength: Strength, updates: &str) -> Command {
+pub(crate) fn send(id: CommandId, strength: SendStrength, updates: &str) -> Command {
     let mut pack = PackWriter::default();
     updates.split('+').for_each(|update| pack.push(update.as_bytes()));
     let pack = pack.finish().expect("it has an update");

@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use quorate_protocol::group::{LOCK_NAME_BYTES_MAX, Strength};
+use quorate_protocol::group::{LOCK_NAME_BYTES_MAX, SendStrength};
 
 use super::{
     Object,
@@ -67,7 +67,7 @@ impl<R: Object> Member<R> {
         let held = self.held().clone();
         let (number, granted) = lock(&held.seat().claims).make();
         let claim = Claimed { held, name: name.to_owned(), number };
-        let sent = self.submit(Strength::Ordered, &message(CLAIM, number, name));
+        let sent = self.submit(SendStrength::Ordered, &message(CLAIM, number, name));
         Box::pin(async move {
             sent.await?;
             match granted.await {
@@ -95,6 +95,6 @@ struct Claimed {
 impl Drop for Claimed {
     fn drop(&mut self) {
         lock(&self.held.seat().claims).give_up(self.number, &self.name);
-        self.held.say(Strength::Ordered, &release(self.number, &self.name));
+        self.held.say(SendStrength::Ordered, &release(self.number, &self.name));
     }
 }

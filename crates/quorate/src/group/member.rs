@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    group::{Command, CommandOutcome, Failure, Mark, Phi, Place, Strength},
+    group::{Command, CommandOutcome, Failure, Mark, Phi, Place, SendStrength},
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot::error::RecvError};
 use tracing::warn;
@@ -78,36 +78,37 @@ impl<R: Object> Member<R> {
     /// this member's order. It survives if any member of the next view has it. Ends when it was delivered
     /// here.
     pub fn send(&self, update: R::Update) -> Pending<'static, Place> {
-        self.send_as(Strength::Soft, &update)
+        self.send_as(SendStrength::Soft, update)
     }
 
     /// Sends an update that all members deliver in one order with all other ordered and safe updates. Ends
     /// when it was delivered here.
     pub fn ordered_send(&self, update: R::Update) -> Pending<'static, Place> {
-        self.send_as(Strength::Ordered, &update)
+        self.send_as(SendStrength::Ordered, update)
     }
 
     /// Sends an update that no member delivers before all members and a majority of the routers have it. Ends
     /// when it was delivered here. It is not lost as long as one member with the group's state is left.
     pub fn safe_send(&self, update: R::Update) -> Pending<'static, Place> {
-        self.send_as(Strength::Safe(Phi::All), &update)
+        self.send_as(SendStrength::Safe(Phi::All), update)
     }
 
     /// Sends an update like [`Member::safe_send`], but delivers it once the given number of members has it.
     /// It is not lost as long as a majority of the routers or one of those members is left. Earlier soft
     /// updates of this member may be lost.
     pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<'static, Place> {
-        self.send_as(Strength::Safe(members), &update)
+        self.send_as(SendStrength::Safe(members), update)
     }
 
-    fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
-        message::update(self.0.seat.id, update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
+    /// Sends an update at the given strength. Ends when it was delivered here.
+    pub fn send_as(&self, strength: SendStrength, update: R::Update) -> Pending<'static, Place> {
+        message::update(self.0.seat.id, &update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
             Box::pin(async move { Err(Error::invalid(format!("the update cannot be encoded: {why}"))) })
         })
     }
 
     /// Passes a message on: at once if there is room, otherwise when there is.
-    pub(super) fn submit(&self, strength: Strength, body: &[u8]) -> Pending<'static, Place> {
+    pub(super) fn submit(&self, strength: SendStrength, body: &[u8]) -> Pending<'static, Place> {
         if body.len() > BODY_BYTES_MAX {
             let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
             return Box::pin(async move { Err(Error::TooLarge { bytes, limit }) });
@@ -140,7 +141,7 @@ impl<R: Object> Member<R> {
     /// before. A new member needs the new key.
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
         match &self.0.seat.group_keys {
-            Some(_) => self.submit(Strength::Safe(Phi::All), &message::rekey(key)),
+            Some(_) => self.submit(SendStrength::Safe(Phi::All), &message::rekey(key)),
             None => Box::pin(async {
                 Err(Error::invalid("the group has no key to change: its first member joined without a key"))
             }),
@@ -281,7 +282,7 @@ impl MemberHandle {
     }
 
     /// Sends a message for which nobody waits, whether there is room or not.
-    pub(super) fn say(&self, strength: Strength, body: &[u8]) {
+    pub(super) fn say(&self, strength: SendStrength, body: &[u8]) {
         let group = self.seat.group;
         self.seat.sealed(body, |body| self.process.shared.say(group, strength, body));
     }
@@ -292,7 +293,12 @@ impl MemberHandle {
         self.process.shared.check()
     }
 
-    fn hand_over(&self, room: OwnedSemaphorePermit, strength: Strength, body: &[u8]) -> Result<Sent, Error> {
+    fn hand_over(
+        &self,
+        room: OwnedSemaphorePermit,
+        strength: SendStrength,
+        body: &[u8],
+    ) -> Result<Sent, Error> {
         self.check()?;
         let group = self.seat.group;
         self.seat.sealed(body, |body| self.process.shared.send((group, strength), body, room))

@@ -120,7 +120,7 @@ pub use self::{
     open_queries::Want,
     query::{Absence, Missing, Query, Replied, Replies},
 };
-pub use quorate_protocol::group::{Mark, Phi, Place};
+pub use quorate_protocol::group::{Mark, Phi, Place, SendStrength};
 
 /// An object with a copy at each member of a group.
 ///

@@ -23,7 +23,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, future::Shared};
-use quorate_protocol::group::{Failure, GroupId, PackWriter, Place, Strength};
+use quorate_protocol::group::{Failure, GroupId, PackWriter, Place, SendStrength};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -69,7 +69,7 @@ struct PackBatch {
 /// A pack that is being filled.
 pub(super) struct Packing {
     pub(super) group: GroupId,
-    pub(super) strength: Strength,
+    pub(super) strength: SendStrength,
     pub(super) writer: PackWriter,
     pub(super) told: oneshot::Sender<Result<Place, Failure>>,
     /// The room of the batch's updates, released when they have ended.
@@ -94,10 +94,10 @@ pub(super) enum PutError<E> {
 }
 
 impl PackBounds {
-    fn bytes(&self, strength: Strength) -> usize {
+    fn bytes(&self, strength: SendStrength) -> usize {
         match strength {
-            Strength::Soft => self.soft_bytes,
-            Strength::Ordered | Strength::Safe(_) => self.ordered_bytes,
+            SendStrength::Soft => self.soft_bytes,
+            SendStrength::Ordered | SendStrength::Safe(_) => self.ordered_bytes,
         }
     }
 }
@@ -111,7 +111,7 @@ impl Outbox {
     /// an update without `room`; such an update is refused if too many bytes wait.
     pub(super) fn put<E>(
         &self,
-        (group, strength): (GroupId, Strength),
+        (group, strength): (GroupId, SendStrength),
         update: &[u8],
         room: Option<OwnedSemaphorePermit>,
         ask: impl FnOnce() -> Result<(), E>,
@@ -168,7 +168,7 @@ impl PackBatch {
     fn put(
         &mut self,
         bounds: &PackBounds,
-        (group, strength): (GroupId, Strength),
+        (group, strength): (GroupId, SendStrength),
         update: &[u8],
         room: Option<OwnedSemaphorePermit>,
     ) -> Sent {
@@ -190,7 +190,7 @@ impl PackBatch {
 }
 
 impl Packing {
-    fn new(group: GroupId, strength: Strength) -> Packing {
+    fn new(group: GroupId, strength: SendStrength) -> Packing {
         let (told, end) = oneshot::channel();
         let writer = PackWriter::default();
         Packing { group, strength, writer, told, rooms: Vec::new(), end: end.shared() }
@@ -230,7 +230,7 @@ mod tests {
     const A: GroupId = GroupId(1);
     const B: GroupId = GroupId(2);
 
-    fn put(outbox: &Outbox, group: GroupId, strength: Strength, text: &str, asked: &mut usize) -> Sent {
+    fn put(outbox: &Outbox, group: GroupId, strength: SendStrength, text: &str, asked: &mut usize) -> Sent {
         let ask = || {
             *asked += 1;
             Ok::<(), ()>(())
@@ -251,12 +251,12 @@ mod tests {
     #[test]
     fn one_command_is_for_all_that_gathers() {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
-        let soft = |text, asked: &mut usize| drop(put(&outbox, A, Strength::Soft, text, asked));
+        let soft = |text, asked: &mut usize| drop(put(&outbox, A, SendStrength::Soft, text, asked));
         soft("a", &mut asked);
         soft("b", &mut asked);
-        put(&outbox, B, Strength::Soft, "x", &mut asked);
+        put(&outbox, B, SendStrength::Soft, "x", &mut asked);
         soft("c", &mut asked);
-        put(&outbox, A, Strength::Ordered, "o", &mut asked);
+        put(&outbox, A, SendStrength::Ordered, "o", &mut asked);
         soft("d", &mut asked);
         assert_eq!(asked, 1);
         let all = [(1, "a b c"), (2, "x"), (1, "o"), (1, "d")].map(|(group, text)| (group, text.to_owned()));
@@ -270,13 +270,13 @@ mod tests {
     #[test]
     fn what_is_sent_behind_another_command_waits_for_a_command_of_its_own() {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
-        put(&outbox, A, Strength::Soft, "before", &mut asked);
+        put(&outbox, A, SendStrength::Soft, "before", &mut asked);
         outbox.close();
-        put(&outbox, A, Strength::Soft, "behind", &mut asked);
-        put(&outbox, A, Strength::Soft, "too", &mut asked);
+        put(&outbox, A, SendStrength::Soft, "behind", &mut asked);
+        put(&outbox, A, SendStrength::Soft, "too", &mut asked);
         assert_eq!(asked, 2);
         assert_eq!(taken(&outbox), [(1, String::from("before"))]);
-        put(&outbox, A, Strength::Soft, "still", &mut asked);
+        put(&outbox, A, SendStrength::Soft, "still", &mut asked);
         assert_eq!(asked, 2);
         assert_eq!(taken(&outbox), [(1, String::from("behind too still"))]);
     }
@@ -286,7 +286,7 @@ mod tests {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         let long = "x".repeat(BOUNDS.soft_bytes / 2 - 4);
         for text in [&long, &long, "y", &"z".repeat(BOUNDS.soft_bytes), "y"] {
-            put(&outbox, A, Strength::Soft, text, &mut asked);
+            put(&outbox, A, SendStrength::Soft, text, &mut asked);
         }
         let counts: Vec<u32> = outbox.take().iter().map(|packing| packing.writer.count()).collect();
         assert_eq!(counts, [2, 1, 1, 1]);
@@ -296,7 +296,7 @@ mod tests {
     fn a_pack_has_no_more_updates_than_it_may_have() {
         let (outbox, mut asked) = (Outbox::new(PackBounds { updates: 2, ..BOUNDS }), 0);
         for text in ["a", "b", "c", "d", "e"] {
-            put(&outbox, A, Strength::Ordered, text, &mut asked);
+            put(&outbox, A, SendStrength::Ordered, text, &mut asked);
         }
         let packs = [(1, "a b"), (1, "c d"), (1, "e")].map(|(group, text)| (group, text.to_owned()));
         assert_eq!((taken(&outbox), asked), (packs.into(), 1));
@@ -305,27 +305,27 @@ mod tests {
     #[test]
     fn nothing_is_put_where_no_command_is_taken() {
         let outbox = Outbox::new(BOUNDS);
-        let untaken = outbox.put((A, Strength::Soft), b"a", None, || Err("full"));
+        let untaken = outbox.put((A, SendStrength::Soft), b"a", None, || Err("full"));
         assert!(matches!(untaken, Err(PutError::Untaken("full"))));
         assert!(outbox.take().is_empty());
         let long = vec![0; WAITING_BYTES_MAX];
-        assert!(outbox.put((A, Strength::Soft), &long, None, || Ok::<(), ()>(())).is_ok());
-        let more = outbox.put((A, Strength::Soft), b"a", None, || Ok::<(), ()>(()));
+        assert!(outbox.put((A, SendStrength::Soft), &long, None, || Ok::<(), ()>(())).is_ok());
+        let more = outbox.put((A, SendStrength::Soft), b"a", None, || Ok::<(), ()>(()));
         assert!(matches!(more, Err(PutError::Full)));
     }
 
     #[test]
     fn updates_of_a_pack_end_together() {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
-        let sent = ["a", "b"].map(|text| put(&outbox, A, Strength::Soft, text, &mut asked));
+        let sent = ["a", "b"].map(|text| put(&outbox, A, SendStrength::Soft, text, &mut asked));
         let [packing] = <[Packing; 1]>::try_from(outbox.take()).ok().expect("one pack");
         packing.told.send(Ok(Place::Soft(7))).expect("they wait");
         let places = sent.map(|sent| sent.now_or_never().expect("it has ended"));
         assert_eq!(places, [Ok(Ok(Place::Soft(7))), Ok(Ok(Place::Soft(8)))]);
-        let late = put(&outbox, A, Strength::Soft, "c", &mut asked);
+        let late = put(&outbox, A, SendStrength::Soft, "c", &mut asked);
         outbox.end();
         assert_eq!(late.now_or_never(), Some(Ok(Err(Failure::NotSent))));
-        let none = outbox.put((A, Strength::Soft), b"d", None, || Ok::<(), ()>(()));
+        let none = outbox.put((A, SendStrength::Soft), b"d", None, || Ok::<(), ()>(()));
         assert!(matches!(none, Err(PutError::Over)));
     }
 }

@@ -24,8 +24,8 @@ use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId,
     ecast::MemberSettings,
     group::{
-        self, Command, Failure, GroupCounters, GroupId, Mark, Pack, SEATS_MAX, SeatId, Sending, Settings,
-        Strength,
+        self, Command, Failure, GroupCounters, GroupId, Mark, Pack, SEATS_MAX, SeatId, SendStrength, Sending,
+        Settings,
     },
     relay::{self, Relay},
     seam::CAST_BYTES_MAX,
@@ -228,7 +228,7 @@ impl GroupShared {
     /// Passes an update on. The future reports its outcome.
     pub(super) fn send(
         &self,
-        to: (GroupId, Strength),
+        to: (GroupId, SendStrength),
         update: &[u8],
         room: OwnedSemaphorePermit,
     ) -> Result<Sent, Error> {
@@ -428,7 +428,7 @@ impl GroupShared {
     }
 
     /// Sends a message to a group. No caller waits for the send. Must not run on the protocol thread.
-    pub(super) fn say(&self, group: GroupId, strength: Strength, update: &[u8]) {
+    pub(super) fn say(&self, group: GroupId, strength: SendStrength, update: &[u8]) {
         let ask = || self.port().try_command(Command::Send(Vec::new()));
         if let Err(PutError::Full | PutError::Untaken(CommandError::Full(_))) =
             self.outbox.put((group, strength), update, None, ask)
@@ -547,7 +547,7 @@ impl GroupShared {
         let say = move || {
             for (said, seat) in unreleased {
                 for body in said {
-                    seat.sealed(&body, |body| shared.say(seat.group, Strength::Ordered, body));
+                    seat.sealed(&body, |body| shared.say(seat.group, SendStrength::Ordered, body));
                 }
             }
         };

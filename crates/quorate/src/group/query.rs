@@ -14,7 +14,7 @@ use std::{
 
 use quorate_protocol::{
     ProcessId,
-    group::{Phi, SeatId, Strength},
+    group::{Phi, SeatId, SendStrength},
 };
 
 use super::{
@@ -79,7 +79,7 @@ pub struct Query<R: Object> {
     member: Member<R>,
     query: Result<Vec<u8>, String>,
     want: Want,
-    strength: Strength,
+    strength: SendStrength,
     deadline: Duration,
     replica: PhantomData<fn() -> R>,
 }
@@ -93,20 +93,20 @@ const AHEAD_EVERY: Duration = Duration::from_millis(1);
 impl<R: Object> Member<R> {
     /// Asks members. Each answers from its own state, after the earlier sends of this member.
     pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Soft, &query, want)
+        self.query_as(SendStrength::Soft, &query, want)
     }
 
     /// Asks members. All answer from the same state as far as ordered and safe updates are concerned.
     pub fn ordered_query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Ordered, &query, want)
+        self.query_as(SendStrength::Ordered, &query, want)
     }
 
     /// Asks members like [`Member::ordered_query`], but nobody replies before all members have the query.
     pub fn safe_query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Safe(Phi::All), &query, want)
+        self.query_as(SendStrength::Safe(Phi::All), &query, want)
     }
 
-    fn query_as(&self, strength: Strength, query: &R::Query, want: Want) -> Query<R> {
+    fn query_as(&self, strength: SendStrength, query: &R::Query, want: Want) -> Query<R> {
         let query = encode(query);
         Query { member: self.clone(), query, want, strength, deadline: DEADLINE, replica: PhantomData }
     }

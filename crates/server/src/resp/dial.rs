@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use quorate_protocol::partial::Level;
+use quorate_protocol::strength::{Level, StrengthRefusal};
 use quorate_runtime::chance::Chance;
 use serde::{Deserialize, Serialize};
 
@@ -86,10 +86,7 @@ fn unit(bits: u64) -> f64 {
 
 /// Returns the level of this name, in any case of letters.
 pub fn level(name: &str) -> Result<Level, String> {
-    Level::named(name).ok_or_else(|| {
-        let known = Level::ALL.map(Level::name).join(", ");
-        format!("there is no level '{name}': the levels are {known}")
-    })
+    name.parse().map_err(|refusal: StrengthRefusal| refusal.to_string())
 }
 
 /// Parses the arguments of `QUORATE LEVEL`: fixed levels. The delays stay.

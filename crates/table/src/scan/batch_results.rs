@@ -31,10 +31,12 @@ use crate::{
 use super::{
     Columns,
     block::{Block, Places, STEPS},
-    compile::Term,
-    group::QueryGroup,
-    query::{ColumnSet, Dependencies, NoteTime, QueryResult, ScanQuery, SearchPlan, Sink},
-    received::ReceivedRows,
+    query::{
+        compile::Term,
+        group::QueryGroup,
+        received::ReceivedRows,
+        scan_query::{ColumnSet, Dependencies, NoteTime, QueryResult, ScanQuery, SearchPlan, Sink},
+    },
 };
 
 /// The results of a batch's operations, and the rows that have changed since.

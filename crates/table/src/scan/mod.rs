@@ -6,24 +6,18 @@
 //! Source: 002 §3.1 (Crescando: all operations that wait share a scan, and short-lived indexes over their
 //! predicates take the place of indexes over the data).
 //!
-//! | file | what |
+//! A module imports only [`Columns`] and modules above it in this table. `batch` says in which order a batch
+//! uses them.
+//!
+//! | where | what |
 //! |---|---|
-//! | `ordinal`, `dictionary` | values as numbers of the same order |
-//! | `texts`, `positions` | the texts of a dictionary, and the index that finds them |
-//! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
-//! | `change` | inserts, deletes and updates of rows, and their undo |
-//! | `compile` | filters as terms over numbers |
-//! | `costs` | measured costs of the ways to find rows, for the planner |
-//! | `query`, `group` | a query; queries found by one hash |
-//! | `span`, `block_set` | the blocks that queries look at |
-//! | `search` | the queries and the plan of a batch, which all passes share |
-//! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
-//! | `find`, `marks` | the rows of one block that one query wants; rows of a block as bits |
-//! | `prefetch`, `points`, `hint` | prefetching: of the next blocks, and of single keys |
-//! | `segment`, `early_ends` | the parts of a table that several threads look at in parallel |
-//! | `batch_results` | the results of the pass, kept up to date with the writes of the batch |
-//! | `shape`, `results`, `received` | the rows that queries receive, gathered by column |
-//! | `rows` | the columns as the rows of a table, for `versions` |
+//! | `code/` | values as numbers, and columns of numbers as narrow codes |
+//! | `block/` | blocks of rows; inserts, deletes and updates of their rows, and their undo |
+//! | `query/` | first, each operation becomes a query, and a plan says how to find its rows |
+//! | `pass/` | second, one walk over the blocks finds the rows of all queries |
+//! | `batch_results` | third, each write of the batch corrects the results of the operations behind it |
+//! | `batch` | these steps, for one batch |
+//! | `rows` | the columns as the rows of a table, for `versions`, which brings the batches |
 //!
 //! A block holds up to 4,096 rows in the order of their places, so the ring is the cluster key. An arc is
 //! therefore a slice, a binary search finds a point of the ring, and a table partitioned by range of a column
@@ -35,7 +29,7 @@
 //!   equality and the upper bits of one that it binds by a range, so that almost all candidates match.
 //! - Crescando keeps free slots in place of deleted rows. Here rows close up, because export, paging and
 //!   uniqueness rely on their order. Two neighbouring blocks that then fill at most half of one block
-//!   together are joined (`change`), so deletes leave no row of almost empty blocks.
+//!   together are joined (`block/change`), so deletes leave no row of almost empty blocks.
 //! - Crescando probes a record again after each update. Here one pass over the version before the batch
 //!   answers for the whole batch. Each write then notes the rows that it touches at the queries that they
 //!   concern (`batch_results`).
@@ -48,40 +42,19 @@ use crate::{
     versions::{FoundRow, RowPlace, RowView, Spot, Versions},
 };
 
+mod batch;
 mod batch_results;
 mod block;
-mod block_set;
-mod change;
-mod chunk;
-mod compile;
-mod costs;
-mod dictionary;
-mod early_ends;
-mod find;
-mod group;
-mod hint;
-pub mod kernel;
-mod marks;
-mod ordinal;
-mod packed;
+mod code;
 mod pass;
-mod points;
-mod positions;
-mod prefetch;
 mod query;
-mod received;
-mod results;
 mod rows;
-mod search;
-mod segment;
-mod shape;
-mod span;
-mod texts;
 
-pub use costs::Costs;
+pub use code::kernel;
+pub use query::costs::Costs;
 
 use block::Block;
-use dictionary::Dictionary;
+use code::{dictionary::Dictionary, ordinal};
 
 /// The engine that production uses.
 pub type ScanEngine = Versions<Columns>;

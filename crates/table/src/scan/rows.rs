@@ -16,8 +16,12 @@ use crate::{
 };
 
 use super::{
-    Columns, batch_results::BatchResults, block::Block, change::Undo, chunk::Chunk, compile::compile,
-    costs::Costs, dictionary::Dictionary, find::find, ordinal,
+    Columns,
+    batch_results::BatchResults,
+    block::{Block, change::Undo},
+    code::{chunk::Chunk, dictionary::Dictionary, ordinal},
+    pass::find::find,
+    query::{compile::compile, costs::Costs},
 };
 
 impl Rows for Columns {

@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use quorate::{
     Node, Wait,
-    group::{Answer, Handlers, Member, Origin, Phi, View, Want},
+    group::{Answer, Handlers, Member, Origin, SendStrength, View, Want},
 };
 use serde::{Deserialize, Serialize};
 
@@ -39,22 +39,13 @@ const PAUSE: Duration = Duration::from_millis(4);
 /// Time within which members must have all others in their view, and an operation must end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The strength of an update.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) enum UpdateStrength {
-    /// Soft.
-    Send,
-    /// Safe after this number of processes have the update, or all if there are fewer.
-    Safe(u16),
-}
-
 /// The operations of one run.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 enum Operations {
     /// Updates, one after another.
-    Apart(UpdateStrength),
+    Apart(SendStrength),
     /// Concurrent updates, and a flush if they are soft.
-    Series(UpdateStrength),
+    Series(SendStrength),
     /// Queries of all members, one after another.
     Queries,
 }
@@ -103,7 +94,7 @@ impl GroupBench {
             ensure!(said == "so it is", "{}: {said}", process.name);
         }
         // Every link and codec is used once before the measurement.
-        self.run(Operations::Apart(UpdateStrength::Send)).map(drop)
+        self.run(Operations::Apart(SendStrength::Soft)).map(drop)
     }
 
     /// Returns the number of members.
@@ -113,14 +104,14 @@ impl GroupBench {
 
     /// Returns the milliseconds from each update until the last member has applied it. Updates follow each
     /// other.
-    pub(crate) fn deliveries(&mut self, strength: UpdateStrength, seconds: f64) -> Result<Vec<f64>> {
+    pub(crate) fn deliveries(&mut self, strength: SendStrength, seconds: f64) -> Result<Vec<f64>> {
         let runs = self.runs(Operations::Apart(strength), seconds)?;
         Ok(runs.into_iter().map(|operation| millis(operation.last - operation.began)).collect())
     }
 
     /// Returns the milliseconds until each series of updates survives the loss of its sender: it is flushed,
     /// or every update is safe.
-    pub(crate) fn responses(&mut self, strength: UpdateStrength, seconds: f64) -> Result<Vec<f64>> {
+    pub(crate) fn responses(&mut self, strength: SendStrength, seconds: f64) -> Result<Vec<f64>> {
         Ok(self
             .runs(Operations::Series(strength), seconds)?
             .into_iter()
@@ -302,10 +293,7 @@ fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> R
         *sent += 1;
         // The number takes two or three bytes, and the length of the text takes one.
         let update = (*sent, "x".repeat(bytes - 4));
-        match strength {
-            UpdateStrength::Send => member.send(update),
-            UpdateStrength::Safe(acceptors) => member.safe_send_to(Phi::Count(acceptors), update),
-        }
+        member.send_as(strength, update)
     };
     match work {
         Operations::Apart(strength) => {
@@ -318,7 +306,7 @@ fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> R
             for update in series {
                 update.wait()?;
             }
-            if matches!(strength, UpdateStrength::Send) {
+            if strength == SendStrength::Soft {
                 member.flush().wait()?;
             }
             Ok(())

@@ -21,8 +21,9 @@ use serde_json::json;
 use super::{
     process::{Begun, DiskSpec, PaxosProcessSpec, RouterLine, RouterSpec},
     replica::RouterReport,
-    spawned::{ROUTERS, Spawned, addresses, wait_until},
+    routers::{PATIENCE, ROUTERS, addresses, report, start, wait_until},
 };
+use crate::bench::child::Child;
 
 const IN_FLIGHT: usize = 256;
 /// Small, so that segments end and checkpoints are written within each life.
@@ -34,7 +35,7 @@ struct RouterCluster<'a> {
     domain: DomainId,
     addresses: Vec<String>,
     place: &'a Path,
-    routers: Vec<Spawned>,
+    routers: Vec<Child>,
     begun: Vec<Begun>,
     /// Number of acknowledged values of each author.
     acknowledged: BTreeMap<u64, u64>,
@@ -140,11 +141,11 @@ impl RouterCluster<'_> {
                 value_bytes: 100,
                 tells: true,
             };
-            self.routers.push(Spawned::start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?);
+            self.routers.push(start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?);
         }
         self.begun = Vec::new();
-        for router in &self.routers {
-            let begun: Begun = serde_json::from_str(&router.line()?)?;
+        for router in &mut self.routers {
+            let begun: Begun = serde_json::from_str(&router.line_within(PATIENCE)?)?;
             self.begun.push(begun);
         }
         Ok(())
@@ -156,10 +157,9 @@ impl RouterCluster<'_> {
 
     /// Kills all routers at once. The lines that they had printed before still count.
     fn kill(&mut self) -> Result<()> {
-        self.routers.iter_mut().try_for_each(|router| router.child.kill())?;
+        self.routers.iter_mut().try_for_each(Child::kill)?;
         for (mut router, begun) in self.routers.drain(..).zip(&self.begun) {
-            router.child.wait()?;
-            for line in router.lines.iter() {
+            for line in router.rest()? {
                 match serde_json::from_str(&line) {
                     Ok(RouterLine::Acknowledged(number)) => {
                         raise(&mut self.acknowledged, begun.author, number)
@@ -176,7 +176,7 @@ impl RouterCluster<'_> {
     fn reports(&mut self) -> Result<Vec<RouterReport>> {
         let acknowledged = &mut self.acknowledged;
         let reports = self.routers.iter_mut().zip(&self.begun).map(|(router, begun)| {
-            let (report, _) = router.report(|number| raise(acknowledged, begun.author, number))?;
+            let (report, _) = report(router, |number| raise(acknowledged, begun.author, number))?;
             Ok(report)
         });
         reports.collect()

@@ -11,7 +11,7 @@
 mod kills;
 mod process;
 mod replica;
-mod spawned;
+mod routers;
 
 use std::{
     env,
@@ -26,7 +26,7 @@ use serde_json::json;
 use self::{
     process::{Bare, Begun, DiskSpec, PaxosProcessSpec, RouterSpec, RouterWork},
     replica::RouterReport,
-    spawned::{ROUTERS, Spawned, addresses, wait_until},
+    routers::{PATIENCE, ROUTERS, addresses, report, start, wait_until},
 };
 
 /// Measures the routers' log, in memory and on disk; or kills its routers.
@@ -257,15 +257,15 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
     let mut journals = Vec::new();
     for number in 0..ROUTERS {
         let directory = place.join(format!("bare-{number}"));
-        let journal = Spawned::start(
+        let mut journal = start(
             format!("journal {number}"),
             &PaxosProcessSpec::Journal { directory, bytes, rest, seconds },
         )?;
-        ensure!(journal.line()? == "ready", "{} did not begin to write", journal.name);
+        ensure!(journal.line_within(PATIENCE)? == "ready", "{} did not begin to write", journal.name);
         journals.push(journal);
     }
     journals.iter_mut().try_for_each(|journal| journal.tell("go"))?;
-    journals.iter().map(|journal| Ok(serde_json::from_str(&journal.line()?)?)).collect()
+    journals.iter_mut().map(|journal| Ok(serde_json::from_str(&journal.line_within(PATIENCE)?)?)).collect()
 }
 
 fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRun> {
@@ -287,19 +287,19 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
             value_bytes: args.bytes,
             tells: false,
         };
-        let router = Spawned::start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?;
-        let _: Begun = serde_json::from_str(&router.line()?)?;
+        let mut router = start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?;
+        let _: Begun = serde_json::from_str(&router.line_within(PATIENCE)?)?;
         routers.push(router);
     }
     wait_until("all routers are members", || {
-        let (report, _) = routers[0].report(|_| {})?;
+        let (report, _) = report(&mut routers[0], |_| {})?;
         Ok((report.leads && report.members.len() == ROUTERS as usize).then_some(()))
     })?;
     routers[0].tell(&format!("load {in_flight}"))?;
     thread::sleep(Duration::from_secs(1));
     routers.iter_mut().try_for_each(|router| router.tell("reset"))?;
     thread::sleep(Duration::from_secs_f64(args.seconds));
-    let reports: Vec<_> = routers.iter_mut().map(|router| router.report(|_| {})).collect::<Result<_>>()?;
+    let reports: Vec<_> = routers.iter_mut().map(|router| report(router, |_| {})).collect::<Result<_>>()?;
     ensure!(reports[0].0.leads, "the leader changed during the run");
     let report = reports[0].0.clone();
     ensure!(report.measured > 0, "the leader learned no value during the run");

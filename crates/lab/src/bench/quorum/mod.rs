@@ -40,13 +40,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "none")]
     repair: String,
     /// The strong level of reads.
-    #[arg(long, default_value = "quorum", value_parser = level)]
+    #[arg(long, default_value = "quorum")]
     read: Level,
     /// The strong level of writes.
-    #[arg(long, default_value = "quorum", value_parser = level)]
+    #[arg(long, default_value = "quorum")]
     write: Level,
     /// The weak level of both.
-    #[arg(long, default_value = "one", value_parser = level)]
+    #[arg(long, default_value = "one")]
     weak: Level,
     /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas:
     /// one run each.
@@ -96,11 +96,6 @@ pub(crate) struct Args {
     /// Print one JSON object a run.
     #[arg(long)]
     json: bool,
-}
-
-fn level(name: &str) -> Result<Level, String> {
-    Level::named(name)
-        .ok_or_else(|| format!("the level must be one of: {}", Level::ALL.map(Level::name).join(", ")))
 }
 
 fn distribution(name: &str) -> Result<Distribution, String> {
@@ -285,6 +280,5 @@ mod tests {
         );
         assert_eq!(delays("2.5/0"), Ok((Duration::from_micros(2_500), Duration::ZERO)));
         assert!(delays("-1").is_err() && delays("60001").is_err());
-        assert!(level("most").is_err());
     }
 }

@@ -10,10 +10,9 @@ mod queries;
 
 use std::{
     collections::BTreeMap,
-    env, fs,
-    io::{BufRead, BufReader, Write},
+    fs,
+    io::Write,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -30,6 +29,7 @@ use self::{
     queries::Question,
 };
 use super::{
+    child::Child,
     processor,
     spawned::{Process, Spawned},
 };
@@ -218,10 +218,10 @@ fn measure(
         seed: args.seed,
         redraw: args.redraw,
     };
-    let mut load = LoadProcess::start(&spec)?;
+    let mut load = Child::start(String::from("load"), "wire-load", &spec)?;
     let mut used: Vec<(String, u32)> =
         processes.iter().filter_map(|entry| Some((entry.name.clone(), entry.pid?))).collect();
-    used.push(("load".to_owned(), load.child.id()));
+    used.push(("load".to_owned(), load.id()));
     let times = || used.iter().map(|(_, pid)| processor::time(*pid)).collect::<Result<Vec<_>>>();
     ensure!(load.line()? == "measuring", "the load process of the bench did not begin to measure");
     let before = times()?;
@@ -234,42 +234,6 @@ fn measure(
     ensure!(run.wrong == 0, "{} of {} queries returned too few or too many rows", run.wrong, run.executions);
     let spent = before.into_iter().zip(after).map(|(before, after)| after - before);
     Ok((run, used.iter().map(|(name, _)| name.clone()).zip(spent).collect()))
-}
-
-/// The load process; dropping it kills the process.
-struct LoadProcess {
-    child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-}
-
-impl LoadProcess {
-    fn start(spec: &LoadSpec) -> Result<LoadProcess> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(["bench", "wire-load", &serde_json::to_string(spec)?])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let lines = BufReader::new(
-            child.stdout.take().context("the bench did not get the output pipe of the load process")?,
-        );
-        Ok(LoadProcess { child, lines })
-    }
-
-    fn line(&mut self) -> Result<String> {
-        let mut line = String::new();
-        ensure!(
-            self.lines.read_line(&mut line)? > 0,
-            "the load process of the bench ended early; its own error is printed above"
-        );
-        Ok(line.trim().to_owned())
-    }
-}
-
-impl Drop for LoadProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// The work of the storage processes so far.

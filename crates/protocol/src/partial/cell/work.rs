@@ -11,13 +11,13 @@ use crate::{
         id::{CellNumber, Site},
         journal::CellJournal,
         layout::ReadRepair,
-        level::Level,
         message::{Answer, Demand, Message, ReplicaRefusal, Request, Round},
         operation::{Action, Operation, OperationOutcome},
         scan::{ScanContext, Scans},
         token::Token,
     },
     seam::{Context, Destination, Sink},
+    strength::Level,
     time::Time,
 };
 

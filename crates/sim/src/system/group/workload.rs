@@ -10,8 +10,8 @@ use quorate_protocol::{
     CommandId, ProcessId,
     ecast::RouterEvent,
     group::{
-        self, Command, CommandOutcome, Event, Failure, GroupId, Mark, Offer, PackWriter, Phi, Sending,
-        Strength,
+        self, Command, CommandOutcome, Event, Failure, GroupId, Mark, Offer, PackWriter, Phi, SendStrength,
+        Sending,
     },
 };
 use quorate_world::Violation;
@@ -183,20 +183,20 @@ impl GroupWorkload {
             _ => {
                 for _ in 0..=stage.chance.below(4) {
                     let strength = match stage.chance.below(20) {
-                        0..12 => Strength::Soft,
-                        12..16 => Strength::Ordered,
-                        16..18 => Strength::Safe(Phi::All),
-                        18 => Strength::Safe(Phi::Majority),
-                        _ => Strength::Safe(Phi::Count(1)),
+                        0..12 => SendStrength::Soft,
+                        12..16 => SendStrength::Ordered,
+                        16..18 => SendStrength::Safe(Phi::All),
+                        18 => SendStrength::Safe(Phi::Majority),
+                        _ => SendStrength::Safe(Phi::Count(1)),
                     };
-                    let safe = if let Strength::Safe(phi) = strength { Some(phi) } else { None };
+                    let safe = if let SendStrength::Safe(phi) = strength { Some(phi) } else { None };
                     let place = self.places.entry((me, group)).or_default();
                     let (since, follows, first) = (place.since, place.follows, place.words + 1);
                     let mut pack = PackWriter::default();
                     for _ in 0..=stage.chance.below(3) {
                         place.words += 1;
                         let number = place.words;
-                        let takes_turn = strength != Strength::Soft && stage.chance.happens(0.3);
+                        let takes_turn = strength != SendStrength::Soft && stage.chance.happens(0.3);
                         let lock_change = takes_turn.then(|| place.lock_change(&mut stage.chance));
                         let padding = " ".repeat(stage.chance.index(self.settings.padding() + 1));
                         let word =

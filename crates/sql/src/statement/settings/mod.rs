@@ -138,9 +138,13 @@ impl Setting {
             },
             Takes::Strength => match value.parse::<Strength>() {
                 Ok(strength) => Ok(strength.name().to_owned()),
-                Err(_) => {
-                    refuse().map_err(|error| error.hint("The strengths are sequential, snapshot and basic."))
-                }
+                Err(refusal) => refuse().map_err(|error| {
+                    let error = error.hint("The strengths are sequential, snapshot and basic.");
+                    match refusal.owner() {
+                        Some(owner) => error.detail(format!("\"{value}\" is a strength of {owner}.")),
+                        None => error,
+                    }
+                }),
             },
             Takes::Request if value.is_empty() => Ok(String::new()),
             Takes::Request => match value.parse::<RequestName>() {

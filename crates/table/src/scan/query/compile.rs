@@ -13,42 +13,41 @@ use std::sync::Arc;
 use crate::{
     expr::{Binary, Expr, Unary},
     partition::nearest,
+    scan::code::{chunk::Chunk, dictionary::Dictionary, ordinal},
     schema::Schema,
     value::{Type, Value},
 };
 
-use super::{chunk::Chunk, dictionary::Dictionary, ordinal};
-
 /// The demand of a filter on one column.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Term {
-    pub(super) column: usize,
+pub(in crate::scan) struct Term {
+    pub(in crate::scan) column: usize,
     /// The range of passing numbers; empty if `low` is above `high`.
-    pub(super) low: u64,
-    pub(super) high: u64,
+    pub(in crate::scan) low: u64,
+    pub(in crate::scan) high: u64,
     /// Further passing numbers, sorted.
-    pub(super) others: Vec<u64>,
+    pub(in crate::scan) others: Vec<u64>,
     /// Whether the numbers that are not listed pass instead.
-    pub(super) negated: bool,
+    pub(in crate::scan) negated: bool,
     /// Whether NULL passes.
-    pub(super) nulls: bool,
+    pub(in crate::scan) nulls: bool,
 }
 
 impl Term {
     #[inline]
-    pub(super) fn passes(&self, number: u64) -> bool {
+    pub(in crate::scan) fn passes(&self, number: u64) -> bool {
         let listed = self.low <= number && number <= self.high
             || !self.others.is_empty() && self.others.binary_search(&number).is_ok();
         listed != self.negated
     }
 
     #[inline]
-    pub(super) fn admits(&self, value: Option<u64>) -> bool {
+    pub(in crate::scan) fn admits(&self, value: Option<u64>) -> bool {
         value.map_or(self.nulls, |number| self.passes(number))
     }
 
     /// Drops rows whose values do not pass from a list, except for its first `first` rows.
-    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
+    pub(in crate::scan) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
         if self.is_range() && chunk.nulls().is_none() {
             return chunk.numbers.retain_within(self.low, self.high, rows, first);
         }
@@ -61,7 +60,7 @@ impl Term {
     }
 
     /// Whether some value of a chunk may pass.
-    pub(super) fn may_pass(&self, chunk: &Chunk) -> bool {
+    pub(in crate::scan) fn may_pass(&self, chunk: &Chunk) -> bool {
         self.negated
             || self.nulls && chunk.nulls().is_some()
             || self.low <= self.high
@@ -81,7 +80,7 @@ impl Term {
     }
 
     /// Estimates the part of a chunk that passes, from 0 to 1, as if its values were spread evenly.
-    pub(super) fn selectivity(&self, chunk: &Chunk) -> f64 {
+    pub(in crate::scan) fn selectivity(&self, chunk: &Chunk) -> f64 {
         let numbers = (chunk.high - chunk.low) as f64 + 1.0;
         let inside = if self.low <= self.high { (self.high - self.low) as f64 + 1.0 } else { 0.0 };
         let part = ((inside + self.others.len() as f64) / numbers).min(1.0);
@@ -89,12 +88,12 @@ impl Term {
     }
 
     /// Whether the term is one comparison with a range.
-    pub(super) fn is_range(&self) -> bool {
+    pub(in crate::scan) fn is_range(&self) -> bool {
         self.others.is_empty() && !self.negated && !self.nulls
     }
 
     /// Whether nothing can pass.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::scan) fn is_empty(&self) -> bool {
         !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()
     }
 
@@ -117,20 +116,20 @@ impl Term {
 
 /// A compiled filter.
 #[derive(Default)]
-pub(super) struct FilterPlan {
-    pub(super) terms: Vec<Term>,
+pub(in crate::scan) struct FilterPlan {
+    pub(in crate::scan) terms: Vec<Term>,
     /// Whether the whole filter must be evaluated on rows that pass the terms.
-    pub(super) filter_left: bool,
+    pub(in crate::scan) filter_left: bool,
 }
 
 impl FilterPlan {
     /// Whether no row can satisfy the filter.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::scan) fn is_empty(&self) -> bool {
         self.terms.iter().any(Term::is_empty)
     }
 }
 
-pub(super) fn compile(
+pub(in crate::scan) fn compile(
     schema: &Schema,
     dictionaries: &[Option<Arc<Dictionary>>],
     filter: Option<&Expr>,

@@ -14,19 +14,19 @@ use crate::{
 const FILTER_BITS: usize = 4096;
 
 #[derive(Clone)]
-pub(super) struct Chunk {
+pub(in crate::scan) struct Chunk {
     /// The numbers of all rows; arbitrary for a NULL.
-    pub(super) numbers: Packed,
+    pub(in crate::scan) numbers: Packed,
     /// A bit for each row, set for NULL; `None` if no value is NULL.
     nulls: Option<Vec<u64>>,
     /// A lower bound of the numbers; not always the least one.
-    pub(super) low: u64,
+    pub(in crate::scan) low: u64,
     /// An upper bound of the numbers.
-    pub(super) high: u64,
+    pub(in crate::scan) high: u64,
     /// A bit for the hash of every number, if codes are wider than a byte.
     filter: Option<Box<[u64; FILTER_BITS / 64]>>,
     /// The name of the chunk's fragment on disk; a change clears it.
-    pub(super) mark: NameCell,
+    pub(in crate::scan) mark: NameCell,
 }
 
 fn filter_bit(number: u64) -> (usize, u64) {
@@ -35,7 +35,7 @@ fn filter_bit(number: u64) -> (usize, u64) {
 }
 
 impl Chunk {
-    pub(super) fn new(values: &[Option<u64>]) -> Chunk {
+    pub(in crate::scan) fn new(values: &[Option<u64>]) -> Chunk {
         let nulls = values.iter().any(Option::is_none).then(|| {
             let mut bits = vec![0; values.len().div_ceil(64)];
             for (index, _) in values.iter().enumerate().filter(|(_, value)| value.is_none()) {
@@ -77,7 +77,7 @@ impl Chunk {
     }
 
     /// Returns a chunk of the same rows, with each number `n` replaced by `numbers[n]`.
-    pub(super) fn renumbered(&self, numbers: &[u32]) -> Chunk {
+    pub(in crate::scan) fn renumbered(&self, numbers: &[u32]) -> Chunk {
         let renumber = |(index, old): (usize, u64)| match self.is_null(index) {
             true => 0,
             false => numbers[old as usize].into(),
@@ -86,41 +86,41 @@ impl Chunk {
         Chunk::of(self.numbers.numbers().into_iter().enumerate().map(renumber).collect(), nulls)
     }
 
-    pub(super) fn is_null(&self, index: usize) -> bool {
+    pub(in crate::scan) fn is_null(&self, index: usize) -> bool {
         self.nulls.as_ref().is_some_and(|nulls| nulls[index / 64] >> (index % 64) & 1 == 1)
     }
 
     /// Returns the NULL bits, if the chunk keeps any.
-    pub(super) fn nulls(&self) -> Option<&[u64]> {
+    pub(in crate::scan) fn nulls(&self) -> Option<&[u64]> {
         self.nulls.as_deref()
     }
 
     #[inline]
-    pub(super) fn value(&self, index: usize) -> Option<u64> {
+    pub(in crate::scan) fn value(&self, index: usize) -> Option<u64> {
         (!self.is_null(index)).then(|| self.numbers.number(index))
     }
 
     /// Writes the numbers of these rows into the slots in order; an arbitrary number for NULL.
-    pub(super) fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
+    pub(in crate::scan) fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
         self.numbers.gather(rows, slots);
     }
 
     /// Prefetches the chunk's header.
     #[inline]
-    pub(super) fn prefetch(&self) {
+    pub(in crate::scan) fn prefetch(&self) {
         hint::prefetch(self);
         hint::prefetch(&self.filter);
     }
 
     /// Prefetches the memory that an update of a row writes.
     #[inline]
-    pub(super) fn prefetch_row(&self, index: usize) {
+    pub(in crate::scan) fn prefetch_row(&self, index: usize) {
         hint::prefetch(&self.filter);
         self.numbers.prefetch(index);
     }
 
     /// Prefetches all values and the whole filter.
-    pub(super) fn prefetch_all(&self) {
+    pub(in crate::scan) fn prefetch_all(&self) {
         for words in self.filter.iter().flat_map(|filter| filter.as_chunks::<8>().0) {
             hint::prefetch(words);
         }
@@ -129,19 +129,19 @@ impl Chunk {
 
     /// Prefetches the filter bit of a number that is about to be written.
     #[inline]
-    pub(super) fn prefetch_mark(&self, number: Option<u64>) {
+    pub(in crate::scan) fn prefetch_mark(&self, number: Option<u64>) {
         if let (Some(filter), Some(number)) = (&self.filter, number) {
             hint::prefetch(&filter[filter_bit(number).0]);
         }
     }
 
     /// Prefetches the values, and the filter bit of a number.
-    pub(super) fn prefetch_values(&self, number: u64) {
+    pub(in crate::scan) fn prefetch_values(&self, number: u64) {
         self.prefetch_mark(Some(number));
         self.numbers.prefetch_pages();
     }
 
-    pub(super) fn values(&self) -> Vec<Option<u64>> {
+    pub(in crate::scan) fn values(&self) -> Vec<Option<u64>> {
         let numbers = self.numbers.numbers().into_iter();
         match &self.nulls {
             None => numbers.map(Some).collect(),
@@ -152,7 +152,7 @@ impl Chunk {
     }
 
     /// Whether the chunk may hold a number.
-    pub(super) fn may_hold(&self, number: u64) -> bool {
+    pub(in crate::scan) fn may_hold(&self, number: u64) -> bool {
         self.low <= number
             && number <= self.high
             && self.filter.as_ref().is_none_or(|filter| {
@@ -179,7 +179,7 @@ impl Chunk {
         }
     }
 
-    pub(super) fn set(&mut self, index: usize, value: Option<u64>) {
+    pub(in crate::scan) fn set(&mut self, index: usize, value: Option<u64>) {
         self.mark.clear();
         if let Some(number) = value {
             self.numbers.set(index, number);
@@ -188,7 +188,7 @@ impl Chunk {
         self.mark(index, value.is_none());
     }
 
-    pub(super) fn insert(&mut self, index: usize, value: Option<u64>) {
+    pub(in crate::scan) fn insert(&mut self, index: usize, value: Option<u64>) {
         self.mark.clear();
         self.numbers.insert(index, value.unwrap_or(self.numbers.base));
         if let Some(number) = value {
@@ -207,7 +207,7 @@ impl Chunk {
         self.mark(index, value.is_none());
     }
 
-    pub(super) fn remove(&mut self, index: usize) {
+    pub(in crate::scan) fn remove(&mut self, index: usize) {
         self.mark.clear();
         self.numbers.remove(index);
         let words = self.numbers.len().div_ceil(64);
@@ -224,7 +224,7 @@ impl Chunk {
     }
 
     /// Encodes the chunk as a fragment of a saved version.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(in crate::scan) fn encode(&self, out: &mut Vec<u8>) {
         self.numbers.encode(out);
         out.push(u8::from(self.nulls.is_some()) | u8::from(self.filter.is_some()) << 1);
         saved::put_u64s(out, &[self.low, self.high]);
@@ -233,7 +233,7 @@ impl Chunk {
     }
 
     /// Decodes the fragment of this mark. Fails if it is malformed.
-    pub(super) fn decode(mut input: Input<'_>, mark: NameCell) -> Result<Chunk, Failure> {
+    pub(in crate::scan) fn decode(mut input: Input<'_>, mark: NameCell) -> Result<Chunk, Failure> {
         let numbers = Packed::decode(&mut input)?;
         let flags = input.u8()?;
         let (low, high) = (input.u64()?, input.u64()?);
@@ -246,7 +246,7 @@ impl Chunk {
         Ok(Chunk { numbers, nulls, low, high, filter, mark })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::scan) fn bytes(&self) -> usize {
         size_of::<Chunk>()
             + 2 * size_of::<usize>()
             + self.numbers.bytes()

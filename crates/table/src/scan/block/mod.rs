@@ -1,15 +1,17 @@
-//! Blocks: neighbouring rows in the order of their places, with a chunk for each column.
+//! Blocks: neighbouring rows in the order of their places, with a chunk for each column. `change` inserts,
+//! deletes and updates rows in them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     engine::{Epoch, Failure, RowId},
     saved::{self, Name, NameCell, OutlineLine, Records, Saver},
+    scan::code::{chunk::Chunk, hint, packed::Packed},
     schema::KeyRange,
     versions::RowPlace,
 };
 
-use super::{chunk::Chunk, hint, packed::Packed};
+pub(super) mod change;
 
 /// The most rows of a block. A chunk of 16-bit codes is then 8 KiB. The columns of a signature therefore stay
 /// in the first-level cache while a pass reads them repeatedly, and copying a chunk for an update takes a

@@ -1,13 +1,17 @@
 //! The search of a batch: its queries and its plan, which all its passes share.
 
-use crate::schema::KeyRange;
-
-use super::{
-    Columns, costs::Costs, group::QueryGroup, query::ScanQuery, shape::OutputShapes, span::BlockSpan,
+use crate::{
+    scan::{
+        Columns,
+        query::{
+            costs::Costs, group::QueryGroup, scan_query::ScanQuery, shape::OutputShapes, span::BlockSpan,
+        },
+    },
+    schema::KeyRange,
 };
 
 /// The search of a batch: its queries and its plan, shared by all its passes.
-pub(super) struct Search<'p, 'a> {
+pub(in crate::scan) struct Search<'p, 'a> {
     pub(super) columns: &'p Columns,
     pub(super) queries: &'p [ScanQuery<'a>],
     pub(super) shapes: &'p OutputShapes,
@@ -20,7 +24,7 @@ pub(super) struct Search<'p, 'a> {
 }
 
 impl<'p, 'a> Search<'p, 'a> {
-    pub(super) fn new(
+    pub(in crate::scan) fn new(
         columns: &'p Columns,
         queries: &'p [ScanQuery<'a>],
         shapes: &'p OutputShapes,

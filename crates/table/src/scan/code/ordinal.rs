@@ -7,7 +7,7 @@
 use crate::value::{Type, Value};
 
 /// Whether values of this type get codes of a dictionary.
-pub(super) fn needs_dictionary(ty: Type) -> bool {
+pub(in crate::scan) fn needs_dictionary(ty: Type) -> bool {
     matches!(ty, Type::Text | Type::Numeric)
 }
 
@@ -20,7 +20,7 @@ fn signed(integer: i64) -> u64 {
 }
 
 /// Returns the number of a value; `None` for NULL and for values with dictionary codes.
-pub(super) fn ordinal(value: &Value) -> Option<u64> {
+pub(in crate::scan) fn ordinal(value: &Value) -> Option<u64> {
     Some(match value {
         Value::Null | Value::Text(_) | Value::Numeric(_) => return None,
         Value::Bool(b) => u64::from(*b),
@@ -36,7 +36,7 @@ pub(super) fn ordinal(value: &Value) -> Option<u64> {
 }
 
 /// Returns the value of a number.
-pub(super) fn value(ty: Type, ordinal: u64) -> Value {
+pub(in crate::scan) fn value(ty: Type, ordinal: u64) -> Value {
     let integer = (ordinal ^ 1 << 63) as i64;
     match ty {
         Type::Bool => Value::Bool(ordinal == 1),
@@ -55,7 +55,7 @@ pub(super) fn value(ty: Type, ordinal: u64) -> Value {
 }
 
 /// Returns the first and last number of the values that are equal to this one.
-pub(super) fn equals(value: &Value) -> Option<(u64, u64)> {
+pub(in crate::scan) fn equals(value: &Value) -> Option<(u64, u64)> {
     let one = ordinal(value)?;
     Some(match value {
         Value::Float8(f) if f.is_nan() => (ordinal(&Value::Float8(f64::INFINITY))? + 1, u64::MAX),

@@ -6,7 +6,12 @@
 
 use std::ops::Range;
 
-use super::{block::Block, compile::Term, costs::Costs, marks::Marks};
+use crate::scan::{
+    block::Block,
+    query::{compile::Term, costs::Costs},
+};
+
+use super::marks::Marks;
 
 /// The longest list of single numbers that all rows of a block are compared with.
 const LISTED_MAX: usize = 8;
@@ -14,7 +19,7 @@ const LISTED_MAX: usize = 8;
 const SHORT: usize = 64;
 
 /// Appends to `matches` the rows of a slice that pass all terms. Returns whether it looked at any row.
-pub(super) fn find(
+pub(in crate::scan) fn find(
     block: &Block,
     terms: &[Term],
     slice: Range<usize>,

@@ -9,7 +9,13 @@
 //! Source: Chen, Ailamaki, Gibbons, Mowry, *Improving Hash Join Performance through Prefetching* (2004) §4,
 //! group prefetching.
 
-use super::{block::Block, hint, query::QueryResult, search::Search, span::BlockSpan};
+use crate::scan::{
+    block::Block,
+    code::hint,
+    query::{scan_query::QueryResult, span::BlockSpan},
+};
+
+use super::search::Search;
 
 /// The number of points that are walked together: their memory fits the first-level cache.
 pub(super) const POINTS_MAX: usize = 16;

@@ -17,23 +17,27 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::host::Host;
-
-use super::{
-    costs::Costs,
-    early_ends::EarlyEnds,
-    group::QueryGroup,
-    pass::Pass,
-    query::{QueryResult, SearchPlan},
-    received::ReceivedRows,
-    search::Search,
-    span::BlockSpan,
+use crate::{
+    host::Host,
+    scan::query::{
+        costs::Costs,
+        group::QueryGroup,
+        received::ReceivedRows,
+        scan_query::{QueryResult, SearchPlan},
+        span::BlockSpan,
+    },
 };
+
+use super::{early_ends::EarlyEnds, search::Search, walk::Pass};
 
 impl<'a> Search<'_, 'a> {
     /// Gives the queries the rows that they want. Returns which rows they received, if later writes may
     /// correct the results.
-    pub(super) fn run(&self, query_results: &mut [QueryResult<'a>], host: &dyn Host) -> Vec<ReceivedRows> {
+    pub(in crate::scan) fn run(
+        &self,
+        query_results: &mut [QueryResult<'a>],
+        host: &dyn Host,
+    ) -> Vec<ReceivedRows> {
         let blocks = self.columns.blocks.len();
         let work = PassWork { blocks, groups: self.groups, block_spans: self.block_spans, costs: self.costs };
         let cuttable = self

@@ -5,19 +5,19 @@ use std::ops::Range;
 use crate::schema::KeyRange;
 
 /// A query that some row may satisfy.
-pub(super) struct ActiveQuery {
-    pub(super) query: u32,
+pub(in crate::scan) struct ActiveQuery {
+    pub(in crate::scan) query: u32,
     /// The number of blocks that the query looks at.
-    pub(super) blocks: usize,
+    pub(in crate::scan) blocks: usize,
     /// The query's block spans, as a range of the list of all block spans.
-    pub(super) block_spans: Range<usize>,
+    pub(in crate::scan) block_spans: Range<usize>,
 }
 
 /// Neighbouring blocks in which a query looks at the rows of an arc.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct BlockSpan {
-    pub(super) first: usize,
-    pub(super) end: usize,
-    pub(super) range: KeyRange,
-    pub(super) query: u32,
+pub(in crate::scan) struct BlockSpan {
+    pub(in crate::scan) first: usize,
+    pub(in crate::scan) end: usize,
+    pub(in crate::scan) range: KeyRange,
+    pub(in crate::scan) query: u32,
 }

@@ -6,16 +6,15 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
+    scan::{
+        Columns,
+        code::{chunk::Chunk, dictionary::Dictionary},
+    },
     value::Value,
     versions::{FoundRow, RowPlace, RowUpdate, Rows},
 };
 
-use super::{
-    Columns,
-    block::{BLOCK_ROWS, Block, STEPS},
-    chunk::Chunk,
-    dictionary::Dictionary,
-};
+use super::{BLOCK_ROWS, Block, STEPS};
 
 /// The most changes of a block that are made one by one. A rebuild takes about as long as two hundred single
 /// changes.
@@ -39,7 +38,7 @@ pub enum Undo {
 }
 
 impl Undo {
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::scan) fn bytes(&self) -> usize {
         size_of::<Undo>()
             + match self {
                 Undo::Delete(_, numbers) => std::mem::size_of_val(&numbers[..]),
@@ -59,7 +58,7 @@ enum BlockInsert {
 
 impl Columns {
     /// Updates rows where they are.
-    pub(super) fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Undo>>) {
+    pub(in crate::scan) fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Undo>>) {
         // Prefetches the memory of all rows, one step of indirection for all rows before the next step.
         // Copying a shared chunk checks a reference count, which waits for all reads before it.
         for step in 0..STEPS {
@@ -114,7 +113,7 @@ impl Columns {
     }
 
     /// Reverses changes, the last one first.
-    pub(super) fn undo(&mut self, log: &[Undo]) {
+    pub(in crate::scan) fn undo(&mut self, log: &[Undo]) {
         for undo in log.iter().rev() {
             match undo {
                 Undo::Update { place, column, number } => {
@@ -131,7 +130,7 @@ impl Columns {
     }
 
     /// Inserts rows, given as values, at their places.
-    pub(super) fn insert_values<'a>(&mut self, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) {
+    pub(in crate::scan) fn insert_values<'a>(&mut self, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) {
         let (mut coming, mut values) = (Vec::new(), Vec::new());
         for (source, (place, row)) in (0..).zip(rows) {
             coming.push((place, source));
@@ -143,7 +142,7 @@ impl Columns {
     }
 
     /// Inserts all rows of other parts of the same table.
-    pub(super) fn join(&mut self, others: &[Arc<Columns>]) {
+    pub(in crate::scan) fn join(&mut self, others: &[Arc<Columns>]) {
         let places = others.iter().flat_map(|other| other.places());
         let coming = places.zip(0..).collect();
         self.put(coming, |columns, column, numbers| {
@@ -278,7 +277,7 @@ impl Columns {
     }
 
     /// Removes rows, all of which must exist.
-    pub(super) fn take(&mut self, places: &[RowPlace]) {
+    pub(in crate::scan) fn take(&mut self, places: &[RowPlace]) {
         let mut places = places.to_vec();
         places.sort_unstable();
         // Begins at the last block, so that the indexes of the blocks before stay valid.
@@ -332,7 +331,7 @@ impl Columns {
     }
 
     /// Merges the dictionary tails that are long enough, and renumbers the columns that use them.
-    pub(super) fn merge_tails(&mut self) {
+    pub(in crate::scan) fn merge_tails(&mut self) {
         for column in 0..self.width() {
             let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
                 continue;

@@ -4,13 +4,17 @@
 //! column by column, as numbers, into one list. Later the shape turns the numbers into values, query by
 //! query, so that a row is allocated once, where it stays.
 
-use crate::value::Row;
-
-use super::{
-    Columns, hint,
-    query::{QueryResult, ScanQuery},
-    received::ReceivedRows,
-    shape::{OutputShape, OutputShapes},
+use crate::{
+    scan::{
+        Columns,
+        code::hint,
+        query::{
+            received::ReceivedRows,
+            scan_query::{QueryResult, ScanQuery},
+            shape::{OutputShape, OutputShapes},
+        },
+    },
+    value::Row,
 };
 
 /// The number of rows between two steps of prefetching a value.

@@ -9,14 +9,13 @@ use crate::{
     eval::satisfies,
     expr::{Aggregate, Expr},
     operation::{Output, Select},
+    scan::{Columns, block::Block},
     schema::{KeyRange, Schema},
     value::{Row, Value},
     versions::{MemoryBounds, ReadOutput, RowTask, Spot, reach},
 };
 
 use super::{
-    Columns,
-    block::Block,
     compile::{FilterPlan, compile},
     shape::OutputShapes,
 };
@@ -28,7 +27,7 @@ const POINTS_EVALUATED: usize = 4;
 const RECEIVED_MAX: usize = 4096;
 
 /// The destination of the rows that a query receives.
-pub(super) enum Sink<'a> {
+pub(in crate::scan) enum Sink<'a> {
     /// The answer of a read.
     Rows(Box<ReadOutput<'a>>),
     /// The rows that a write may change, and whether all of them are known to satisfy its filter.
@@ -37,7 +36,7 @@ pub(super) enum Sink<'a> {
 
 /// The way in which a query finds its rows.
 #[derive(Clone, Copy)]
-pub(super) enum SearchPlan {
+pub(in crate::scan) enum SearchPlan {
     Nothing,
     /// The query looks at its blocks one by one.
     Single,
@@ -46,53 +45,53 @@ pub(super) enum SearchPlan {
 }
 
 /// The demand of one operation.
-pub(super) struct ScanQuery<'a> {
+pub(in crate::scan) struct ScanQuery<'a> {
     /// The read and the limits of its answer; `None` for a write.
     read: Option<(&'a Select, MemoryBounds<'a>)>,
     /// Whether later writes of the batch may correct the result, so that a read must remember its rows.
     corrected_later: bool,
-    pub(super) depends: Dependencies,
-    pub(super) plan: FilterPlan,
+    pub(in crate::scan) depends: Dependencies,
+    pub(in crate::scan) plan: FilterPlan,
     /// The filter, as long as it is evaluated whole and has not been compiled.
     uncompiled: Option<&'a Expr>,
-    pub(super) ranges: Vec<KeyRange>,
+    pub(in crate::scan) ranges: Vec<KeyRange>,
     /// The index of the query's shape, if a read returns columns unchanged.
-    pub(super) shape: Option<usize>,
+    pub(in crate::scan) shape: Option<usize>,
     /// The columns that a read evaluates: those of its output, and those of a filter that terms do not cover.
     /// For a write, the columns of its filter, then the columns that it changes.
-    pub(super) used: Vec<usize>,
+    pub(in crate::scan) used: Vec<usize>,
     /// The filter of a write, and how many of the first `used` columns it reads.
     judged: Option<(&'a Expr, usize)>,
     /// The columns that a write changes in the rows that it finds.
-    pub(super) changes: ColumnSet,
-    pub(super) way: SearchPlan,
+    pub(in crate::scan) changes: ColumnSet,
+    pub(in crate::scan) way: SearchPlan,
     /// The limit of a read that returns columns unchanged, in rows.
     limit: usize,
     /// The job of the batch that a read belongs to, by which the host can withdraw it; `None` for a write.
-    pub(super) job: Option<usize>,
+    pub(in crate::scan) job: Option<usize>,
     /// Whether one query result must receive all rows, in order, because sums of floats depend on the order.
-    pub(super) needs_one_pass: bool,
+    pub(in crate::scan) needs_one_pass: bool,
 }
 
 /// The rows that a query has received.
-pub(super) struct QueryResult<'a> {
+pub(in crate::scan) struct QueryResult<'a> {
     /// The destination of the rows; `None` in a segment's part that has received no row.
     sink: Option<Sink<'a>>,
     /// The memory that a read may gather in this query result, in bytes.
     bytes_max: u64,
     /// The rows that a read has received, in order; `None` if nobody needs them or there are more than
     /// `RECEIVED_MAX`. For a read that returns columns unchanged, the shapes remember the rows instead.
-    pub(super) received: Option<Vec<Spot>>,
+    pub(in crate::scan) received: Option<Vec<Spot>>,
     /// The index of the first list of the shapes that counts for this query result.
-    pub(super) received_from: usize,
+    pub(in crate::scan) received_from: usize,
     /// The number of blocks that were looked at for this query alone.
-    pub(super) visited: u64,
+    pub(in crate::scan) visited: u64,
     /// The rows that a read of unchanged columns still takes.
-    pub(super) left: usize,
+    pub(in crate::scan) left: usize,
 }
 
 impl<'a> ScanQuery<'a> {
-    pub(super) fn new(
+    pub(in crate::scan) fn new(
         columns: &Columns,
         schema: &Schema,
         task: &RowTask<'a>,
@@ -183,13 +182,13 @@ impl<'a> ScanQuery<'a> {
 
     /// Compiles the filter if it would be evaluated whole and one of these blocks may hold many rows of one
     /// key.
-    pub(super) fn expect(&mut self, columns: &Columns, blocks: &[Arc<Block>]) {
+    pub(in crate::scan) fn expect(&mut self, columns: &Columns, blocks: &[Arc<Block>]) {
         if self.uncompiled.is_some() && blocks.iter().any(|block| block.crowded) {
             self.plan = compile(&columns.schema, &columns.dictionaries, self.uncompiled.take());
         }
     }
 
-    pub(super) fn empty_result(&self) -> QueryResult<'a> {
+    pub(in crate::scan) fn empty_result(&self) -> QueryResult<'a> {
         let bytes_max = self.read.map_or(0, |(_, memory_bounds)| memory_bounds.bytes_max);
         let mut query_result = QueryResult { bytes_max, ..self.part(1) };
         query_result.sink(self);
@@ -198,7 +197,7 @@ impl<'a> ScanQuery<'a> {
 
     /// Returns an empty query result for one of `parts` segments, with its share of the memory. The shares
     /// add up to seven eighths of the limit, the most that a gathering may hold after it has dropped rows.
-    pub(super) fn part(&self, parts: usize) -> QueryResult<'a> {
+    pub(in crate::scan) fn part(&self, parts: usize) -> QueryResult<'a> {
         let bytes_max = self.read.map_or(0, |(_, memory_bounds)| memory_bounds.bytes_max);
         let bytes_max = (bytes_max - bytes_max / 8) / parts as u64;
         let received = (self.corrected_later && self.read.is_some()).then(Vec::new);
@@ -206,12 +205,12 @@ impl<'a> ScanQuery<'a> {
     }
 
     /// Whether the query finds rows for a write.
-    pub(super) fn is_write(&self) -> bool {
+    pub(in crate::scan) fn is_write(&self) -> bool {
         self.read.is_none()
     }
 
     /// Whether a row passes the terms and lies in the ranges.
-    pub(super) fn admits(&self, block: &Block, index: usize) -> bool {
+    pub(in crate::scan) fn admits(&self, block: &Block, index: usize) -> bool {
         self.plan.terms.iter().all(|term| term.admits(block.columns[term.column].value(index)))
             && KeyRange::cover(&self.ranges, block.key(index))
     }
@@ -238,12 +237,12 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Returns the destination of a whole query result; a part of one may have none.
-    pub(super) fn into_sink(self) -> Sink<'a> {
+    pub(in crate::scan) fn into_sink(self) -> Sink<'a> {
         self.sink.expect("a whole query result has a destination from the beginning")
     }
 
     /// Returns the rows found for a write; no rows for a read.
-    pub(super) fn spots(&self) -> &[Spot] {
+    pub(in crate::scan) fn spots(&self) -> &[Spot] {
         match &self.sink {
             Some(Sink::Spots(spots, _)) => spots,
             _ => &[],
@@ -251,18 +250,24 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Drops the rows of a read whose client no longer waits.
-    pub(super) fn withdraw(&mut self, query: &ScanQuery<'a>) {
+    pub(in crate::scan) fn withdraw(&mut self, query: &ScanQuery<'a>) {
         self.read_output(query).withdraw();
         self.received = None;
     }
 
     /// Whether further rows would change nothing.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(in crate::scan) fn is_complete(&self) -> bool {
         matches!(&self.sink, Some(Sink::Rows(read_output)) if read_output.is_complete())
     }
 
     /// Takes a row that passes the terms, if it also satisfies the filter.
-    pub(super) fn give(&mut self, query: &ScanQuery<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
+    pub(in crate::scan) fn give(
+        &mut self,
+        query: &ScanQuery<'a>,
+        columns: &Columns,
+        spot: Spot,
+        scratch: &mut Row,
+    ) {
         let read_output = match self.sink(query) {
             Sink::Rows(read_output) => read_output,
             Sink::Spots(spots, certain) => {
@@ -291,7 +296,7 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Whether a row that passes the terms satisfies the filter.
-    pub(super) fn wants(
+    pub(in crate::scan) fn wants(
         &mut self,
         query: &ScanQuery<'a>,
         columns: &Columns,
@@ -305,14 +310,14 @@ impl<'a> QueryResult<'a> {
     }
 
     /// Takes rows of unchanged columns.
-    pub(super) fn take(&mut self, query: &ScanQuery<'a>, rows: impl ExactSizeIterator<Item = Row>) {
+    pub(in crate::scan) fn take(&mut self, query: &ScanQuery<'a>, rows: impl ExactSizeIterator<Item = Row>) {
         self.read_output(query).extend(rows);
     }
 
     /// Appends the query result of the segment behind this one, as if one pass had found both. Returns false
     /// if the result would not be certain to equal that of one pass; the query must then run again.
     #[must_use]
-    pub(super) fn absorb(&mut self, behind: QueryResult<'a>) -> bool {
+    pub(in crate::scan) fn absorb(&mut self, behind: QueryResult<'a>) -> bool {
         self.visited += behind.visited;
         self.received = match (self.received.take(), behind.received) {
             (Some(mut received), Some(more)) if received.len() + more.len() <= RECEIVED_MAX => {
@@ -336,7 +341,7 @@ impl<'a> QueryResult<'a> {
 
 /// The columns that the result of a query depends on.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Dependencies {
+pub(in crate::scan) struct Dependencies {
     filter: ColumnSet,
     /// `filter`, and the columns of the output if the query computes the output.
     search: ColumnSet,
@@ -346,7 +351,7 @@ pub(super) struct Dependencies {
 
 /// The time, relative to a change, at which a row is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoteTime {
+pub(in crate::scan) enum NoteTime {
     /// Before the row changes, disappears or is inserted.
     Before,
     /// Before the row changes, if the reads of unchanged columns that received the row are known already.
@@ -356,7 +361,7 @@ pub(super) enum NoteTime {
 }
 
 impl Dependencies {
-    pub(super) fn and(self, other: Dependencies) -> Dependencies {
+    pub(in crate::scan) fn and(self, other: Dependencies) -> Dependencies {
         Dependencies {
             filter: self.filter.and(other.filter),
             search: self.search.and(other.search),
@@ -365,7 +370,7 @@ impl Dependencies {
     }
 
     /// Whether a query must note a row that changes in these columns.
-    pub(super) fn meets(self, changing: ColumnSet, moment: NoteTime) -> bool {
+    pub(in crate::scan) fn meets(self, changing: ColumnSet, moment: NoteTime) -> bool {
         let on = match moment {
             NoteTime::Before => self.output,
             NoteTime::BeforeListed => self.search,
@@ -378,27 +383,27 @@ impl Dependencies {
 /// A set of columns, and of the existence of rows (the highest bit). Column numbers are taken modulo 63, so
 /// the set may report a column that is not in it, and never misses one that is.
 #[derive(Clone, Copy, Default)]
-pub(super) struct ColumnSet(u64);
+pub(in crate::scan) struct ColumnSet(u64);
 
 impl ColumnSet {
-    pub(super) const ALL: ColumnSet = ColumnSet(u64::MAX);
+    pub(in crate::scan) const ALL: ColumnSet = ColumnSet(u64::MAX);
     /// The set of a read that depends only on the existence of rows.
     const EXISTENCE: ColumnSet = ColumnSet(1 << 63);
 
-    pub(super) fn of(columns: &[usize]) -> ColumnSet {
+    pub(in crate::scan) fn of(columns: &[usize]) -> ColumnSet {
         columns.iter().fold(ColumnSet::default(), |all, &column| all.with(column))
     }
 
-    pub(super) fn with(self, column: usize) -> ColumnSet {
+    pub(in crate::scan) fn with(self, column: usize) -> ColumnSet {
         ColumnSet(self.0 | 1 << (column % 63))
     }
 
-    pub(super) fn and(self, other: ColumnSet) -> ColumnSet {
+    pub(in crate::scan) fn and(self, other: ColumnSet) -> ColumnSet {
         ColumnSet(self.0 | other.0)
     }
 
     /// Whether the two sets may have a column in common.
-    pub(super) fn meets(self, other: ColumnSet) -> bool {
+    pub(in crate::scan) fn meets(self, other: ColumnSet) -> bool {
         self.0 & other.0 != 0
     }
 }
@@ -412,6 +417,6 @@ impl Columns {
 }
 
 /// Returns a row of NULLs, to be filled with the values that an expression needs.
-pub(super) fn scratch(schema: &Schema) -> Row {
+pub(in crate::scan) fn scratch(schema: &Schema) -> Row {
     vec![Value::Null; schema.columns.len()]
 }

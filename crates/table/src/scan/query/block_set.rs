@@ -3,14 +3,17 @@
 use super::span::BlockSpan;
 
 /// A set of blocks of a table.
-pub(super) struct BlockSet {
+pub(in crate::scan) struct BlockSet {
     blocks: Vec<bool>,
     count: usize,
 }
 
 impl BlockSet {
     /// Returns the blocks of these block spans, in a table of `blocks` blocks.
-    pub(super) fn of<'s>(blocks: usize, block_spans: impl Iterator<Item = &'s BlockSpan>) -> BlockSet {
+    pub(in crate::scan) fn of<'s>(
+        blocks: usize,
+        block_spans: impl Iterator<Item = &'s BlockSpan>,
+    ) -> BlockSet {
         let mut steps = vec![0isize; blocks + 1];
         for block_span in block_spans {
             steps[block_span.first] += 1;
@@ -26,16 +29,16 @@ impl BlockSet {
         BlockSet { blocks, count }
     }
 
-    pub(super) fn holds(&self, block: usize) -> bool {
+    pub(in crate::scan) fn holds(&self, block: usize) -> bool {
         self.blocks.get(block).is_some_and(|here| *here)
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::scan) fn count(&self) -> usize {
         self.count
     }
 
     /// Returns the first block of the set that is not before `from`.
-    pub(super) fn next(&self, from: usize) -> Option<usize> {
+    pub(in crate::scan) fn next(&self, from: usize) -> Option<usize> {
         let behind = self.blocks.get(from..)?;
         behind.iter().position(|here| *here).map(|distance| from + distance)
     }

@@ -2,12 +2,14 @@
 
 use std::ops::Range;
 
-use super::{
+use crate::scan::{
     block::BLOCK_ROWS,
-    chunk::Chunk,
-    compile::Term,
-    kernel,
-    packed::{Codes, Packed, each_width},
+    code::{
+        chunk::Chunk,
+        kernel,
+        packed::{Codes, Packed, each_width},
+    },
+    query::compile::Term,
 };
 
 const WORDS: usize = BLOCK_ROWS / 64;

@@ -78,7 +78,7 @@ fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u6
 }
 
 /// Clears the bits from `len` on.
-pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
+pub(in crate::scan) fn clear_behind(len: usize, bits: &mut [u64]) {
     if !len.is_multiple_of(64) {
         bits[len / 64] &= (1 << (len % 64)) - 1;
     }
@@ -118,13 +118,13 @@ fn mix_at(level: Level, numbers: &Packed, high: u64, shift: u32, factor: u32, ha
 }
 
 /// Folds 64 bits into 32.
-pub(super) fn fold(number: u64) -> u32 {
+pub(in crate::scan) fn fold(number: u64) -> u32 {
     (number as u32).wrapping_add(((number >> 32) as u32).wrapping_mul(0x9E37_79B1))
 }
 
 /// Turns a sum of mixed numbers into a hash.
 #[inline(always)]
-pub(super) fn finish(sum: u32) -> u32 {
+pub(in crate::scan) fn finish(sum: u32) -> u32 {
     let hash = (sum ^ sum >> 15).wrapping_mul(0x2C1B_3C6D);
     hash ^ hash >> 13
 }

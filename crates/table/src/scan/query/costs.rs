@@ -6,7 +6,10 @@
 
 use std::{hint::black_box, time::Duration};
 
-use super::{block::BLOCK_ROWS, kernel, packed::Packed};
+use crate::scan::{
+    block::BLOCK_ROWS,
+    code::{kernel, packed::Packed},
+};
 
 /// The costs of the ways to find rows.
 #[derive(Clone, Copy, Debug, PartialEq)]

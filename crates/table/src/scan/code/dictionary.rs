@@ -2,7 +2,7 @@
 //!
 //! Codes of the *sorted* part have the order of their values, so a range of values is a range of codes. New
 //! values get the next codes, in the *tail*, in the order of arrival. A tail that is long relative to the
-//! sorted part is merged (`change.rs`). All values in use then get new codes, the column's chunks are
+//! sorted part is merged (`block/change.rs`). All values in use then get new codes, the column's chunks are
 //! rebuilt, and values that no row holds are dropped. Versions share the sorted part and copy the tail.
 //!
 //! A sorted part with few values that several rows each share keeps each value separately. Results can then
@@ -39,7 +39,7 @@ const RUN_BYTES: usize = 256 << 10;
 const TAIL: usize = 1 << 32;
 
 #[derive(Clone, Default)]
-pub(super) struct Dictionary {
+pub(in crate::scan) struct Dictionary {
     sorted: Arc<Sorted>,
     tail: Values,
     /// The first positions of the tail, sorted by value. Searches compare the unsorted positions behind them
@@ -324,7 +324,7 @@ fn at_least(with: bool) -> Ordering {
 }
 
 impl Dictionary {
-    pub(super) fn value(&self, code: u64) -> Value {
+    pub(in crate::scan) fn value(&self, code: u64) -> Value {
         let (values, position) = self.at(code as usize);
         values.value(position)
     }
@@ -339,18 +339,18 @@ impl Dictionary {
 
     /// Whether each read of the value of a code allocates a copy.
     #[inline]
-    pub(super) fn copies(&self, code: u64) -> bool {
+    pub(in crate::scan) fn copies(&self, code: u64) -> bool {
         matches!(self.at(code as usize).0, Values::Texts(_))
     }
 
     /// Prefetches a value of the sorted part: its pointer or end, or (if `deep`) its bytes.
     #[inline]
-    pub(super) fn prefetch(&self, code: u64, deep: bool) {
+    pub(in crate::scan) fn prefetch(&self, code: u64, deep: bool) {
         self.sorted.values.prefetch(code as usize, deep);
     }
 
     /// Returns the code of a value; values that are equal but not identical have different codes.
-    pub(super) fn find(&self, value: &Value) -> Option<u64> {
+    pub(in crate::scan) fn find(&self, value: &Value) -> Option<u64> {
         let hash = hash(value);
         let sorted = self.sorted.find(value, hash).map(u64::from);
         sorted.or_else(|| {
@@ -360,7 +360,7 @@ impl Dictionary {
     }
 
     /// Adds a value that has no code, and returns its new code.
-    pub(super) fn add(&mut self, value: &Value) -> u64 {
+    pub(in crate::scan) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
         self.positions.add(hash(value), self.tail.len() as u32);
         self.tail.push(value);
@@ -372,7 +372,7 @@ impl Dictionary {
     ///
     /// Texts are searched in sorted order, each from the position of the one before. A heap is thus walked
     /// once, while a binary search for each text would jump about in it.
-    pub(super) fn merge_codes(this: &mut Arc<Dictionary>, others: &[&Dictionary]) -> Vec<Vec<u32>> {
+    pub(in crate::scan) fn merge_codes(this: &mut Arc<Dictionary>, others: &[&Dictionary]) -> Vec<Vec<u32>> {
         let mut codes: Vec<Vec<u32>> = others.iter().map(|other| vec![0; other.len()]).collect();
         let mut all: Vec<ForeignValue> = Vec::with_capacity(others.iter().map(|other| other.len()).sum());
         for (other, dictionary) in others.iter().enumerate() {
@@ -421,12 +421,12 @@ impl Dictionary {
     }
 
     /// Whether the tail has enough unsorted values to be sorted.
-    pub(super) fn is_unsorted(&self) -> bool {
+    pub(in crate::scan) fn is_unsorted(&self) -> bool {
         self.tail.len() - self.ordered.len() > UNSORTED_MIN + self.ordered.len() / 4
     }
 
     /// Sorts the tail.
-    pub(super) fn order_tail(&mut self) {
+    pub(in crate::scan) fn order_tail(&mut self) {
         self.ordered = self.tail_in_order(|_| true);
     }
 
@@ -449,7 +449,7 @@ impl Dictionary {
     /// Returns the codes of the values between two bounds, each with a flag that says whether the bound
     /// belongs to the range. The result is a range of the sorted part, its end excluded, and a sorted list of
     /// codes of the tail.
-    pub(super) fn between(
+    pub(in crate::scan) fn between(
         &self,
         low: Option<(&Value, bool)>,
         high: Option<(&Value, bool)>,
@@ -478,11 +478,11 @@ impl Dictionary {
         (start, end.max(start), others)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::scan) fn len(&self) -> usize {
         self.sorted.len() + self.tail.len()
     }
 
-    pub(super) fn wants_merge(&self) -> bool {
+    pub(in crate::scan) fn wants_merge(&self) -> bool {
         self.tail.len() >= TAIL_MIN.max(self.sorted.len() / 4)
     }
 
@@ -503,7 +503,7 @@ impl Dictionary {
     /// Returns a dictionary of the used values, all of them sorted, and the new code of every used old code.
     /// `rows` is the number of rows that use them. Only the tail is sorted; the sorted part is then merged
     /// with it.
-    pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
+    pub(in crate::scan) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
         let is_used = |code: &u32| used[*code as usize];
         let behind = self.sorted.len() as u32;
         let tail = self.tail_in_order(|position| is_used(&(behind + position)));
@@ -529,7 +529,7 @@ impl Dictionary {
 
     /// Saves the values that are not on disk, from run `at` on: first the sorted part, then the tail. Returns
     /// the run to go on from if the saver is full.
-    pub(super) fn save(&self, column: usize, mut at: usize, saver: &mut Saver<'_>) -> Option<usize> {
+    pub(in crate::scan) fn save(&self, column: usize, mut at: usize, saver: &mut Saver<'_>) -> Option<usize> {
         let lists =
             [(0..TAIL, &self.sorted.values, &self.sorted.runs), (TAIL..usize::MAX, &self.tail, &self.runs)];
         for (numbers, values, runs) in lists {
@@ -549,7 +549,7 @@ impl Dictionary {
     }
 
     /// Restores a saved dictionary. Fails if a run is malformed.
-    pub(super) fn restored(
+    pub(in crate::scan) fn restored(
         heaps: [bool; 2],
         sorted: Vec<(Name, u32)>,
         tail: Vec<(Name, u32)>,
@@ -568,13 +568,13 @@ impl Dictionary {
 
     /// Returns the memory in bytes. The tail counts for every version; the sorted part only for the version
     /// that first inserts it into `counted`.
-    pub(super) fn bytes_uncounted(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
+    pub(in crate::scan) fn bytes_uncounted(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
         let first = counted.insert(Arc::as_ptr(&self.sorted).addr());
         self.tail_bytes() + if first { self.sorted.bytes() } else { 0 }
     }
 
     /// Returns the memory that a newer dictionary does not share, in bytes.
-    pub(super) fn bytes_unshared(&self, newer: &Dictionary) -> usize {
+    pub(in crate::scan) fn bytes_unshared(&self, newer: &Dictionary) -> usize {
         let shared = Arc::ptr_eq(&self.sorted, &newer.sorted);
         self.tail_bytes() + if shared { 0 } else { self.sorted.bytes() }
     }

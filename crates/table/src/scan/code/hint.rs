@@ -3,7 +3,7 @@
 /// Prefetches a value's cache line.
 #[inline(always)]
 #[allow(unsafe_code)] // A hint to the processor.
-pub(super) fn prefetch<T>(value: &T) {
+pub(in crate::scan) fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the hint neither reads nor writes, and every x86-64 processor has it.
     unsafe {

@@ -11,20 +11,21 @@
 //! that places rows, and so look at a small part of the table, go alone. Queries with equalities and a range
 //! that are too few for a group join the group of the equalities.
 //!
-//! Differs: the index union join of 2009 takes one attribute of each query, greedily; see `mod.rs`.
+//! Differs: the index union join of 2009 takes one attribute of each query, greedily; see the introduction of
+//! `scan`.
 
 use std::collections::BTreeMap;
 
-use crate::explain::Strategy;
+use crate::{
+    explain::Strategy,
+    scan::{Columns, block::Block, code::kernel},
+};
 
 use super::{
-    Columns,
-    block::Block,
     block_set::BlockSet,
     compile::{FilterPlan, Term},
     costs::Costs,
-    kernel,
-    query::ScanQuery,
+    scan_query::ScanQuery,
     span::{ActiveQuery, BlockSpan},
 };
 
@@ -60,7 +61,7 @@ struct SignatureColumn {
 }
 
 /// Queries of one signature.
-pub(super) struct QueryGroup {
+pub(in crate::scan) struct QueryGroup {
     signature: Signature,
     parts: Vec<SignatureColumn>,
     filter: Vec<u32>,
@@ -69,7 +70,7 @@ pub(super) struct QueryGroup {
     shift: u32,
     entries: Vec<QueryEntry>,
     /// The blocks at which some of its queries look.
-    pub(super) cover: BlockSet,
+    pub(in crate::scan) cover: BlockSet,
 }
 
 /// An entry of a query in a group, with one comparison that the query makes in addition to its equalities.
@@ -162,16 +163,16 @@ impl QueryGroup {
     }
 
     /// Returns the queries of the group, possibly with repetitions.
-    pub(super) fn members(&self) -> impl Iterator<Item = u32> {
+    pub(in crate::scan) fn members(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().map(|entry| entry.query)
     }
 
     /// Returns the columns that the group hashes.
-    pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
+    pub(in crate::scan) fn columns(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|part| part.column)
     }
 
-    pub(super) fn explain(&self) -> Strategy {
+    pub(in crate::scan) fn explain(&self) -> Strategy {
         let mut queries: Vec<u32> = self.members().collect();
         queries.sort_unstable();
         queries.dedup();
@@ -180,7 +181,12 @@ impl QueryGroup {
     }
 
     /// Hashes all rows of a block, and returns the rows that may interest some query.
-    pub(super) fn probe<'s>(&self, block: &Block, hashes: &mut [u32], rows: &'s mut [u32]) -> &'s [u32] {
+    pub(in crate::scan) fn probe<'s>(
+        &self,
+        block: &Block,
+        hashes: &mut [u32],
+        rows: &'s mut [u32],
+    ) -> &'s [u32] {
         hashes.fill(0);
         for part in &self.parts {
             let chunk = &block.columns[part.column];
@@ -191,7 +197,7 @@ impl QueryGroup {
     }
 
     /// Returns the hash of one row.
-    pub(super) fn hash(&self, block: &Block, index: usize) -> u32 {
+    pub(in crate::scan) fn hash(&self, block: &Block, index: usize) -> u32 {
         let numbers =
             self.parts.iter().map(|part| block.columns[part.column].numbers.number(index) >> part.shift);
         kernel::finish(sum(&self.parts, numbers))
@@ -199,7 +205,13 @@ impl QueryGroup {
 
     /// Finds the queries that may want a row of this hash. NULLs are not distinguished from numbers here.
     #[inline]
-    pub(super) fn candidates(&self, hash: u32, block: &Block, index: usize, mut found: impl FnMut(u32)) {
+    pub(in crate::scan) fn candidates(
+        &self,
+        hash: u32,
+        block: &Block,
+        index: usize,
+        mut found: impl FnMut(u32),
+    ) {
         let bucket = (hash >> self.shift) as usize;
         let (mut next, end) = (self.starts[bucket] as usize, self.starts[bucket + 1] as usize);
         while next < end {
@@ -229,7 +241,7 @@ fn sum(parts: &[SignatureColumn], numbers: impl Iterator<Item = u64>) -> u32 {
 }
 
 /// Divides queries into groups, and queries that search outside of groups.
-pub(super) fn arrange(
+pub(in crate::scan) fn arrange(
     columns: &Columns,
     queries: &[ScanQuery<'_>],
     asking: &[ActiveQuery],

@@ -7,7 +7,11 @@
 
 use std::sync::Arc;
 
-use super::{block::Block, compile::Term, group::QueryGroup, hint, span::BlockSpan};
+use crate::scan::{
+    block::Block,
+    code::hint,
+    query::{compile::Term, group::QueryGroup, span::BlockSpan},
+};
 
 /// The most queries that go alone, and the most terms of each, that are prefetched separately.
 const FEW: usize = 4;

@@ -1,26 +1,24 @@
 //! The rows that queries received, kept so that later writes of the batch can correct the results.
 
-use crate::versions::Spot;
-
-use super::block::BLOCK_ROWS;
+use crate::{scan::block::BLOCK_ROWS, versions::Spot};
 
 /// The rows that queries of a shape received. It takes over the lists of the shape without a copy.
-pub(super) struct ReceivedRows {
+pub(in crate::scan) struct ReceivedRows {
     /// The rows' indexes in their blocks, in the order of gathering.
-    pub(super) rows: Vec<u32>,
+    pub(in crate::scan) rows: Vec<u32>,
     /// The blocks, each as the index of its first row in `rows` and the block's index.
-    pub(super) blocks: Vec<(u32, u32)>,
+    pub(in crate::scan) blocks: Vec<(u32, u32)>,
     /// The positions of the rows in `rows`, query by query.
-    pub(super) order: Vec<u32>,
+    pub(in crate::scan) order: Vec<u32>,
     /// The queries, each with the end of its slice of `order`.
-    pub(super) runs: Vec<(u32, u32)>,
+    pub(in crate::scan) runs: Vec<(u32, u32)>,
     /// The query of each row.
-    pub(super) queries: Vec<u32>,
+    pub(in crate::scan) queries: Vec<u32>,
 }
 
 impl ReceivedRows {
     /// Finds the sorted `spots` that some query received, and calls `found` for each such query.
-    pub(super) fn receivers_of<'g>(&'g self, spots: &'g [Spot], mut found: impl FnMut(Spot, u32)) {
+    pub(in crate::scan) fn receivers_of<'g>(&'g self, spots: &'g [Spot], mut found: impl FnMut(Spot, u32)) {
         let mut marks = [0u64; BLOCK_ROWS / 64];
         let ends = self.blocks[1..].iter().map(|(first, _)| *first).chain([self.rows.len() as u32]);
         for (&(first, block), end) in self.blocks.iter().zip(ends) {
@@ -45,7 +43,7 @@ impl ReceivedRows {
     }
 
     /// Returns the rows that a query received, in order.
-    pub(super) fn to(&self, query: usize) -> impl Iterator<Item = Spot> + '_ {
+    pub(in crate::scan) fn to(&self, query: usize) -> impl Iterator<Item = Spot> + '_ {
         let positions = match self.runs.binary_search_by_key(&query, |(query, _)| *query as usize) {
             Ok(run) => {
                 let start = run.checked_sub(1).map_or(0, |before| self.runs[before].1);

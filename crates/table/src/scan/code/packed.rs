@@ -22,7 +22,7 @@ macro_rules! each_width {
     };
 }
 
-pub(super) use each_width;
+pub(in crate::scan) use each_width;
 
 /// The size of a cache line, in bytes.
 const LINE: usize = 64;
@@ -34,7 +34,7 @@ const GROWTH_PART: usize = 8;
 
 /// Distances from the base.
 #[derive(Clone, Debug)]
-pub(super) enum Codes {
+pub(in crate::scan) enum Codes {
     /// The number of codes, all of them zero.
     Same(usize),
     U8(Vec<u8>),
@@ -46,8 +46,8 @@ pub(super) enum Codes {
 /// A list of numbers.
 #[derive(Clone, Debug)]
 pub struct Packed {
-    pub(super) base: u64,
-    pub(super) codes: Codes,
+    pub(in crate::scan) base: u64,
+    pub(in crate::scan) codes: Codes,
 }
 
 impl Packed {
@@ -66,16 +66,16 @@ impl Packed {
         Packed { base, codes }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::scan) fn len(&self) -> usize {
         each_width!(&self.codes, Codes::Same(len) => *len, codes => codes.len())
     }
 
     #[inline]
-    pub(super) fn number(&self, index: usize) -> u64 {
+    pub(in crate::scan) fn number(&self, index: usize) -> u64 {
         self.base.wrapping_add(each_width!(&self.codes, Codes::Same(_) => 0, codes => codes[index] as u64))
     }
 
-    pub(super) fn numbers(&self) -> Vec<u64> {
+    pub(in crate::scan) fn numbers(&self) -> Vec<u64> {
         let base = self.base;
         each_width!(&self.codes, Codes::Same(len) => vec![base; *len],
             codes => codes.iter().map(|&code| base + code as u64).collect())
@@ -111,14 +111,14 @@ impl Packed {
 
     /// Prefetches a number.
     #[inline]
-    pub(super) fn prefetch(&self, index: usize) {
+    pub(in crate::scan) fn prefetch(&self, index: usize) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
             codes.get(index).into_iter().for_each(hint::prefetch)
         });
     }
 
     /// Prefetches all numbers.
-    pub(super) fn prefetch_all(&self) {
+    pub(in crate::scan) fn prefetch_all(&self) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
             codes.iter().step_by(LINE / size_of_val(&codes[0])).for_each(hint::prefetch);
         });
@@ -147,7 +147,7 @@ impl Packed {
         (code <= most).then_some(code)
     }
 
-    pub(super) fn set(&mut self, index: usize, number: u64) {
+    pub(in crate::scan) fn set(&mut self, index: usize, number: u64) {
         match self.code(number) {
             Some(code) => {
                 each_width!(&mut self.codes, Codes::Same(_) => {}, codes => codes[index] = code as _);
@@ -160,7 +160,7 @@ impl Packed {
         }
     }
 
-    pub(super) fn insert(&mut self, index: usize, number: u64) {
+    pub(in crate::scan) fn insert(&mut self, index: usize, number: u64) {
         match self.code(number) {
             Some(code) => {
                 each_width!(&mut self.codes, Codes::Same(len) => *len += 1, codes => {
@@ -179,12 +179,12 @@ impl Packed {
         }
     }
 
-    pub(super) fn remove(&mut self, index: usize) {
+    pub(in crate::scan) fn remove(&mut self, index: usize) {
         each_width!(&mut self.codes, Codes::Same(len) => *len -= 1, codes => { codes.remove(index); });
     }
 
     /// Encodes the list for a fragment of a saved version: code width in bytes, count, base, codes.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(in crate::scan) fn encode(&self, out: &mut Vec<u8>) {
         out.push(match &self.codes {
             Codes::Same(_) => 0,
             Codes::U8(_) => 1,
@@ -201,7 +201,7 @@ impl Packed {
     }
 
     /// Decodes a list. Fails if it is malformed.
-    pub(super) fn decode(input: &mut Input<'_>) -> Result<Packed, Failure> {
+    pub(in crate::scan) fn decode(input: &mut Input<'_>) -> Result<Packed, Failure> {
         macro_rules! codes {
             ($width:ident, $number:ty, $count:expr) => {{
                 const BYTES: usize = size_of::<$number>();
@@ -222,7 +222,7 @@ impl Packed {
         Ok(Packed { base, codes })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::scan) fn bytes(&self) -> usize {
         fn taken<C>(codes: &Vec<C>) -> usize {
             codes.capacity() * size_of::<C>()
         }
@@ -231,7 +231,7 @@ impl Packed {
 
     /// Returns the number of leading numbers that satisfy a condition that no later number satisfies. The
     /// search begins near a guess and doubles its steps.
-    pub(super) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
+    pub(in crate::scan) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
         let len = self.len();
         let (mut low, mut high, mut step) = (near, near, 1);
         if near < len && holds(self.number(near)) {
@@ -253,7 +253,12 @@ impl Packed {
 
     /// Returns the number of leading numbers that satisfy a condition that no later number satisfies, if it
     /// lies from `low` to `high`.
-    pub(super) fn partition_point(&self, low: usize, high: usize, holds: impl Fn(u64) -> bool) -> usize {
+    pub(in crate::scan) fn partition_point(
+        &self,
+        low: usize,
+        high: usize,
+        holds: impl Fn(u64) -> bool,
+    ) -> usize {
         let (mut low, mut high) = (low, high);
         while low < high {
             let middle = (low + high) / 2;
