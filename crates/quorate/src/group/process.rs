@@ -45,7 +45,7 @@ use super::{
     touch::{Loss, Touch},
 };
 use crate::{
-    error::{DROPPED, Error},
+    error::{Error, groups::DROPPED},
     lock::lock,
     seek::Search,
 };

@@ -1,15 +1,18 @@
-//! One real process: a node on a reactor, its engine on its own thread, and a watching thread.
+//! One real process: a node on a reactor, the executor of a storage process's tasks, and a watching thread.
 //!
 //! ```text
-//!   protocol thread ── Execute(tasks) ──▶ engine thread ── Executed(results) ──▶ protocol thread
+//!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread
 //!                   ── client events ───▶ a callback that never blocks
 //!   seeking thread  ── Seeds ──▶ protocol thread         (who listens at the routers' addresses)
 //! ```
 
-mod engine;
+#[cfg(feature = "tables")]
+pub(crate) mod engine;
+pub(crate) mod executor;
 mod namesake;
 mod shared;
 mod strangers;
+#[cfg(feature = "tables")]
 mod withdrawals;
 
 use std::{
@@ -30,16 +33,14 @@ use quorate_protocol::{
     ecast::RouterEvent,
     group::Roster,
     relay::{self, Relay},
-    rubberband::{ClientEvent, Handover, StorageEvent, SuperEvent},
+    rubberband::{ClientEvent, StorageEvent, SuperEvent},
 };
 use quorate_runtime::{
     Config, Disk, Host, Port, StartError,
     calls::{CallError, Calls},
     discover::{DomainAnswer, DomainState},
     disk::DiskError,
-    worker::Worker,
 };
-use quorate_table::engine::{Engine, Usage};
 use quorate_tables::{
     self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
 };
@@ -47,15 +48,10 @@ use tracing::{error, info, warn};
 
 pub(crate) use self::strangers::Strangers;
 use self::{
-    engine::{Job, Passes},
+    executor::{StartExecutor, TaskExecutor},
     namesake::probe_namesake,
-    withdrawals::Withdrawals,
 };
-use crate::{
-    lock::lock,
-    scan_threads::{ScanThreadOptions, ScanThreads},
-    seek::Search,
-};
+use crate::{lock::lock, seek::Search};
 
 pub use self::shared::End;
 use self::shared::{Identity, ProcessShared};
@@ -79,24 +75,25 @@ impl fmt::Display for NotDone {
 }
 
 /// The resources that a process needs in addition to its node.
-pub struct Parts {
-    /// A storage process's engine, and the threads that scan its rows.
-    pub engine: Option<(Box<dyn Engine>, ScanThreadOptions)>,
+pub(crate) struct Parts {
+    /// Starts the executor of a storage process's tasks.
+    pub(crate) executor: Option<StartExecutor>,
     /// The receiver of a client's events. It is called on the protocol thread, and must not block.
-    pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
+    pub(crate) client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Addresses of routers.
-    pub routers: Vec<String>,
+    pub(crate) routers: Vec<String>,
     /// The terms that the process expects of the domain; `None` accepts any.
-    pub terms: Option<Terms>,
+    pub(crate) terms: Option<Terms>,
     /// The process's disk, and the ticket of the first record there, if it has one.
-    pub disk: Option<(Disk, Ticket)>,
+    pub(crate) disk: Option<(Disk, Ticket)>,
 }
 
 /// A running process.
 pub struct Process {
     port: Port<Relay<tables::Process>>,
     shared: Arc<ProcessShared>,
-    engine: Option<Arc<Worker<Job>>>,
+    #[cfg(feature = "tables")]
+    executor: Option<Arc<dyn TaskExecutor>>,
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
     seeks: Mutex<Option<Sender<()>>>,
@@ -104,9 +101,7 @@ pub struct Process {
 
 struct NodeHost {
     shared: Arc<ProcessShared>,
-    engine: Option<Arc<Worker<Job>>>,
-    /// The withdrawals of the batch at the engine.
-    withdrawals: Arc<Withdrawals>,
+    executor: Option<Arc<dyn TaskExecutor>>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
@@ -117,7 +112,11 @@ struct NodeHost {
 
 impl Process {
     /// Starts the threads.
-    pub fn start(process: tables::Process, config: Config, parts: Parts) -> Result<Process, StartError> {
+    pub(crate) fn start(
+        process: tables::Process,
+        config: Config,
+        parts: Parts,
+    ) -> Result<Process, StartError> {
         let shared = Arc::new(ProcessShared {
             port: OnceLock::new(),
             statuses: Calls::default(),
@@ -126,18 +125,13 @@ impl Process {
             remains: Mutex::new(None),
         });
         let (end, ended) = bounded(1);
-        let engine = match parts.engine {
-            Some((engine, scan_thread_options)) => {
-                let (scan_threads, passes) =
-                    (ScanThreads::start(scan_thread_options)?, Passes::new(&config.metrics));
-                Some(Arc::new(engine::start(engine, scan_threads, passes, shared.clone(), end.clone())?))
-            }
+        let executor = match parts.executor {
+            Some(start) => Some(start(&config.metrics, shared.clone(), end.clone())?),
             None => None,
         };
         let host = NodeHost {
             shared: shared.clone(),
-            engine: engine.clone(),
-            withdrawals: Arc::default(),
+            executor: executor.clone(),
             client: parts.client,
             identity: Identity {
                 domain: config.domain,
@@ -172,7 +166,14 @@ impl Process {
                 let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
             }
         })?;
-        Ok(Process { port, shared, engine, ended, seeks: Mutex::new(Some(kick)) })
+        Ok(Process {
+            port,
+            shared,
+            #[cfg(feature = "tables")]
+            executor,
+            ended,
+            seeks: Mutex::new(Some(kick)),
+        })
     }
 
     /// Returns the port for commands.
@@ -196,14 +197,6 @@ impl Process {
     pub fn groups(&self, patience: Duration) -> Option<Held<Roster>> {
         let ask = |token| self.port.try_command(Command::Groups { token }).is_ok();
         self.shared.rosters.call(patience, ask).ok()
-    }
-
-    /// Returns the memory of a storage process's tables. `None` if its engine does not answer within
-    /// `patience`, or there is none.
-    pub fn usage(&self, patience: Duration) -> Option<Vec<Usage>> {
-        let (sender, receiver) = bounded(1);
-        self.engine.as_ref()?.submit(Job::Usage(sender)).ok()?;
-        receiver.recv_timeout(patience).ok()
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`.
@@ -242,15 +235,6 @@ impl Process {
         }
     }
 
-    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
-    /// will keep the rows. Returns it once.
-    pub fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
-        let remains = lock(&self.shared.remains).take()?;
-        let (sender, receiver) = bounded(1);
-        self.engine.as_ref()?.submit(Job::Hand(sender)).ok()?;
-        Some((remains, receiver.recv_timeout(patience).ok()?))
-    }
-
     /// Stops the threads.
     pub fn stop(&self) {
         drop(lock(&self.seeks).take());
@@ -260,6 +244,10 @@ impl Process {
 }
 
 impl NodeHost {
+    fn executor(&self) -> &dyn TaskExecutor {
+        &**self.executor.as_ref().expect("a storage process has an executor")
+    }
+
     fn end(&self, end: End) {
         // The first reason counts.
         let _ = self.end.try_send(end);
@@ -377,11 +365,9 @@ impl Host<Relay<tables::Process>> for NodeHost {
                 error!(?command, "a command was refused, because this process has another role")
             }
             Event::Storage(StorageEvent::Execute(tasks)) => {
-                let worker = self.engine.as_ref().expect("a storage process has an engine");
-                self.withdrawals = Arc::default();
-                if worker.submit(Job::Execute(tasks, self.withdrawals.clone())).is_err() {
-                    error!("the engine's thread has ended and takes no work");
-                    self.end(End::Broken(String::from("the engine's thread has ended and takes no work")));
+                if let Err(ended) = self.executor().execute(tasks) {
+                    error!("{ended}");
+                    self.end(End::Broken(ended.to_string()));
                 }
             }
             Event::Storage(StorageEvent::Out(remains)) => {
@@ -392,7 +378,7 @@ impl Host<Relay<tables::Process>> for NodeHost {
                 *lock(&self.shared.remains) = Some(remains);
                 self.end(End::Wedged);
             }
-            Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
+            Event::Storage(StorageEvent::Withdraw { task }) => self.executor().withdraw(task),
             Event::Storage(StorageEvent::Left { .. } | StorageEvent::Paused { .. }) => {
                 unreachable!("the end of an operator's command arrives as Event::Operated")
             }
