@@ -67,6 +67,7 @@ pub mod scan_threads;
 mod seek;
 #[cfg(feature = "services")]
 pub mod service;
+mod shell;
 mod timer;
 mod wait;
 #[cfg(feature = "services")]

@@ -3,8 +3,9 @@
 //! ```text
 //!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread
 //!                   ── client events ───▶ a callback that never blocks
-//!   seeking thread  ── Seeds ──▶ protocol thread         (who listens at the routers' addresses)
 //! ```
+//!
+//! The threads that every process has are those of its shell.
 
 #[cfg(feature = "tables")]
 pub(crate) mod engine;
@@ -26,7 +27,6 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
     domain::Shared as Held,
@@ -51,7 +51,7 @@ use self::{
     executor::{StartExecutor, TaskExecutor},
     namesake::probe_namesake,
 };
-use crate::{lock::lock, seek::Search};
+use crate::{lock::lock, seek::Search, shell::Shell};
 
 pub use self::shared::End;
 use self::shared::{Identity, ProcessShared};
@@ -90,13 +90,11 @@ pub(crate) struct Parts {
 
 /// A running process.
 pub struct Process {
-    port: Port<Relay<tables::Process>>,
+    shell: Shell<Relay<tables::Process>>,
     shared: Arc<ProcessShared>,
     #[cfg(feature = "tables")]
     executor: Option<Arc<dyn TaskExecutor>>,
     ended: Receiver<End>,
-    /// The search for routers ends when this is dropped.
-    seeks: Mutex<Option<Sender<()>>>,
 }
 
 struct NodeHost {
@@ -145,40 +143,25 @@ impl Process {
         };
         let (domain, me) = (config.domain, config.me);
         let relay = Relay::new(process, relay::Settings::default());
-        let port = match parts.disk {
-            None => Port::alone(EndpointId::TABLES, relay, host, config)?,
-            Some(disk) => Port::alone_on_disk(EndpointId::TABLES, relay, host, config, disk)?,
-        };
-        shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("the port is set only once"));
-        let (kick, kicks) = bounded(0);
+        let shell = Shell::start(relay, host, config, parts.disk, &shared.port)?;
         if !parts.routers.is_empty() {
-            let port = port.clone();
-            Search::warning(domain, me, parts.routers).go_on(kicks, move |found| {
-                if !found.is_empty() {
-                    // The search repeats, so a lost command does no harm.
-                    let _ = port.try_command(Command::Seeds(found));
-                }
-            })?;
+            shell.seek(Search::warning(domain, me, parts.routers), Command::Seeds)?;
         }
-        let watched = port.node().clone();
-        thread::Builder::new().name(String::from("watch")).spawn(move || {
-            if watched.wait().is_err() {
-                let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
-            }
+        shell.watch(move || {
+            let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
         })?;
         Ok(Process {
-            port,
+            shell,
             shared,
             #[cfg(feature = "tables")]
             executor,
             ended,
-            seeks: Mutex::new(Some(kick)),
         })
     }
 
     /// Returns the port for commands.
     pub fn port(&self) -> &Port<Relay<tables::Process>> {
-        &self.port
+        self.shell.port()
     }
 
     /// Yields one message with the reason when the process cannot continue.
@@ -188,14 +171,14 @@ impl Process {
 
     /// Returns the status of the process, or `None` if the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
-        let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
+        let ask = |token| self.port().try_command(Command::Status { token }).is_ok();
         self.shared.statuses.call(patience, ask).ok()
     }
 
     /// Returns the process groups that a router knows, or `None` if its protocol thread does not answer
     /// within `patience`.
     pub fn groups(&self, patience: Duration) -> Option<Held<Roster>> {
-        let ask = |token| self.port.try_command(Command::Groups { token }).is_ok();
+        let ask = |token| self.port().try_command(Command::Groups { token }).is_ok();
         self.shared.rosters.call(patience, ask).ok()
     }
 
@@ -224,7 +207,7 @@ impl Process {
         patience: Duration,
         command: impl FnOnce(CommandId) -> Command,
     ) -> Result<(), NotDone> {
-        let ask = |id| self.port.try_command(command(CommandId(id))).is_ok();
+        let ask = |id| self.port().try_command(command(CommandId(id))).is_ok();
         match self.shared.operations.call(patience, ask) {
             Ok(answer) => answer.map_err(NotDone::Because),
             Err(CallError::NotTaken) => Err(NotDone::Untaken),
@@ -237,9 +220,7 @@ impl Process {
 
     /// Stops the threads.
     pub fn stop(&self) {
-        drop(lock(&self.seeks).take());
-        // [`Process::ended`] has reported a panic.
-        let _ = self.port.node().stop();
+        self.shell.stop();
     }
 }
 
