@@ -43,6 +43,17 @@ pub(crate) const ASK_PATIENCE: Duration = Duration::from_millis(500);
 
 pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(20);
 
+/// Refuses the address of `what` unless it has the form `host:port`.
+pub(crate) fn check(what: &str, address: &str) -> Result<(), Error> {
+    let is_place = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    match address.rsplit_once(':').is_some_and(is_place) {
+        true => Ok(()),
+        false => {
+            Err(Error::invalid(format!("the address of {what} must be host:port, and \"{address}\" is not")))
+        }
+    }
+}
+
 /// Opens the socket for other processes. It exists before the process starts, and each life listens there.
 pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
     let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));

@@ -7,6 +7,9 @@
 //! may have been applied. A write that was named before ([`Execute::request`]) can be sent again with its
 //! name.
 
+#[cfg(feature = "services")]
+mod services;
+
 use std::{
     fmt, process,
     sync::{
@@ -32,7 +35,6 @@ use crate::{
     node::{Member, Node},
     param::{Column, Param, Row},
     pending::Pending,
-    service::{Service, Stub},
 };
 
 /// A client of a cluster's tables, and of services. Clones share one client.
@@ -58,10 +60,6 @@ const USER: &str = "quorate";
 impl Db {
     pub(crate) fn of_tables(node: Node, member: Member, tables: Arc<ClusterBackend>) -> Db {
         Db::new(node, Some(Tables(member, tables)))
-    }
-
-    pub(crate) fn of_services(node: Node) -> Db {
-        Db::new(node, None)
     }
 
     fn new(node: Node, tables: Option<Tables>) -> Db {
@@ -121,22 +119,6 @@ impl Db {
         let mut session = self.session();
         session.execute("begin").await?;
         Ok(Transaction(session))
-    }
-
-    /// Returns the stub of a service, whose hosts are among the client's addresses. Calls find out whether a
-    /// service of this name exists.
-    ///
-    /// ```no_run
-    /// # use quorate::service::Service;
-    /// # async fn run<Lottery: Service<Request = ()>>() -> Result<(), quorate::Error> {
-    /// let client = quorate::connect(["127.0.0.1:7101", "127.0.0.1:7102"]).await?;
-    /// let lottery = client.service::<Lottery>("lottery")?;
-    /// let draw = lottery.call(&()).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
-        self.0.node.service(name)
     }
 
     /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or time was

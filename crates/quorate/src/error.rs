@@ -1,19 +1,19 @@
 //! Errors, as users see them.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
+#[cfg(feature = "groups")]
+pub(crate) mod groups;
+#[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
+mod requests;
+#[cfg(feature = "tables")]
+mod tables;
 
-use quorate_protocol::{
-    Fate, RequestId,
-    group::{Failure, Mark},
-    service,
-};
+use std::{io, path::PathBuf};
+
+use quorate_protocol::{Fate, RequestId, group::Mark, service};
 use quorate_runtime::StartError;
-use quorate_sql::error::{Fields, SqlError};
 use thiserror::Error;
 
+#[cfg(feature = "tables")]
 pub use quorate_sql::name::RequestName;
 
 /// The reason why a request failed, named by its possible effect and so by the user's next step. Tables,
@@ -161,8 +161,10 @@ pub struct CallId(pub(crate) service::CallId);
 
 /// The name of a request that may have been applied. Sent again under this name, it takes effect once in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Name {
     /// The name of a write to tables ([`Execute::request`](crate::Execute::request)).
+    #[cfg(feature = "tables")]
     Statement(RequestName),
     /// The name of a call of a service ([`Stub::again`](crate::service::Stub::again)).
     Call(CallId),
@@ -172,6 +174,7 @@ impl Name {
     /// Returns the name in the form that all doors share.
     pub fn id(self) -> RequestId {
         match self {
+            #[cfg(feature = "tables")]
             Name::Statement(name) => name.id(),
             Name::Call(CallId(call)) => RequestId { session: call.session.0.into(), number: call.number },
         }
@@ -212,36 +215,6 @@ impl Error {
         Error::Invalid { why: why.to_string() }
     }
 
-    pub(crate) fn not_sent(why: impl ToString) -> Error {
-        Error::NotSent { why: why.to_string() }
-    }
-
-    pub(crate) fn not_member(why: impl ToString) -> Error {
-        Error::NotMember { why: why.to_string() }
-    }
-
-    pub(crate) fn wedged(why: impl ToString) -> Error {
-        Error::Wedged { why: why.to_string() }
-    }
-
-    /// Makes the error of a service's refusal.
-    pub(crate) fn rejected(message: impl Into<String>) -> Error {
-        let message = message.into();
-        Error::Rejected(Box::new(Rejection { sqlstate: None, message, detail: None, hint: None }))
-    }
-
-    pub(crate) fn file(file: &Path, why: impl ToString) -> Error {
-        Error::File { file: file.to_owned(), why: why.to_string() }
-    }
-
-    pub(crate) fn mismatch(what: impl Into<String>, why: impl ToString) -> Error {
-        Error::Mismatch { what: what.into(), why: why.to_string() }
-    }
-
-    pub(crate) fn unsupported(what: &str) -> Error {
-        SqlError::unsupported(what).into()
-    }
-
     /// Returns the possible effect of the request. `None` if the error is an answer of another kind, or not
     /// about a request.
     pub fn fate(&self) -> Option<Fate> {
@@ -274,27 +247,6 @@ impl Error {
     }
 }
 
-impl From<SqlError> for Error {
-    fn from(error: SqlError) -> Error {
-        let Fields { code, message, detail, hint, fate, request, .. } = &*error;
-        let why = || format!("{message}{}", more(detail, ". ", ""));
-        match fate {
-            Some(Fate::NotSent) => Error::NotSent { why: why() },
-            Some(Fate::MaybeApplied { .. }) => {
-                Error::MaybeApplied { id: request.map(Name::Statement), why: why() }
-            }
-            Some(Fate::Wedged) => Error::Wedged { why: why() },
-            Some(Fate::Expired) => Error::Expired { why: why() },
-            Some(Fate::Rejected) | None => Error::Rejected(Box::new(Rejection {
-                sqlstate: Some(code.clone().into_owned()),
-                message: message.clone(),
-                detail: detail.clone(),
-                hint: hint.clone(),
-            })),
-        }
-    }
-}
-
 impl From<StartError> for Error {
     fn from(error: StartError) -> Error {
         Error::start(error)
@@ -306,33 +258,3 @@ impl From<io::Error> for Error {
         Error::start(error)
     }
 }
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
-        match failure {
-            Failure::NotSent => {
-                Error::not_sent("the routers did not take the message: send the message again")
-            }
-            Failure::MaybeApplied => {
-                let why =
-                    "this process was dropped from the group, or lost contact with the routers, while the \
-                     request was under way"
-                        .into();
-                Error::MaybeApplied { id: None, why }
-            }
-            Failure::OutOfTouch => Error::OutOfTouch,
-            Failure::Wedged => Error::wedged(DROPPED),
-            Failure::NotMember => Error::not_member("the member has left the group, or is about to leave"),
-            Failure::AlreadyMember => Error::start("this process has a member of this group already"),
-            Failure::Stale(newest) => Error::Stale { file: None, newest },
-            Failure::Full(limit) => Error::not_sent(format!(
-                "the message is too long, or more than {limit} bytes of messages wait"
-            )),
-            Failure::Behind(backlog) => Error::start(backlog.to_string()),
-        }
-    }
-}
-
-/// The reason in errors of a process with groups that was dropped.
-pub(crate) const DROPPED: &str =
-    "the other members dropped this process from its groups: join the groups again";

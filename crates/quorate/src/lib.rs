@@ -20,6 +20,9 @@
 //! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an
 //! executor, [`Wait::wait`] blocks until a future or a request has its result.
 //!
+//! **Features** of the crate choose what a program compiles: `tables`, `groups`, `services` and `maps`, all on
+//! by default. Without them a [`Node`] is a router or a super at most.
+//!
 //! [`connect`] makes a client. A [`Node`] joins groups and hosts services in addition. There is no other
 //! entry. Every [`Error`] says what may have happened.
 //!
@@ -36,25 +39,38 @@
 //! | [`web`] | the clients that an HTTP door admits, and the number of its connections |
 
 mod address;
+#[cfg(feature = "tables")]
 pub mod backup;
+#[cfg(feature = "tables")]
 pub mod cluster;
+#[cfg(feature = "tables")]
+mod connect;
+#[cfg(feature = "tables")]
 mod db;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "groups")]
 pub mod group;
+#[cfg(feature = "tables")]
 mod local;
 mod lock;
+#[cfg(feature = "maps")]
 pub mod maps;
 pub mod node;
+#[cfg(feature = "tables")]
 mod param;
 mod pending;
 pub mod process;
+#[cfg(feature = "tables")]
 pub mod scan_threads;
 mod seek;
+#[cfg(feature = "services")]
 pub mod service;
+mod shell;
 mod timer;
 mod wait;
+#[cfg(feature = "services")]
 pub mod web;
 
 /// The guide: its examples are tests.
@@ -72,34 +88,18 @@ struct ServicesGuide;
 #[doc = include_str!("../../../docs/groups.md")]
 struct GroupsGuide;
 
+#[cfg(feature = "tables")]
 pub use self::{
+    connect::connect,
     db::{Db, Execute, Query, Reader, RowStream, Rows, Session, Transaction},
-    error::{Error, Name, Rejection, RequestName},
+    error::RequestName,
     local::{Local, LocalBuilder},
-    node::Node,
     param::{Column, FromValue, Param, Place, Row, Value},
+};
+pub use self::{
+    error::{Error, Name, Rejection},
+    node::Node,
     pending::Pending,
     wait::Wait,
 };
 pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Role, Strength, Terms};
-
-/// Connects as a client to the tables of a cluster, given addresses of some of its routers (`host:port`), or
-/// to services, given addresses of some of their hosts.
-///
-/// ```no_run
-/// # async fn run() -> Result<(), quorate::Error> {
-/// let db = quorate::connect(["127.0.0.1:7400", "127.0.0.1:7401"]).await?;
-/// db.execute("create table t (id int primary key)").await?;
-/// # Ok(())
-/// # }
-/// ```
-///
-/// The client of tables is a process of its own in the cluster, on threads of this program. It sends its
-/// requests straight to the storage processes. The output is ready when the cluster has admitted the client,
-/// and fails after 10 s. A client of service hosts has no tables, but [stubs](Db::service). [`Node::builder`]
-/// has more settings, and makes clients of both.
-pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Pending<'static, Db> {
-    let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
-    let starting = Node::builder().routers(addresses.clone()).seeds(addresses).start();
-    Box::pin(async move { starting.await?.client().await })
-}

@@ -53,6 +53,7 @@ impl Search {
     }
 
     /// Sets the longest pause between two looks; the default is 2 s.
+    #[cfg(feature = "maps")]
     pub(crate) fn every(self, pause_max: Duration) -> Search {
         Search { pause_max, ..self }
     }

@@ -1,4 +1,5 @@
-//! The roles of a cluster of tables, connected to the scan engine, still pure.
+//! The roles of a cluster of tables, connected to the scan engine, still pure. The roles themselves need no
+//! engine: only the feature `engine` brings it.
 //!
 //! A [`Process`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]. All
 //! links carry one message type, and the host sees one command and one event type. The simulator and the real
@@ -6,11 +7,11 @@
 //!
 //! | module | promise |
 //! |---|---|
-//! | [`storage`] | executes a storage process's tasks on an engine |
-//! | [`gateway`] | makes requests with ranges of operations, and answers of parts |
+//! | `storage` | executes a storage process's tasks on an engine |
+//! | `gateway` | makes requests with ranges of operations, and answers of parts |
 //! | [`health`] | checks whether a process can do its work |
 //! | [`operate`] | commands of an operator, for decisions that processes do not take themselves |
-//! | [`rows`] | reads the rows of an answer without copying them |
+//! | `rows` | reads the rows of an answer without copying them |
 //! | [`status`] | the status of a process, for people |
 //!
 //! **One role for each member.** A process of the operating system that stores rows and serves SQL is two
@@ -20,13 +21,16 @@
 //! that finds no room among the member's messages under way must wait; the storage half must meanwhile
 //! send the verdicts and completions by which that room becomes free.
 
+#[cfg(feature = "engine")]
 pub mod gateway;
 pub mod health;
 mod observe;
 pub mod operate;
 mod perform;
+#[cfg(feature = "engine")]
 pub mod rows;
 pub mod status;
+#[cfg(feature = "engine")]
 pub mod storage;
 
 use std::{convert::identity, sync::Arc};

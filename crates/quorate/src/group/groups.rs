@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     address::{advertised, ask_domain, bind},
-    error::{DROPPED, Error},
+    error::{Error, groups::DROPPED},
     lock::lock,
     pending::{Pending, on_a_thread},
     timer,

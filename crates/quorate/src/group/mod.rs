@@ -79,6 +79,7 @@
 //! not go through the views: each is sent once, and the asker counts the members that did not answer.
 
 mod answer;
+mod background;
 mod checkpoint;
 mod claims;
 pub(crate) mod groups;

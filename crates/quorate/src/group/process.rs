@@ -18,8 +18,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use quorate_node::EndpointId;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId,
     ecast::MemberSettings,
@@ -45,9 +44,10 @@ use super::{
     touch::{Loss, Touch},
 };
 use crate::{
-    error::{DROPPED, Error},
+    error::{Error, groups::DROPPED},
     lock::lock,
     seek::Search,
+    shell::Shell,
 };
 
 /// Upper bound of the wait for the protocol thread's figures.
@@ -61,8 +61,7 @@ const ORDERED_PACK_BYTES: usize = 16 << 10;
 pub(super) struct Process {
     pub(super) shared: Arc<GroupShared>,
     domain: DomainId,
-    /// A sender without messages: the seeking thread ends when it is dropped.
-    _seeks: Sender<()>,
+    shell: Shell<Relay<group::Process>>,
 }
 
 impl Process {
@@ -84,18 +83,11 @@ impl Process {
         let member = group::Process::new(Peer { id: me, address }, settings, MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
         let host = GroupHost::new(shared.clone(), news);
-        let port = Port::alone(EndpointId::TABLES, relay, host, config).map_err(Error::start)?;
-        assert!(shared.port.set(port).is_ok(), "a process has one port");
-        let (seeks, kicks) = bounded(0);
-        let (applying, seeking) = (shared.clone(), shared.clone());
-        let process = Process { shared, domain, _seeks: seeks };
+        let shell = Shell::start(relay, host, config, None, &shared.port).map_err(Error::start)?;
+        let applying = shared.clone();
+        let process = Process { shared, domain, shell };
         thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
-        Search::quiet(domain, me, routers).go_on(kicks, move |found| {
-            if !found.is_empty() {
-                // The search repeats, so a lost command does no harm.
-                let _ = seeking.try_tell(Command::Seeds(found));
-            }
-        })?;
+        process.shell.seek(Search::quiet(domain, me, routers), Command::Seeds)?;
         Ok(process)
     }
 
@@ -170,8 +162,7 @@ impl Process {
 
     /// Ends the process at once.
     pub(super) fn stop(&self) {
-        // The thread that panicked has printed its panic.
-        let _ = self.shared.port().node().stop();
+        self.shell.stop();
         self.shared.end();
     }
 }

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 use super::{
     Answer, Key, Object, Origin, Share, Snapshot, View,
     answer::Asker,
+    background::in_background,
     checkpoint::Loaded,
     key::{GroupKeys, OpenError, Secrets},
     message::{Kind, decode, encode, kind_of},
@@ -25,7 +26,7 @@ use super::{
     shared::{Delivery, GroupShared, ReplicaContext, Replicated, Seat, StateReceiver},
     signature::Signature,
 };
-use crate::{error::Error, lock::lock, pending::in_background};
+use crate::{error::Error, lock::lock};
 
 /// The replica that readers borrow.
 pub(super) struct LocalReplica<R> {

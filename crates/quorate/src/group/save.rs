@@ -21,7 +21,7 @@ use super::{
     signature::Signature,
 };
 use crate::{
-    error::{DROPPED, Error},
+    error::{Error, groups::DROPPED},
     lock::lock,
 };
 

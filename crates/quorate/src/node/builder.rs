@@ -1,22 +1,32 @@
 //! The settings of a node.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+#[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
+mod further;
+#[cfg(feature = "groups")]
+mod groups;
+#[cfg(feature = "services")]
+mod services;
+#[cfg(feature = "tables")]
+mod tables;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use quorate_node::EndpointId;
-use quorate_protocol::{DomainId, Role, Terms, detector, paxos, service::ClientSettings};
-use quorate_runtime::{chance, config::DATAGRAM_BYTES_MAX};
+use quorate_protocol::{DomainId, Role, Terms, detector};
+use quorate_runtime::chance;
 
 use super::{
     Member,
     directory::{self, DirectoryLock},
     founding::{self, Beginning},
     journal::{Journal, Owner},
-    setup::{Setup, StorageOptions},
+    options::CapabilityOptions,
+    role_work::LifeStart,
+    setup::Setup,
 };
 use crate::{
     address::{advertised, ask_domain, bind},
     error::Error,
-    service,
 };
 
 /// Sets a node up ([`Node::builder`](super::Node::builder)).
@@ -24,7 +34,6 @@ use crate::{
 pub struct Builder {
     pub(super) role: Option<Role>,
     pub(super) found: bool,
-    storage: StorageOptions,
     name: Option<String>,
     pub(super) number: Option<u64>,
     pub(super) domain: Option<DomainId>,
@@ -35,22 +44,12 @@ pub struct Builder {
     pub(super) directory: Option<PathBuf>,
     detector: detector::Settings,
     terms: Option<Terms>,
-    write_wait: Duration,
     pub(super) patience: Duration,
     pub(super) ready_at_listen: bool,
     pub(super) durable: bool,
     late: bool,
-    pub(super) http: Option<String>,
-    pub(super) seeds: Vec<String>,
-    /// Name of the domain of the node's services.
-    pub(super) services: String,
-    pub(super) call_wait: Duration,
-    pub(super) log_bytes_kept: usize,
-    pub(super) checks: bool,
-    pub(super) state_bytes_max: usize,
-    pub(super) one_at_a_time: bool,
-    pub(super) datagram_bytes: usize,
-    pub(super) pack: u32,
+    /// The options of each capability.
+    pub(super) options: CapabilityOptions,
 }
 
 impl Default for Builder {
@@ -58,7 +57,6 @@ impl Default for Builder {
         Builder {
             role: None,
             found: false,
-            storage: StorageOptions::default(),
             name: None,
             number: None,
             domain: None,
@@ -69,21 +67,11 @@ impl Default for Builder {
             directory: None,
             detector: detector::Settings::default(),
             terms: None,
-            write_wait: Duration::from_secs(3),
             patience: Duration::from_secs(10),
             ready_at_listen: false,
             durable: false,
             late: false,
-            http: None,
-            seeds: Vec::new(),
-            services: String::from(service::DOMAIN),
-            call_wait: ClientSettings::default().wait,
-            log_bytes_kept: paxos::Settings::default().log_bytes_kept,
-            checks: false,
-            state_bytes_max: service::STATE_BYTES_MAX,
-            one_at_a_time: false,
-            datagram_bytes: DATAGRAM_BYTES_MAX,
-            pack: u32::MAX,
+            options: CapabilityOptions::default(),
         }
     }
 }
@@ -104,43 +92,9 @@ impl Builder {
         self
     }
 
-    /// Sets the addresses of hosts of services, `host:port`. The node's own address may be among them, and
-    /// does no harm.
-    pub fn seeds<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
-        self.seeds = addresses.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Sets the name of the domain of its services. Nodes of different domains share no services. There is a
-    /// default domain.
-    pub fn services(mut self, domain: impl Into<String>) -> Self {
-        self.services = domain.into();
-        self
-    }
-
-    /// Sets the time after which the fate of a service's call is reported, as far as it is known; the default
-    /// is 10 s. The time to find the service does not count.
-    pub fn call_wait(mut self, wait: Duration) -> Self {
-        self.call_wait = wait;
-        self
-    }
-
-    /// Sets the size of the agreed changes that a replica of a service keeps for lagging ones, in bytes; the
-    /// default is 64 MiB. A replica that lacks more gets a checkpoint.
-    pub fn log_bytes_kept(mut self, bytes: usize) -> Self {
-        self.log_bytes_kept = bytes;
-        self
-    }
-
     /// Makes a router found the domain if there is none. One router of a domain does, once.
     pub fn found(mut self) -> Self {
         self.found = true;
-        self
-    }
-
-    /// Sets the limits of the node's storage process.
-    pub fn storage(mut self, options: StorageOptions) -> Self {
-        self.storage = options;
         self
     }
 
@@ -205,13 +159,6 @@ impl Builder {
         self
     }
 
-    /// Sets the time that a write waits for a majority of the routers; the default is 3 s. After it, the
-    /// write is not sent or may have been applied.
-    pub fn write_wait(mut self, wait: Duration) -> Self {
-        self.write_wait = wait;
-        self
-    }
-
     /// Sets the time for its admission to a cluster, or to a group, the state included; the default is 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -241,67 +188,15 @@ impl Builder {
         self
     }
 
-    /// Sets the upper bound of its datagrams as a member of groups, in bytes, from 512 on; the default is
-    /// 8,256. A longer datagram than the network carries whole travels in fragments. It is lost with any of
-    /// them, or always if fragments are blocked: 1,408 suit an Ethernet.
-    pub fn datagram_bytes(mut self, bytes: usize) -> Self {
-        self.datagram_bytes = bytes;
-        self
-    }
-
-    /// Sets the upper bound of the updates that it sends together as a member of groups. It serves
-    /// comparisons: with many concurrent sends, a bound makes it slower.
-    pub fn pack(mut self, updates: u32) -> Self {
-        self.pack = updates.max(1);
-        self
-    }
-
-    /// Makes the node's leaders, as a host of services, execute a write when the previous one is agreed on,
-    /// as 003 (§VI.A.2) does, and not on the state that they have already executed. This is slower, and
-    /// serves only comparisons.
-    pub fn one_at_a_time(mut self) -> Self {
-        self.one_at_a_time = true;
-        self
-    }
-
-    /// Sets the upper bound of a service's state, in bytes as `serde` and `postcard` encode it; the default
-    /// is 1 GiB. As a host of services, the node refuses changes beyond it. The call is
-    /// [`Rejected`](crate::Error::Rejected). The leader decides, so the hosts of a set should have the same
-    /// bound.
-    pub fn state_bytes_max(mut self, bytes: usize) -> Self {
-        self.state_bytes_max = bytes;
-        self
-    }
-
-    /// Makes a host of services check them, for tests: each change is applied, reverted, and applied again
-    /// from its bytes, and the states are compared byte by byte. A wrong
-    /// [`revert`](crate::service::Service::revert), or a delta that decodes to another one, refuses the
-    /// request with that reason, and ends the replica. The state is serialised four times for each change.
-    /// Equal states must have equal bytes: a state with hash maps does not.
-    pub fn check_services(mut self) -> Self {
-        self.checks = true;
-        self
-    }
-
-    /// Makes a host of services also listen at this address for calls over HTTP: `POST /services/NAME/call`
-    /// with a request in JSON, and with an `Idempotency-Key` if it has to take effect once however often it
-    /// is sent; `…/transactions`; `GET /services`. See `docs/services.md`.
-    pub fn http(mut self, address: impl Into<String>) -> Self {
-        self.http = Some(address.into());
-        self
-    }
-
     /// Starts the process in this role.
     pub(super) fn member(
         self,
         role: Role,
         directory_lock: Option<Arc<DirectoryLock>>,
     ) -> Result<Member, Error> {
-        match role {
-            Role::Cell => return Err(Error::start("the role cell belongs to maps, and not to tables")),
-            Role::Router => {}
-            _ if self.found => return Err(Error::start("only a router can found a domain")),
-            Role::Gateway | Role::Storage | Role::Super => {}
+        let work = self.options.work(role)?;
+        if self.found && role != Role::Router {
+            return Err(Error::start("only a router can found a domain"));
         }
         let domain = match self.domain {
             Some(domain) => domain,
@@ -332,7 +227,6 @@ impl Builder {
         let setup = Setup {
             advertised: advertised(self.advertise.as_deref(), listen),
             role,
-            storage: self.storage,
             name,
             number,
             domain,
@@ -343,51 +237,11 @@ impl Builder {
             directory: self.directory,
             detector: self.detector,
             terms: self.terms,
-            write_wait: self.write_wait,
             journal,
             late: self.late,
             _directory_lock: directory_lock,
         };
-        Member::start(setup, beginning, opened)
-    }
-
-    /// Returns the directory of the node's service replicas' logs, and the node's number there; `None` keeps
-    /// logs in memory.
-    pub(super) fn hosts_directory(&self, directory_lock: Option<&DirectoryLock>) -> Option<(PathBuf, u64)> {
-        let is_host = self.durable && self.role.is_none();
-        is_host
-            .then_some(self.directory.clone()?)
-            .zip(directory_lock.map(|directory_lock| directory_lock.node))
-    }
-
-    /// Returns the addresses at which the node's further processes listen, and at which others reach them: at
-    /// the same host, at ports that the system chooses.
-    pub(super) fn further_addresses(&self, address: SocketAddr) -> (String, Option<String>) {
-        let host = self.advertise.as_deref().and_then(|told| told.rsplit_once(':'));
-        (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
-    }
-
-    /// Returns the advertised form of its own address.
-    pub(super) fn advertised(&self, address: SocketAddr) -> String {
-        advertised(self.advertise.as_deref(), address)
-    }
-
-    /// Returns the settings of a member in addition to the one in its role: with its own number and name, and
-    /// without the directory.
-    pub(super) fn beside_role(mut self, member: &Member) -> Builder {
-        if member.role() == Role::Router {
-            self.routers.push(member.address().to_string());
-        }
-        self.name = self.name.map(|name| format!("{name}-{}", Role::Gateway));
-        self.domain = Some(member.domain());
-        (self.role, self.number, self.directory, self.found) = (None, None, None, false);
-        self
-    }
-
-    /// Returns the settings with an address for a further process.
-    pub(super) fn moved_beside(mut self, address: SocketAddr) -> Builder {
-        (self.listen, self.advertise) = self.further_addresses(address);
-        self
+        Member::start(setup, work, LifeStart { former: None, beginning, journal: opened })
     }
 
     /// Returns the directory of the journal, if there has to be one.

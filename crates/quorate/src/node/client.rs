@@ -1,17 +1,17 @@
-//! The clients of tables and services that a node gives to its program.
+//! A node's client of the cluster's tables.
 
 use std::time::Instant;
 
-use quorate_protocol::DomainId;
+use quorate_protocol::{DomainId, Role};
 
+use super::{Member, Node, NodeShared};
 use crate::{
     address::ask_domain,
     db::Db,
+    error::Error,
+    lock::lock,
     pending::{Pending, on_a_thread},
-    service,
 };
-
-use super::Node;
 
 impl Node {
     /// Returns the tables of the cluster. The first call makes the node a client of them, a
@@ -21,8 +21,37 @@ impl Node {
         self.tables(None)
     }
 
+    /// Returns the node's client of tables, for doors with clients of their own. The client is ready as soon
+    /// as it listens, and waits for its cluster without a limit. A node with another role starts it as a
+    /// further member with its own number.
+    pub fn gateway(&self) -> Pending<'static, Member> {
+        let node = self.clone();
+        on_a_thread("start", move || node.become_client(None))
+    }
+
+    fn become_client(&self, domain: Option<DomainId>) -> Result<Member, Error> {
+        let _starting = lock(&self.0.capabilities.starting);
+        let NodeShared { settings, directory_lock, address, member, client, .. } = &*self.0;
+        if let Some(member) = member.clone().filter(|member| member.role() == Role::Gateway) {
+            return Ok(member);
+        }
+        if let Some(client) = &*lock(client) {
+            return Ok(client.clone());
+        }
+        let mut settings = settings.clone().moved_beside(*address);
+        settings.domain = settings.domain.or(domain);
+        // A durable node without a role has disks for its replicas; its client of tables needs none.
+        settings.durable = false;
+        let started = match member {
+            None => settings.member(Role::Gateway, directory_lock.clone())?,
+            Some(member) => settings.beside_role(member).member(Role::Gateway, None)?,
+        };
+        *lock(client) = Some(started.clone());
+        Ok(started)
+    }
+
     /// Connects to the tables of this domain, if it is known already.
-    pub(super) fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
+    fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
         let (node, begun) = (self.clone(), Instant::now());
         let member = on_a_thread("start", {
             let node = node.clone();
@@ -43,10 +72,19 @@ impl Node {
         let asked = on_a_thread("start", move || ask_domain(&settings.routers, settings.patience));
         Box::pin(async move {
             let domain = asked.await?;
-            if domain == service::domain(&node.0.settings.services) {
+            #[cfg(feature = "services")]
+            if domain == crate::service::domain(&node.0.settings.options.services.services) {
                 return Ok(Db::of_services(node));
             }
             node.tables(Some(domain)).await
         })
+    }
+
+    /// Stops like [`Node::abandon`], without waiting.
+    pub(crate) fn abandon_unwaited(&self) {
+        self.0.capabilities.abandon();
+        for member in self.members() {
+            member.abandon_unwaited();
+        }
     }
 }

@@ -4,6 +4,11 @@
 //! can be read. A later life exists because the others go on without the one before: it is another process,
 //! and begins with an empty journal.
 
+#[cfg(feature = "maps")]
+mod cell;
+#[cfg(feature = "tables")]
+mod storage;
+
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -12,9 +17,7 @@ use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Role, Ticket,
     ecast::Fence,
     journal,
-    partial::{self, Resident},
     paxos::{self, Paxos},
-    rubberband::{Storage, StorageSettings, Unrecoverable},
 };
 use quorate_runtime::{
     Disk, clock,
@@ -148,70 +151,6 @@ impl Journal {
                 drop(self);
                 Ok((anew()?, None))
             }
-            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
-        }
-    }
-
-    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If the
-    /// process had rows that it had not written, that is the journal of a new process, made by `anew`.
-    pub(crate) fn storage(
-        mut self,
-        address: &str,
-        settings: StorageSettings,
-        anew: impl FnOnce() -> Result<Journal, Error>,
-    ) -> Result<(Journal, Option<Storage>), Error> {
-        let me = Peer { id: self.process(), address: address.to_owned() };
-        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
-        match Storage::recover(me, settings, generation, records) {
-            Ok(storage) => Ok((self, storage)),
-            Err(why @ (Unrecoverable::Unfinished | Unrecoverable::Missing)) => {
-                warn!(
-                    %why,
-                    "this storage process cannot go on from its journal: a new process begins, and joins"
-                );
-                // The old journal holds the lock.
-                drop(self);
-                Ok((anew()?, None))
-            }
-            Err(Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
-            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
-        }
-    }
-
-    /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
-    /// missing, that is the journal of a new process, made by `anew`.
-    pub(crate) fn cell(
-        mut self,
-        address: &str,
-        settings: partial::Settings,
-        anew: impl FnOnce() -> Result<Journal, Error>,
-    ) -> Result<(Journal, Option<Resident>), Error> {
-        let me = Peer { id: self.process(), address: address.to_owned() };
-        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
-        let records = records.into_iter().map(|(_, record)| record).collect();
-        let now = (clock::wall_offset(), clock::now());
-        match Resident::recover(me, settings, generation, records, now) {
-            Ok(Some(resident)) => {
-                let keys = resident.cell().replica().keys();
-                info!(
-                    keys,
-                    "the cell goes on from its journal; its hints for other cells are lost, and comparing \
-                     brings the writes that those cells lack"
-                );
-                Ok((self, Some(resident)))
-            }
-            Ok(None) => Ok((self, None)),
-            Err(why @ partial::Unrecoverable::Missing) => {
-                warn!(
-                    %why,
-                    "the cell cannot go on from its journal: a new cell begins, and copies the keys of the \
-                     other cells"
-                );
-                // The old journal holds the lock.
-                drop(self);
-                Ok((anew()?, None))
-            }
-            Err(partial::Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
             Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
         }
     }

@@ -24,13 +24,12 @@ use tracing::{error, info, warn};
 
 use super::{
     disk::DiskStatus,
-    founding::Beginning,
-    journal::{self, Journal},
-    life::{LifeRemains, LifeStart, ProcessLife},
+    journal,
+    life::ProcessLife,
+    role_work::{LifeStart, RoleWork},
     setup::Setup,
 };
 use crate::{
-    cluster::{ClusterBackend, Requests},
     error::Error,
     process::{End, NotDone, Process},
     timer,
@@ -64,8 +63,7 @@ struct MemberOwner {
 
 struct MemberInner {
     setup: Setup,
-    requests: Arc<Requests>,
-    tables: Option<Arc<ClusterBackend>>,
+    work: Box<dyn RoleWork>,
     current: RwLock<Current>,
     /// The reason why no further life comes.
     last: OnceLock<String>,
@@ -95,14 +93,9 @@ enum Stop {
 }
 
 impl Member {
-    /// Starts the member. A router's beginning is known, and its journal, if it has one.
-    pub(super) fn start(
-        setup: Setup,
-        beginning: Option<Beginning>,
-        journal: Option<Journal>,
-    ) -> Result<Member, Error> {
-        let requests = Arc::new(Requests::new(setup.write_wait));
-        let first = ProcessLife::begin(&setup, LifeStart::Nothing { beginning, journal }, &requests)?;
+    /// Starts the member, whose first life begins so.
+    pub(super) fn start(setup: Setup, work: Box<dyn RoleWork>, start: LifeStart) -> Result<Member, Error> {
+        let first = ProcessLife::begin(&setup, &*work, start)?;
         let current = Current {
             me: first.me,
             process: first.process.clone(),
@@ -110,17 +103,8 @@ impl Member {
             life: 1,
             former_end: None,
         };
-        let tables = (setup.role == Role::Gateway).then(|| {
-            let handle = current.process.port().clone();
-            Arc::new(ClusterBackend::new(handle, requests.clone(), current.me))
-        });
-        let inner = Arc::new(MemberInner {
-            setup,
-            requests,
-            tables,
-            current: RwLock::new(current),
-            last: OnceLock::new(),
-        });
+        let inner =
+            Arc::new(MemberInner { setup, work, current: RwLock::new(current), last: OnceLock::new() });
         let (stop, stops) = bounded(1);
         let (end, ended) = bounded(1);
         let (running, over) = bounded(0);
@@ -157,11 +141,6 @@ impl Member {
     /// Returns the address at which other processes reach the member.
     pub fn advertised(&self) -> &str {
         &self.0.inner.setup.advertised
-    }
-
-    /// Returns the access of SQL to tables, if it is a client, for doors with clients of their own.
-    pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
-        self.0.inner.tables.clone()
     }
 
     /// Returns the state of the disk, if the process has one.
@@ -251,7 +230,7 @@ impl Member {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            if timer::timeout(left.min(LOOK_EVERY), inner.requests.config_where(|_| true)).await.is_some() {
+            if timer::timeout(left.min(LOOK_EVERY), inner.work.admitted()).await.is_some() {
                 return Ok(());
             }
             if let Some(why) = self.over() {
@@ -267,12 +246,20 @@ impl Member {
         }
     }
 
+    /// Returns the member's work, if it is of this kind.
+    #[cfg(feature = "tables")]
+    pub(super) fn work<W: RoleWork>(&self) -> Option<&W> {
+        let work: &dyn std::any::Any = &*self.0.inner.work;
+        work.downcast_ref()
+    }
+
     /// Returns the reason why it has ended for good, if it has.
     pub(crate) fn over(&self) -> Option<&str> {
         self.0.inner.last.get().map(String::as_str)
     }
 }
 
+#[cfg(feature = "tables")]
 impl Member {
     /// Stops like [`Member::abandon`], without waiting.
     pub(crate) fn abandon_unwaited(&self) {
@@ -311,15 +298,16 @@ impl MemberInner {
                 Ok(end) => end,
                 Err(how) => return self.stop(&life, how),
             };
-            let former = match end {
-                End::Wedged | End::Outdated(_) => self.leavings(&life, &end),
+            let generation = match end {
+                End::Outdated(generation) => generation,
+                End::Wedged => life.generation,
                 End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => break end,
             };
+            let kept = self.work.take_remains(&life.process);
             warn!(process = %life.me, "{end}; this node comes back as a new process");
-            let kept = former.rows.is_some();
             // The next life listens at the same socket.
             life.process.stop();
-            self.requests.end();
+            self.work.end_requests();
             if began.elapsed() > LIFE_LONG {
                 pause = Duration::ZERO;
             }
@@ -330,7 +318,9 @@ impl MemberInner {
                 let _ = self.last.set(String::from("this node was stopped"));
                 return;
             }
-            life = match ProcessLife::begin(&self.setup, LifeStart::Life(former), &self.requests) {
+            let next = LifeStart::after(generation, &self.setup)
+                .and_then(|start| ProcessLife::begin(&self.setup, &*self.work, start));
+            life = match next {
                 Ok(life) => life,
                 Err(error) => break End::Broken(format!("no new process could begin: {error}")),
             };
@@ -342,7 +332,7 @@ impl MemberInner {
             End::NotAdmitted(why) | End::OlderCopy(why) | End::Broken(why) => why.clone(),
             End::Wedged | End::Outdated(_) => unreachable!("another life begins after that"),
         });
-        self.requests.end();
+        self.work.end_requests();
         // Nobody may listen.
         let _ = ended.try_send(end);
     }
@@ -357,15 +347,6 @@ impl MemberInner {
         }
     }
 
-    /// Returns the state that a life leaves to the next one.
-    fn leavings(&self, life: &ProcessLife, end: &End) -> LifeRemains {
-        let generation = match end {
-            End::Outdated(generation) => *generation,
-            End::Wedged | End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => life.generation,
-        };
-        LifeRemains { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
-    }
-
     /// Makes this life the member's present one. It may have kept the rows of the life before.
     fn go_on(&self, life: &ProcessLife, kept: bool, end: &End) {
         let current = Current {
@@ -375,9 +356,6 @@ impl MemberInner {
             life: self.current().life + 1,
             former_end: Some(end.to_string().into()),
         };
-        if let Some(tables) = &self.tables {
-            tables.go_on(current.process.port().clone(), current.me);
-        }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         let with = if kept { ", with the rows of the former process" } else { "" };
         info!(process = %life.me, "this node is back as a new process{with}");
@@ -407,6 +385,6 @@ impl MemberInner {
         }
         life.process.stop();
         let _ = self.last.set(String::from("this node was stopped"));
-        self.requests.end();
+        self.work.end_requests();
     }
 }

@@ -4,46 +4,21 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::Arc,
-    time::Duration,
 };
 
-use quorate_protocol::{DomainId, Role, Terms, detector};
-use quorate_table::engine::Bounds;
+use quorate_node::EndpointId;
+use quorate_protocol::{DomainId, Peer, ProcessId, Role, Terms, detector};
+use quorate_runtime::chance;
 
-use crate::scan_threads::ScanThreadOptions;
-
-use super::directory::DirectoryLock;
-
-/// The limits of a storage process, for memory and processors.
-#[derive(Clone, Debug)]
-pub struct StorageOptions {
-    /// The limits of the storage process's engine.
-    pub bounds: Bounds,
-    /// The threads that scan the rows.
-    pub scan_thread_options: ScanThreadOptions,
-    /// Most bytes of all results that their clients have not yet taken.
-    pub held_bytes_max: u64,
-    /// Time for which a result is held while its client takes nothing of it.
-    pub held_max: Duration,
-}
-
-impl Default for StorageOptions {
-    fn default() -> Self {
-        let settings = quorate_protocol::rubberband::StorageSettings::default();
-        StorageOptions {
-            bounds: Bounds::default(),
-            scan_thread_options: ScanThreadOptions::default(),
-            held_bytes_max: settings.held_bytes_max,
-            held_max: settings.held_max,
-        }
-    }
-}
+use super::{
+    directory::DirectoryLock,
+    journal::{Journal, Owner},
+};
+use crate::{error::Error, process::Parts};
 
 /// The settings with which each life of a node begins.
 pub(crate) struct Setup {
     pub(super) role: Role,
-    /// The node's limits as a storage process.
-    pub(super) storage: StorageOptions,
     pub(super) name: String,
     pub(super) number: u64,
     pub(super) domain: DomainId,
@@ -55,11 +30,35 @@ pub(crate) struct Setup {
     pub(super) directory: Option<PathBuf>,
     pub(super) detector: detector::Settings,
     pub(super) terms: Option<Terms>,
-    pub(super) write_wait: Duration,
     /// The directory of the node's journal, if it has one.
     pub(super) journal: Option<PathBuf>,
     /// Whether the journal's files pass bytes to the system only at a sync.
     pub(super) late: bool,
     /// The lock on the directory, held as long as the member lives.
     pub(super) _directory_lock: Option<Arc<DirectoryLock>>,
+}
+
+impl Setup {
+    /// Returns the process that begins with this journal, or a new process.
+    pub(super) fn peer(&self, journal: Option<&Journal>) -> Peer {
+        let fresh = || ProcessId { node: self.number, incarnation: chance::incarnation() };
+        Peer { id: journal.map_or_else(fresh, Journal::process), address: self.advertised.clone() }
+    }
+
+    /// Returns the parts that a process of any role needs.
+    pub(super) fn parts(&self) -> Parts {
+        Parts { executor: None, client: None, routers: self.routers.clone(), terms: self.terms, disk: None }
+    }
+
+    /// Begins the empty journal of a new process, if the node has a journal.
+    pub(super) fn empty_journal(&self) -> Result<Option<Journal>, Error> {
+        self.journal.is_some().then(|| self.another_journal()).transpose()
+    }
+
+    /// Begins the empty journal of a new process of a node that has a journal.
+    pub(super) fn another_journal(&self) -> Result<Journal, Error> {
+        let place = self.journal.as_ref().expect("only a node with a journal begins another one");
+        let Setup { domain, number: node, role, late, .. } = *self;
+        Journal::begin_anew(place, Owner { domain, node, role, endpoint: EndpointId::TABLES, late })
+    }
 }

@@ -3,10 +3,9 @@
 use std::{sync::Arc, time::Instant};
 
 use quorate_protocol::Role;
-use quorate_runtime::config::{DATAGRAM_BYTES, DATAGRAM_BYTES_MAX};
 
 use crate::{
-    address::bind,
+    address::{self, bind},
     error::Error,
     pending::{Pending, on_a_thread},
 };
@@ -32,22 +31,8 @@ impl Builder {
     }
 
     pub(super) fn begin(self) -> Result<Node, Error> {
-        if !DATAGRAM_BYTES.contains(&self.datagram_bytes) {
-            let (bytes, most) = (self.datagram_bytes, DATAGRAM_BYTES_MAX);
-            return Err(Error::invalid(format!(
-                "datagrams of {bytes} bytes are not possible: the size is between {} and {most} bytes",
-                DATAGRAM_BYTES.start()
-            )));
-        }
-        let routers = self.routers.iter().map(|address| ("a router", address));
-        for (what, address) in routers.chain(self.seeds.iter().map(|address| ("a seed", address))) {
-            let is_place = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
-            if !address.rsplit_once(':').is_some_and(is_place) {
-                return Err(Error::invalid(format!(
-                    "the address of {what} must be host:port, and \"{address}\" is not"
-                )));
-            }
-        }
+        self.options.check()?;
+        self.routers.iter().try_for_each(|router| address::check("a router", router))?;
         let directory_lock = match &self.directory {
             Some(path) => Some(Arc::new(directory::claim(path, self.number)?)),
             None => None,

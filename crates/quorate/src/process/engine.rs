@@ -1,9 +1,13 @@
 //! The engine on its own thread: batches of tasks in, results to the protocol thread.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use crossbeam_channel::Sender;
-use quorate_protocol::rubberband::{StorageCommand, Task};
+use crossbeam_channel::{Sender, bounded};
+use quorate_protocol::rubberband::{Handover, StorageCommand, Task};
 use quorate_runtime::{
     StartError, clock,
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
@@ -16,11 +20,18 @@ use quorate_table::{
 use quorate_tables::{Command, storage::execute};
 use tracing::error;
 
-use super::{End, ProcessShared, withdrawals::Withdrawals};
-use crate::scan_threads::ScanThreads;
+use super::{
+    End, Process, ProcessShared,
+    executor::{ExecutorEnded, StartExecutor, TaskExecutor},
+    withdrawals::Withdrawals,
+};
+use crate::{
+    lock::lock,
+    scan_threads::{ScanThreadOptions, ScanThreads},
+};
 
 /// A job of the engine thread.
-pub(super) enum Job {
+enum Job {
     /// Executes tasks, and passes the results to the protocol thread.
     Execute(Vec<Task>, Arc<Withdrawals>),
     /// Reports the memory of its tables.
@@ -30,7 +41,7 @@ pub(super) enum Job {
 }
 
 /// The counters of an engine's thread.
-pub(super) struct Passes {
+struct Passes {
     batches: Counter,
     tasks: Counter,
     nanoseconds: Counter,
@@ -48,7 +59,7 @@ struct Keeper {
 }
 
 impl Passes {
-    pub(super) fn new(metrics: &Metrics) -> Passes {
+    fn new(metrics: &Metrics) -> Passes {
         Passes {
             batches: metrics.counter("engine_batches", "Batches of tasks that the engine executed"),
             tasks: metrics.counter("engine_tasks", "Tasks in the batches that the engine executed"),
@@ -88,7 +99,59 @@ impl Passes {
 /// of the tables' memory.
 const ENGINE_JOBS_MAX: usize = 64;
 
-pub(super) fn start(
+/// The engine of a storage process, on its thread.
+struct EngineThread {
+    worker: Worker<Job>,
+    /// The withdrawals of the last batch.
+    withdrawals: Mutex<Arc<Withdrawals>>,
+}
+
+/// Returns the start of an executor that has this engine, and these threads to scan its rows.
+pub(crate) fn on_engine(engine: Box<dyn Engine>, scan_thread_options: ScanThreadOptions) -> StartExecutor {
+    Box::new(move |metrics, shared, end| {
+        let scan_threads = ScanThreads::start(scan_thread_options)?;
+        let worker = start(engine, scan_threads, Passes::new(metrics), shared, end)?;
+        Ok(Arc::new(EngineThread { worker, withdrawals: Mutex::default() }))
+    })
+}
+
+impl TaskExecutor for EngineThread {
+    fn execute(&self, tasks: Vec<Task>) -> Result<(), ExecutorEnded> {
+        let withdrawals = Arc::<Withdrawals>::default();
+        *lock(&self.withdrawals) = withdrawals.clone();
+        self.worker.submit(Job::Execute(tasks, withdrawals)).map_err(|_| ExecutorEnded)
+    }
+
+    fn withdraw(&self, task: usize) {
+        lock(&self.withdrawals).add(task);
+    }
+}
+
+impl Process {
+    fn engine(&self) -> Option<&EngineThread> {
+        let executor: &dyn Any = &**self.executor.as_ref()?;
+        executor.downcast_ref()
+    }
+
+    /// Returns the memory of a storage process's tables. `None` if its engine does not answer within
+    /// `patience`, or there is none.
+    pub fn usage(&self, patience: Duration) -> Option<Vec<Usage>> {
+        let (sender, receiver) = bounded(1);
+        self.engine()?.worker.submit(Job::Usage(sender)).ok()?;
+        receiver.recv_timeout(patience).ok()
+    }
+
+    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
+    /// will keep the rows. Returns it once.
+    pub(crate) fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
+        let remains = lock(&self.shared.remains).take()?;
+        let (sender, receiver) = bounded(1);
+        self.engine()?.worker.submit(Job::Hand(sender)).ok()?;
+        Some((remains, receiver.recv_timeout(patience).ok()?))
+    }
+}
+
+fn start(
     engine: Box<dyn Engine>,
     scan_threads: ScanThreads,
     passes: Passes,

@@ -1,15 +1,19 @@
-//! One real process: a node on a reactor, its engine on its own thread, and a watching thread.
+//! One real process: a node on a reactor, the executor of a storage process's tasks, and a watching thread.
 //!
 //! ```text
-//!   protocol thread ── Execute(tasks) ──▶ engine thread ── Executed(results) ──▶ protocol thread
+//!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread
 //!                   ── client events ───▶ a callback that never blocks
-//!   seeking thread  ── Seeds ──▶ protocol thread         (who listens at the routers' addresses)
 //! ```
+//!
+//! The threads that every process has are those of its shell.
 
-mod engine;
+#[cfg(feature = "tables")]
+pub(crate) mod engine;
+pub(crate) mod executor;
 mod namesake;
 mod shared;
 mod strangers;
+#[cfg(feature = "tables")]
 mod withdrawals;
 
 use std::{
@@ -23,23 +27,20 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
     domain::Shared as Held,
     ecast::RouterEvent,
     group::Roster,
     relay::{self, Relay},
-    rubberband::{ClientEvent, Handover, StorageEvent, SuperEvent},
+    rubberband::{ClientEvent, StorageEvent, SuperEvent},
 };
 use quorate_runtime::{
     Config, Disk, Host, Port, StartError,
     calls::{CallError, Calls},
     discover::{DomainAnswer, DomainState},
     disk::DiskError,
-    worker::Worker,
 };
-use quorate_table::engine::{Engine, Usage};
 use quorate_tables::{
     self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
 };
@@ -47,15 +48,10 @@ use tracing::{error, info, warn};
 
 pub(crate) use self::strangers::Strangers;
 use self::{
-    engine::{Job, Passes},
+    executor::{StartExecutor, TaskExecutor},
     namesake::probe_namesake,
-    withdrawals::Withdrawals,
 };
-use crate::{
-    lock::lock,
-    scan_threads::{ScanThreadOptions, ScanThreads},
-    seek::Search,
-};
+use crate::{lock::lock, seek::Search, shell::Shell};
 
 pub use self::shared::End;
 use self::shared::{Identity, ProcessShared};
@@ -79,34 +75,31 @@ impl fmt::Display for NotDone {
 }
 
 /// The resources that a process needs in addition to its node.
-pub struct Parts {
-    /// A storage process's engine, and the threads that scan its rows.
-    pub engine: Option<(Box<dyn Engine>, ScanThreadOptions)>,
+pub(crate) struct Parts {
+    /// Starts the executor of a storage process's tasks.
+    pub(crate) executor: Option<StartExecutor>,
     /// The receiver of a client's events. It is called on the protocol thread, and must not block.
-    pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
+    pub(crate) client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     /// Addresses of routers.
-    pub routers: Vec<String>,
+    pub(crate) routers: Vec<String>,
     /// The terms that the process expects of the domain; `None` accepts any.
-    pub terms: Option<Terms>,
+    pub(crate) terms: Option<Terms>,
     /// The process's disk, and the ticket of the first record there, if it has one.
-    pub disk: Option<(Disk, Ticket)>,
+    pub(crate) disk: Option<(Disk, Ticket)>,
 }
 
 /// A running process.
 pub struct Process {
-    port: Port<Relay<tables::Process>>,
+    shell: Shell<Relay<tables::Process>>,
     shared: Arc<ProcessShared>,
-    engine: Option<Arc<Worker<Job>>>,
+    #[cfg(feature = "tables")]
+    executor: Option<Arc<dyn TaskExecutor>>,
     ended: Receiver<End>,
-    /// The search for routers ends when this is dropped.
-    seeks: Mutex<Option<Sender<()>>>,
 }
 
 struct NodeHost {
     shared: Arc<ProcessShared>,
-    engine: Option<Arc<Worker<Job>>>,
-    /// The withdrawals of the batch at the engine.
-    withdrawals: Arc<Withdrawals>,
+    executor: Option<Arc<dyn TaskExecutor>>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
@@ -117,7 +110,11 @@ struct NodeHost {
 
 impl Process {
     /// Starts the threads.
-    pub fn start(process: tables::Process, config: Config, parts: Parts) -> Result<Process, StartError> {
+    pub(crate) fn start(
+        process: tables::Process,
+        config: Config,
+        parts: Parts,
+    ) -> Result<Process, StartError> {
         let shared = Arc::new(ProcessShared {
             port: OnceLock::new(),
             statuses: Calls::default(),
@@ -126,18 +123,13 @@ impl Process {
             remains: Mutex::new(None),
         });
         let (end, ended) = bounded(1);
-        let engine = match parts.engine {
-            Some((engine, scan_thread_options)) => {
-                let (scan_threads, passes) =
-                    (ScanThreads::start(scan_thread_options)?, Passes::new(&config.metrics));
-                Some(Arc::new(engine::start(engine, scan_threads, passes, shared.clone(), end.clone())?))
-            }
+        let executor = match parts.executor {
+            Some(start) => Some(start(&config.metrics, shared.clone(), end.clone())?),
             None => None,
         };
         let host = NodeHost {
             shared: shared.clone(),
-            engine: engine.clone(),
-            withdrawals: Arc::default(),
+            executor: executor.clone(),
             client: parts.client,
             identity: Identity {
                 domain: config.domain,
@@ -151,33 +143,25 @@ impl Process {
         };
         let (domain, me) = (config.domain, config.me);
         let relay = Relay::new(process, relay::Settings::default());
-        let port = match parts.disk {
-            None => Port::alone(EndpointId::TABLES, relay, host, config)?,
-            Some(disk) => Port::alone_on_disk(EndpointId::TABLES, relay, host, config, disk)?,
-        };
-        shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("the port is set only once"));
-        let (kick, kicks) = bounded(0);
+        let shell = Shell::start(relay, host, config, parts.disk, &shared.port)?;
         if !parts.routers.is_empty() {
-            let port = port.clone();
-            Search::warning(domain, me, parts.routers).go_on(kicks, move |found| {
-                if !found.is_empty() {
-                    // The search repeats, so a lost command does no harm.
-                    let _ = port.try_command(Command::Seeds(found));
-                }
-            })?;
+            shell.seek(Search::warning(domain, me, parts.routers), Command::Seeds)?;
         }
-        let watched = port.node().clone();
-        thread::Builder::new().name(String::from("watch")).spawn(move || {
-            if watched.wait().is_err() {
-                let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
-            }
+        shell.watch(move || {
+            let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
         })?;
-        Ok(Process { port, shared, engine, ended, seeks: Mutex::new(Some(kick)) })
+        Ok(Process {
+            shell,
+            shared,
+            #[cfg(feature = "tables")]
+            executor,
+            ended,
+        })
     }
 
     /// Returns the port for commands.
     pub fn port(&self) -> &Port<Relay<tables::Process>> {
-        &self.port
+        self.shell.port()
     }
 
     /// Yields one message with the reason when the process cannot continue.
@@ -187,23 +171,15 @@ impl Process {
 
     /// Returns the status of the process, or `None` if the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
-        let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
+        let ask = |token| self.port().try_command(Command::Status { token }).is_ok();
         self.shared.statuses.call(patience, ask).ok()
     }
 
     /// Returns the process groups that a router knows, or `None` if its protocol thread does not answer
     /// within `patience`.
     pub fn groups(&self, patience: Duration) -> Option<Held<Roster>> {
-        let ask = |token| self.port.try_command(Command::Groups { token }).is_ok();
+        let ask = |token| self.port().try_command(Command::Groups { token }).is_ok();
         self.shared.rosters.call(patience, ask).ok()
-    }
-
-    /// Returns the memory of a storage process's tables. `None` if its engine does not answer within
-    /// `patience`, or there is none.
-    pub fn usage(&self, patience: Duration) -> Option<Vec<Usage>> {
-        let (sender, receiver) = bounded(1);
-        self.engine.as_ref()?.submit(Job::Usage(sender)).ok()?;
-        receiver.recv_timeout(patience).ok()
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`.
@@ -231,7 +207,7 @@ impl Process {
         patience: Duration,
         command: impl FnOnce(CommandId) -> Command,
     ) -> Result<(), NotDone> {
-        let ask = |id| self.port.try_command(command(CommandId(id))).is_ok();
+        let ask = |id| self.port().try_command(command(CommandId(id))).is_ok();
         match self.shared.operations.call(patience, ask) {
             Ok(answer) => answer.map_err(NotDone::Because),
             Err(CallError::NotTaken) => Err(NotDone::Untaken),
@@ -242,24 +218,17 @@ impl Process {
         }
     }
 
-    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
-    /// will keep the rows. Returns it once.
-    pub fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
-        let remains = lock(&self.shared.remains).take()?;
-        let (sender, receiver) = bounded(1);
-        self.engine.as_ref()?.submit(Job::Hand(sender)).ok()?;
-        Some((remains, receiver.recv_timeout(patience).ok()?))
-    }
-
     /// Stops the threads.
     pub fn stop(&self) {
-        drop(lock(&self.seeks).take());
-        // [`Process::ended`] has reported a panic.
-        let _ = self.port.node().stop();
+        self.shell.stop();
     }
 }
 
 impl NodeHost {
+    fn executor(&self) -> &dyn TaskExecutor {
+        &**self.executor.as_ref().expect("a storage process has an executor")
+    }
+
     fn end(&self, end: End) {
         // The first reason counts.
         let _ = self.end.try_send(end);
@@ -377,11 +346,9 @@ impl Host<Relay<tables::Process>> for NodeHost {
                 error!(?command, "a command was refused, because this process has another role")
             }
             Event::Storage(StorageEvent::Execute(tasks)) => {
-                let worker = self.engine.as_ref().expect("a storage process has an engine");
-                self.withdrawals = Arc::default();
-                if worker.submit(Job::Execute(tasks, self.withdrawals.clone())).is_err() {
-                    error!("the engine's thread has ended and takes no work");
-                    self.end(End::Broken(String::from("the engine's thread has ended and takes no work")));
+                if let Err(ended) = self.executor().execute(tasks) {
+                    error!("{ended}");
+                    self.end(End::Broken(ended.to_string()));
                 }
             }
             Event::Storage(StorageEvent::Out(remains)) => {
@@ -392,7 +359,7 @@ impl Host<Relay<tables::Process>> for NodeHost {
                 *lock(&self.shared.remains) = Some(remains);
                 self.end(End::Wedged);
             }
-            Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
+            Event::Storage(StorageEvent::Withdraw { task }) => self.executor().withdraw(task),
             Event::Storage(StorageEvent::Left { .. } | StorageEvent::Paused { .. }) => {
                 unreachable!("the end of an operator's command arrives as Event::Operated")
             }

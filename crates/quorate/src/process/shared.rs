@@ -42,7 +42,7 @@ impl fmt::Display for End {
 }
 
 /// The state that the threads of a process share.
-pub(super) struct ProcessShared {
+pub(crate) struct ProcessShared {
     pub(super) port: OnceLock<Port<Relay<tables::Process>>>,
     pub(super) statuses: Calls<Status>,
     pub(super) rosters: Calls<Held<Roster>>,

@@ -1,0 +1,51 @@
+//! The recovery of a cell.
+
+use quorate_protocol::{
+    Peer,
+    partial::{self, Resident},
+};
+use quorate_runtime::clock;
+use tracing::{info, warn};
+
+use super::Journal;
+use crate::error::Error;
+
+impl Journal {
+    /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
+    /// missing, that is the journal of a new process, made by `anew`.
+    pub(crate) fn cell(
+        mut self,
+        address: &str,
+        settings: partial::Settings,
+        anew: impl FnOnce() -> Result<Journal, Error>,
+    ) -> Result<(Journal, Option<Resident>), Error> {
+        let me = Peer { id: self.process(), address: address.to_owned() };
+        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
+        let records = records.into_iter().map(|(_, record)| record).collect();
+        let now = (clock::wall_offset(), clock::now());
+        match Resident::recover(me, settings, generation, records, now) {
+            Ok(Some(resident)) => {
+                let keys = resident.cell().replica().keys();
+                info!(
+                    keys,
+                    "the cell goes on from its journal; its hints for other cells are lost, and comparing \
+                     brings the writes that those cells lack"
+                );
+                Ok((self, Some(resident)))
+            }
+            Ok(None) => Ok((self, None)),
+            Err(why @ partial::Unrecoverable::Missing) => {
+                warn!(
+                    %why,
+                    "the cell cannot go on from its journal: a new cell begins, and copies the keys of the \
+                     other cells"
+                );
+                // The old journal holds the lock.
+                drop(self);
+                Ok((anew()?, None))
+            }
+            Err(partial::Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
+            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
+        }
+    }
+}

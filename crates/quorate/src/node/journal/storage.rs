@@ -1,0 +1,38 @@
+//! The recovery of a storage process.
+
+use quorate_protocol::{
+    Peer,
+    rubberband::{Storage, StorageSettings, Unrecoverable},
+};
+use tracing::warn;
+
+use super::Journal;
+use crate::error::Error;
+
+impl Journal {
+    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If the
+    /// process had rows that it had not written, that is the journal of a new process, made by `anew`.
+    pub(crate) fn storage(
+        mut self,
+        address: &str,
+        settings: StorageSettings,
+        anew: impl FnOnce() -> Result<Journal, Error>,
+    ) -> Result<(Journal, Option<Storage>), Error> {
+        let me = Peer { id: self.process(), address: address.to_owned() };
+        let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
+        match Storage::recover(me, settings, generation, records) {
+            Ok(storage) => Ok((self, storage)),
+            Err(why @ (Unrecoverable::Unfinished | Unrecoverable::Missing)) => {
+                warn!(
+                    %why,
+                    "this storage process cannot go on from its journal: a new process begins, and joins"
+                );
+                // The old journal holds the lock.
+                drop(self);
+                Ok((anew()?, None))
+            }
+            Err(Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
+            Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
+        }
+    }
+}

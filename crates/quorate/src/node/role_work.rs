@@ -1,0 +1,60 @@
+//! The work of a role: what it begins each life of a member with, and what it keeps from one life to the next.
+
+use std::{any::Any, future, pin::Pin};
+
+use quorate_protocol::{Generation, ProcessId};
+use quorate_tables as tables;
+
+use super::{founding::Beginning, journal::Journal, setup::Setup};
+use crate::{
+    error::Error,
+    process::{Parts, Process},
+};
+
+/// The work of a member in its role, over its lives.
+pub(super) trait RoleWork: Any + Send + Sync {
+    /// Makes the process of the next life.
+    fn begin(&self, setup: &Setup, start: LifeStart) -> Result<NewProcess, Error>;
+
+    /// Learns that this process is the member's present one. Its requests go there from now on.
+    fn go_on(&self, _process: &Process, _me: ProcessId) {}
+
+    /// Takes what the process of an ended life leaves to the next one. Returns whether it left anything.
+    fn take_remains(&self, _process: &Process) -> bool {
+        false
+    }
+
+    /// Ends the requests to the process of an ended life.
+    fn end_requests(&self) {}
+
+    /// Is ready when the cluster has admitted the process, if a caller of this role waits for that.
+    fn admitted(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(future::ready(()))
+    }
+}
+
+/// The state with which a life begins.
+pub(super) struct LifeStart {
+    /// The last generation of the domain that the life before knew; `None` for the first life.
+    pub(super) former: Option<Generation>,
+    /// The way in which a router's first life begins.
+    pub(super) beginning: Option<Beginning>,
+    /// The journal of a process with a disk.
+    pub(super) journal: Option<Journal>,
+}
+
+impl LifeStart {
+    /// Returns the start of a life after one that knew this generation. The other processes go on without
+    /// that life, so the journal is empty.
+    pub(super) fn after(former: Generation, setup: &Setup) -> Result<LifeStart, Error> {
+        Ok(LifeStart { former: Some(former), beginning: None, journal: setup.empty_journal()? })
+    }
+}
+
+/// A process that is about to begin.
+pub(super) struct NewProcess {
+    pub(super) me: ProcessId,
+    pub(super) generation: Generation,
+    pub(super) state: tables::Process,
+    pub(super) parts: Parts,
+}

@@ -1,0 +1,29 @@
+//! The executor of a storage process's tasks, as the protocol thread sees it.
+
+use std::{any::Any, sync::Arc};
+
+use crossbeam_channel::Sender;
+use quorate_protocol::rubberband::Task;
+use quorate_runtime::{StartError, metrics::Metrics};
+use thiserror::Error;
+
+use super::shared::{End, ProcessShared};
+
+/// An executor of tasks, on threads of its own. It returns the results of a batch as a command to the
+/// process.
+pub(crate) trait TaskExecutor: Any + Send + Sync {
+    /// Hands over a batch of tasks, after the results of the batch before have come. Never blocks.
+    fn execute(&self, tasks: Vec<Task>) -> Result<(), ExecutorEnded>;
+
+    /// Withdraws the task with this index from the last batch, because nobody waits for its result.
+    fn withdraw(&self, task: usize);
+}
+
+/// The executor takes no more tasks.
+#[derive(Clone, Copy, Debug, Error)]
+#[error("the engine's thread has ended and takes no work")]
+pub(crate) struct ExecutorEnded;
+
+/// Starts the executor of a process. If the executor cannot go on, it sends the reason.
+pub(crate) type StartExecutor =
+    Box<dyn FnOnce(&Metrics, Arc<ProcessShared>, Sender<End>) -> Result<Arc<dyn TaskExecutor>, StartError>>;
