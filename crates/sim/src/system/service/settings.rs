@@ -9,7 +9,7 @@ use quorate_protocol::{
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Manner, Pace};
+use super::host::{Manner, Pace};
 use crate::mutation::Mutation;
 
 pub(crate) const GROUP: GroupId = GroupId(7);
