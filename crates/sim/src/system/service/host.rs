@@ -163,7 +163,7 @@ impl StoreHost {
                 }
             }
         };
-        self.tamper.before(&order, &mut self.store);
+        let order = self.tamper.before(order, &mut self.store);
         let is_checkpoint = matches!(order, Event::Checkpoint { .. });
         let answer = self.drive(cx, |executor, object, put| executor.perform(object, order, put));
         self.tamper.after(is_checkpoint, &mut self.store);

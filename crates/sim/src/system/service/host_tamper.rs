@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quorate_protocol::service::Event;
+use quorate_protocol::service::{Event, TransactionId};
 
 use super::store::{StoreState, StoreUndo};
 use crate::mutation::Mutation;
@@ -20,6 +20,10 @@ pub(crate) struct HostTamper {
     pub(super) forwarded: BTreeMap<u64, Bytes>,
     /// Changes of aborted transactions that are undone only after the next checkpoint, the latest first.
     held: Vec<StoreUndo>,
+    /// The first work of each open transaction that may have changed something.
+    open: BTreeMap<TransactionId, u64>,
+    /// Commits that are not chosen, each with the first work of its transaction.
+    commits: BTreeMap<u64, u64>,
 }
 
 /// The cause of reverts.
@@ -47,8 +51,8 @@ impl HostTamper {
         self.mutation == Some(Mutation::ExecutedByBackups)
     }
 
-    /// Prepares for an order.
-    pub(super) fn before(&mut self, order: &Event, store: &mut StoreState) {
+    /// Prepares for an order, and returns the order that the executor receives instead.
+    pub(super) fn before(&mut self, order: Event, store: &mut StoreState) -> Event {
         if !matches!(order, Event::Abort { .. } | Event::Chosen { .. } | Event::Checkpoint { .. }) {
             self.release(store);
         }
@@ -57,6 +61,10 @@ impl HostTamper {
             Event::Revert => Reverting::Reign,
             _ => Reverting::Other,
         };
+        if self.mutation == Some(Mutation::UndoKeptBehindCommit) {
+            return self.kept_behind_commit(order);
+        }
+        order
     }
 
     /// Notes that an order was carried out.
@@ -89,5 +97,34 @@ impl HostTamper {
             _ => {}
         }
         Some(undo)
+    }
+
+    /// Has the executor keep chosen changes that stand behind a commit which is not chosen: *chosen* names no
+    /// work behind the first of the commit's transaction.
+    fn kept_behind_commit(&mut self, order: Event) -> Event {
+        match order {
+            Event::Execute { work, transaction: Some(transaction), read: false, .. } => {
+                self.open.entry(transaction).or_insert(work);
+            }
+            Event::Commit { work, transaction } => {
+                if let Some(first) = self.open.remove(&transaction) {
+                    self.commits.insert(work, first);
+                }
+            }
+            Event::Abort { transaction } => {
+                self.open.remove(&transaction);
+            }
+            Event::Revert => {
+                self.open.clear();
+                self.commits.clear();
+            }
+            Event::Chosen { work } => {
+                self.commits = self.commits.split_off(&(work + 1));
+                let first = self.commits.values().min();
+                return Event::Chosen { work: first.map_or(work, |first| work.min(first - 1)) };
+            }
+            _ => {}
+        }
+        order
     }
 }
