@@ -36,8 +36,9 @@ use quorate_world::{Environment, Violation, World};
 
 use crate::system::service::{
     GROUP,
+    host::{Manner, Pace, StoreHost},
     process::{ServiceCommand, ServiceEvent, ServiceProcess},
-    store::{Manner, Pace, Request, StoreHost, sealed},
+    store::{Request, sealed},
 };
 
 /// The delays of a run.

@@ -137,7 +137,8 @@
 //!     reverts its changes; checkers *serializable* and *together*
 //!   - tested: scripts `a_transaction_commits`, `a_deposed_leader_reverts_transactions`,
 //!     `plain_calls_wait_for_transactions` and `a_transaction_that_reads_is_confirmed`
-//!   - mutated: `LocksIgnored`, `AbortUnreverted`, `CheckpointUncommitted`, `CommitUnconfirmed`
+//!   - mutated: `LocksIgnored`, `AbortUnreverted`, `CheckpointUncommitted`, `UndoKeptBehindCommit`,
+//!     `CommitUnconfirmed`
 //! - **S6, ids of calls**
 //!   - asserted: a call takes effect once (`service::sessions`); checkers *exactly once* and *memory*
 //!   - tested: scripts `a_reply_is_lost`, `the_same_call_twice` and `a_session_ends`; unit tests of the
@@ -328,6 +329,8 @@ pub enum Mutation {
     CheckpointUncommitted,
     /// A host keeps changes of an ended reign that were not chosen (services).
     LeftUnreverted,
+    /// A host keeps the undo of a chosen change that stands behind a commit which is not chosen (services).
+    UndoKeptBehindCommit,
     /// A backup draws new random numbers when it applies a change (services).
     ExecutedByBackups,
     /// Backups do not remember which calls have taken effect (S6).
@@ -402,7 +405,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All mutations. The seeds must catch each.
-    pub const ALL: [Mutation; 94] = [
+    pub const ALL: [Mutation; 95] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -486,6 +489,7 @@ impl Mutation {
         Mutation::StampsReissued,
         Mutation::LocksIgnored,
         Mutation::AbortUnreverted,
+        Mutation::UndoKeptBehindCommit,
         Mutation::CommitUnconfirmed,
         Mutation::HearsEverybody,
         Mutation::GoesNoWayRound,
@@ -549,6 +553,7 @@ impl Mutation {
             | Mutation::AbortUnreverted
             | Mutation::CheckpointUncommitted
             | Mutation::CommitUnconfirmed => "service_transactions",
+            Mutation::UndoKeptBehindCommit => "service_transactions_far",
             Mutation::DeliversLate
             | Mutation::PredecessorsForgotten
             | Mutation::StreamTorn

@@ -2,6 +2,7 @@
 //! use it.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use quorate_roles::services::ITEM_BYTES_MAX;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// An encoder that puts values one after another into shared memory.
@@ -59,9 +60,6 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, postcard::E
         _ => Err(postcard::Error::DeserializeBadEncoding),
     }
 }
-
-/// Upper bound of a request, a reply or a change, in bytes.
-pub(super) const ITEM_BYTES_MAX: usize = 4 << 20;
 
 /// Upper bound of a state, in bytes of its checkpoint.
 pub(super) const STATE_BYTES_MAX: usize = 1 << 30;

@@ -18,6 +18,8 @@ use std::{
     time::Duration,
 };
 
+use quorate_roles::services::ResultLatch;
+
 use crate::lock::lock;
 
 #[derive(Debug, Default)]
@@ -68,12 +70,6 @@ pub(super) struct Passage {
     bytes: usize,
 }
 
-impl Passage {
-    pub(super) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-}
-
 impl Drop for Passage {
     fn drop(&mut self) {
         lock(&self.gate.inner).queued_bytes -= self.bytes;
@@ -88,16 +84,16 @@ pub(super) struct Latch {
     is_shut: bool,
 }
 
-impl Latch {
-    /// Notes the gate through which the executor passes results.
-    pub(super) fn hold(&mut self, gate: &Arc<Gate>) {
+impl ResultLatch for Latch {
+    type Passage = Passage;
+
+    fn hold(&mut self, Passage { gate, .. }: &Passage) {
         if !self.gate.as_ref().is_some_and(|held| Arc::ptr_eq(held, gate)) {
             (self.gate, self.is_shut) = (Some(gate.clone()), false);
         }
     }
 
-    /// Shuts the gate while the replica holds as many results as it may.
-    pub(super) fn set(&mut self, is_shut: bool) {
+    fn set(&mut self, is_shut: bool) {
         if mem::replace(&mut self.is_shut, is_shut) != is_shut
             && let Some(gate) = &self.gate
         {
@@ -122,8 +118,8 @@ mod tests {
     fn an_executor_waits_until_its_results_were_taken_and_the_log_goes_on() {
         let gate = Arc::new(Gate::default());
         let mut latch = Latch::default();
-        latch.hold(&gate);
         let passage = gate.pass(QUEUED_BYTES_MAX + 1);
+        latch.hold(&passage);
         latch.set(true);
         let (went, gone) = mpsc::channel();
         let waiting = thread::spawn({

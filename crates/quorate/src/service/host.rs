@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use quorate_node::Channel;
 use quorate_protocol::service::{GroupId, Pipelining};
+use quorate_roles::services::Restoring;
 use quorate_runtime::{chance::Chance, clock};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,10 +20,10 @@ use super::{
     Carries, Export, Service, ServiceLoop,
     directory::{Directory, SideJournal},
     encoder::decode,
-    executor::{Executor, Tally},
-    export::Restoring,
+    executor::{ServiceExecutor, Tally},
     http::{Door, bounds::DoorLimits},
     looped::Looped,
+    object::ServiceObject,
     process::{Process, config},
     service_endpoint::{ReplicaOptions, ServiceEndpoint, Set, Terms, Unrecovered},
     slot::{ExecutorKind, HostShared, ReplicaLife, ServiceMaker, ServiceSlot},
@@ -197,7 +198,7 @@ impl Host {
         name: &str,
         first: S,
         (export, replicas): (&Export, u8),
-        (any_order, made): (bool, fn(Executor<S>) -> ExecutorKind),
+        (any_order, made): (bool, fn(ServiceExecutor<S>) -> ExecutorKind),
     ) -> Result<(), Error> {
         let channel = self.host_shared.main.channel(name);
         let has_log = |directory: &Directory| directory.log(channel).is_some();
@@ -279,10 +280,12 @@ impl Host {
             log_bytes_kept: self.log_bytes_kept,
             // Requests may wait for each other at the service, so one at a time could block forever.
             pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
-            carries: S::CARRIES,
+            whole_states: S::CARRIES == Carries::State,
             any_order,
         };
-        let make_service = make_service((state, restoring), first, (self.checks, self.state_bytes_max), made);
+        let settings =
+            ExecutorSettings { checks: self.checks, state_bytes_max: self.state_bytes_max, any_order, made };
+        let make_service = make_service((state, restoring), first, settings);
         let slot = ServiceSlot::new(name, (terms, options), make_service);
         self.take_in(&slot)?;
         let begun = match log {
@@ -459,15 +462,25 @@ struct ExecutionMode<S: Service> {
     restoring: Restoring,
     /// Whether the executor has threads of its own.
     any_order: bool,
-    made: fn(Executor<S>) -> ExecutorKind,
+    made: fn(ServiceExecutor<S>) -> ExecutorKind,
+}
+
+/// The properties of a service's executors, over all lives of its replica.
+struct ExecutorSettings<S: Service> {
+    /// Whether each change is checked.
+    checks: bool,
+    /// Upper bound of the state after a change, in bytes.
+    state_bytes_max: usize,
+    /// Whether the executor has threads of its own.
+    any_order: bool,
+    made: fn(ServiceExecutor<S>) -> ExecutorKind,
 }
 
 /// Returns a maker of the service. The first call uses the given state, later calls decode its bytes.
 fn make_service<S: Service>(
     given: (S, Restoring),
     first: Vec<u8>,
-    (checks, state_bytes_max): (bool, usize),
-    made: fn(Executor<S>) -> ExecutorKind,
+    ExecutorSettings { checks, state_bytes_max, any_order, made }: ExecutorSettings<S>,
 ) -> Box<ServiceMaker> {
     let given = Mutex::new(Some(given));
     Box::new(move |tally: Arc<Tally>| {
@@ -482,13 +495,13 @@ fn make_service<S: Service>(
                 (state, Restoring::default())
             }
         };
-        let executor = Executor::new(state, restoring, tally, checks);
-        Ok(made(executor.with_size(first.len(), state_bytes_max)))
+        let object = ServiceObject::new(state, checks).with_size(first.len(), state_bytes_max);
+        Ok(made(ServiceExecutor::new(object, restoring, tally, any_order)))
     })
 }
 
 /// Wraps a service that executes its requests in order of arrival.
-fn one_by_one<S: Service>(executor: Executor<S>) -> ExecutorKind {
+fn one_by_one<S: Service>(executor: ServiceExecutor<S>) -> ExecutorKind {
     match S::SHORT {
         true => ExecutorKind::Inline(Box::new(executor)),
         false => ExecutorKind::Threaded(Box::new(executor)),
@@ -496,7 +509,7 @@ fn one_by_one<S: Service>(executor: Executor<S>) -> ExecutorKind {
 }
 
 /// Wraps a service with threads of its own.
-fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> ExecutorKind {
+fn in_any_order<S: ServiceLoop>(executor: ServiceExecutor<S>) -> ExecutorKind {
     ExecutorKind::Threaded(Box::new(Looped(executor)))
 }
 

@@ -1,8 +1,7 @@
 //! User code on the protocol thread, for services that declare themselves short.
 //!
-//! **Promise.** A replica's orders are executed in the turn in which they arise, in their order, and their
-//! results are a part of that turn: no other thread is woken. The promises of an executor's thread hold here,
-//! too.
+//! **Promise.** The endpoint executes a replica's orders in the turn in which they arise
+//! ([`quorate_roles::services::Inline`]). The promises of an executor's thread hold here, too.
 //!
 //! **The meter.** A thread that serves links and runs user code does only one of them at a time, and a leader
 //! that is silent for long is deposed. So the time of each batch of orders to execute or to apply is
@@ -10,102 +9,60 @@
 //! batches subtract from it. A service whose account is full gets a thread of its own, for good. A single
 //! batch of two thirds of a second fills the account. A thread that the system suspends now and then does
 //! not.
-//!
-//! **Attacks considered.**
-//!
-//! - *Results are longer than the log has room for.* Results of a quarter of a MiB go to the replica before
-//!   more is executed. While the replica holds as many results as it may ([`Replica::holds_too_much`]),
-//!   requests wait for a later turn. The log goes on by messages, which are turns.
-//! - *Results follow the end of a batch*, or records that become complete after it. Then the end is given
-//!   again, so that the executed requests are proposed.
-//! - *The service breaks in the middle of a turn.* Its results are passed on, the replica resigns, and later
-//!   orders are dropped, like those for a thread that has ended.
-//! - *The service gets a thread in the middle of a turn.* All earlier orders were executed, and all results
-//!   were passed on.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use quorate_protocol::{
-    Input,
-    service::{self, Replica},
-};
+use quorate_protocol::{Context, service};
+use quorate_roles::services::{Broken, Exported, InlineExecutor};
 
-use super::{
-    executor::{Performer, Results},
-    export::Exported,
-};
+use super::executor::Performer;
 
-/// A service that is executed in the turns of its replica.
-pub(super) struct Inline {
-    pub(super) performer: Box<dyn Performer>,
-    pub(super) results: Results,
-    /// A buffer that is reused from turn to turn.
-    pub(super) inputs: VecDeque<Input<Replica>>,
-    pub(super) orders: VecDeque<service::Event>,
-    /// Whether the service's state is unknown.
-    pub(super) broken: bool,
-    pub(super) meter: Meter,
+/// A service on the protocol thread, with its meter.
+pub(super) struct Metered {
+    performer: Box<dyn Performer>,
+    /// The begin of the present batch.
+    begun: Instant,
+    meter: Meter,
 }
 
-/// The result of a turn.
-pub(super) enum Upshot {
-    Fine,
-    /// The service cannot continue, for this reason.
-    Broken(String),
-    /// The service has to get a thread.
-    Long,
-}
-
-impl Inline {
-    pub(super) fn new(performer: Box<dyn Performer>) -> Inline {
-        Inline {
-            performer,
-            results: Results::default(),
-            inputs: VecDeque::new(),
-            orders: VecDeque::new(),
-            broken: false,
-            meter: Meter::default(),
-        }
+impl Metered {
+    pub(super) fn new(performer: Box<dyn Performer>) -> Metered {
+        Metered { performer, begun: Instant::now(), meter: Meter::default() }
     }
 
     pub(super) fn into_performer(self) -> Box<dyn Performer> {
         self.performer
     }
+}
 
-    /// Notes a request for a copy of the state.
-    pub(super) fn want_copy(&mut self, wanted: Sender<Exported>) {
-        if !self.broken {
-            self.performer.want_copy(wanted);
-            self.performer.give_copies();
-        }
+impl InlineExecutor for Metered {
+    type Receiver = Sender<Exported>;
+
+    fn begin_batch(&mut self) {
+        self.begun = Instant::now();
     }
-}
 
-/// Whether an order makes the user's code do more than forget data for a revert. The meter counts such
-/// orders.
-pub(super) fn is_work(order: &service::Event) -> bool {
-    matches!(order, service::Event::Execute { .. } | service::Event::Apply { .. })
-}
+    fn perform(
+        &mut self,
+        _: &mut Context<'_>,
+        order: service::Event,
+        put: &mut dyn FnMut(service::Command),
+    ) -> Result<(), Broken> {
+        self.performer.perform(order, put)
+    }
 
-/// Whether an order may wait for a later turn, because its result adds to those that the replica holds.
-pub(super) fn may_wait(order: &service::Event) -> bool {
-    matches!(order, service::Event::Execute { .. })
-}
+    fn end_batch(&mut self, orders: u32) -> bool {
+        self.meter.is_full(self.begun.elapsed(), orders)
+    }
 
-/// Whether an event concerns the host and not the service's code.
-pub(super) fn is_news(event: &service::Event) -> bool {
-    use service::Event;
-    matches!(
-        event,
-        Event::Leader(_)
-            | Event::Serving
-            | Event::Members(_)
-            | Event::Removed
-            | Event::ChangeRefused { .. }
-            | Event::Corrupt(_)
-            | Event::Resigned
-    )
+    fn want_copy(&mut self, receiver: Sender<Exported>) {
+        self.performer.want_copy(receiver);
+    }
+
+    fn give_copies(&mut self, _: &mut Context<'_>) {
+        self.performer.give_copies();
+    }
 }
 
 /// An account of long batches.

@@ -22,7 +22,6 @@
 //! first looks at the state ([`TaskQueue::look`]), computes without the lock, and completes with the result.
 
 use std::{
-    collections::VecDeque,
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Condvar, Mutex, PoisonError},
@@ -30,14 +29,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use crossbeam_channel::Receiver;
 use quorate_node::panic_message;
 use quorate_protocol::service::{Command, Event};
+use quorate_roles::services::{Broken, PendingTask, Tasks, Work};
 
 use super::{
     Cx, Executed, Service,
-    executor::{Broken, Executor, ExecutorOrder, Outlet, Performer, Results, Runner, requested},
-    export::Refused,
+    executor::{ExecutorOrder, Outlet, Performer, Results, Runner, ServiceExecutor},
+    object::requested,
 };
 
 use crate::lock::lock;
@@ -128,17 +129,10 @@ struct LoopShared<S: Service> {
     outlet: Arc<dyn Outlet>,
 }
 
-/// Requests that no thread has taken: the replica's number of each, and whether it is a read.
-type UntakenRequests<R> = VecDeque<(u64, bool, R)>;
-
 struct LoopInner<S: Service> {
-    executor: Executor<S>,
+    executor: ServiceExecutor<S>,
     results: Results,
-    waiting: UntakenRequests<S::Request>,
-    /// Number of the reign; it rises when tasks become void.
-    reign: u64,
-    /// Whether completions wait for a checkpoint.
-    rests: bool,
+    tasks: Tasks<S::Request>,
     /// Whether the replica has ended.
     over: bool,
 }
@@ -159,10 +153,10 @@ impl<S: Service> TaskQueue<S> {
     fn next_until(&self, until: Option<Instant>) -> Option<Task<S>> {
         let mut inner = lock(&self.shared.inner);
         loop {
-            if inner.over || inner.reign != self.reign {
+            if inner.over || inner.tasks.reign() != self.reign {
                 return None;
             }
-            if let Some((work, read, request)) = inner.waiting.pop_front() {
+            if let Some(PendingTask { work, read, request }) = inner.tasks.pop() {
                 let (shared, reign) = (self.shared.clone(), self.reign);
                 return Some(Task { shared, reign, work, read, request: Some(request) });
             }
@@ -179,13 +173,13 @@ impl<S: Service> TaskQueue<S> {
     /// Whether the reign is over.
     pub fn is_over(&self) -> bool {
         let inner = lock(&self.shared.inner);
-        inner.over || inner.reign != self.reign
+        inner.over || inner.tasks.reign() != self.reign
     }
 
     /// Passes the present state to `look`. Another thread may change the state before this one completes a
     /// task.
     pub fn look<T>(&self, look: impl FnOnce(&S) -> T) -> T {
-        look(&lock(&self.shared.inner).executor.state)
+        look(&lock(&self.shared.inner).executor.object.state)
     }
 }
 
@@ -212,19 +206,19 @@ impl<S: Service> Task<S> {
     fn finish(&self, find: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>) -> bool {
         let mut inner = lock(&self.shared.inner);
         loop {
-            if inner.over || inner.reign != self.reign {
+            if inner.over || inner.tasks.reign() != self.reign {
                 return false;
             }
-            if !inner.rests {
+            if !inner.tasks.rests() {
                 break;
             }
             inner = self.shared.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
         let LoopInner { executor, results, over, .. } = &mut *inner;
-        let found = executor.complete((self.work, None), None, self.read, find);
-        let told = executor.tell(self.work, found, results);
-        *over |= !results.leave(&*self.shared.outlet) || told.is_err();
-        if let Err(Broken(why)) = told {
+        let work = Work { number: self.work, transaction: None, read: self.read };
+        let completed = executor.complete(work, results, find);
+        *over |= !results.leave(&*self.shared.outlet) || completed.is_err();
+        if let Err(Broken(why)) = completed {
             self.shared.outlet.broken(why);
             self.shared.news.notify_all();
         }
@@ -243,19 +237,13 @@ impl<S: Service> Drop for Task<S> {
 }
 
 /// A service with threads of its own.
-pub(super) struct Looped<S: ServiceLoop>(pub(super) Executor<S>);
+pub(super) struct Looped<S: ServiceLoop>(pub(super) ServiceExecutor<S>);
 
 impl<S: ServiceLoop> Runner for Looped<S> {
     /// Starts the threads; the present thread executes the replica's orders.
     fn run(self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>) {
-        let inner = LoopInner {
-            executor: self.0.in_any_order(),
-            results: Results::default(),
-            waiting: VecDeque::new(),
-            reign: 0,
-            rests: false,
-            over: false,
-        };
+        let inner =
+            LoopInner { executor: self.0, results: Results::default(), tasks: Tasks::default(), over: false };
         let shared =
             Arc::new(LoopShared { inner: Mutex::new(inner), news: Condvar::new(), outlet: outlet.clone() });
         for _ in 0..S::threads().max(1) {
@@ -268,10 +256,10 @@ impl<S: ServiceLoop> Runner for Looped<S> {
         }
         for order in orders {
             let mut inner = lock(&shared.inner);
-            let LoopInner { executor, results, waiting, reign, rests, over } = &mut *inner;
+            let LoopInner { executor, results, tasks, over } = &mut *inner;
             let goes_on = !*over
-                && executor.carry_out(order, results, &*outlet, |executor, event, results| {
-                    take::<S>(executor, event, results, (waiting, reign, rests))
+                && executor.carry_out(order, results, &*outlet, |executor, event, put| {
+                    take::<S>(executor, event, tasks, put)
                 });
             if !goes_on {
                 break;
@@ -286,48 +274,22 @@ impl<S: ServiceLoop> Runner for Looped<S> {
 
 /// Executes an order of the replica, or queues it for the threads.
 fn take<S: ServiceLoop>(
-    executor: &mut Executor<S>,
-    event: Event,
-    results: &mut Results,
-    (waiting, reign, rests): (&mut UntakenRequests<S::Request>, &mut u64, &mut bool),
+    service: &mut ServiceExecutor<S>,
+    order: Event,
+    tasks: &mut Tasks<S::Request>,
+    put: &mut dyn FnMut(Command),
 ) -> Result<(), Broken> {
-    match event {
-        Event::Execute { work, request, read, transaction } if !executor.restoring.is_under_way() => {
-            let parse = || match transaction {
-                None => requested::<S>(&request),
-                Some(_) => Err(String::from("a service with threads of its own has no transactions")),
-            };
-            let parsed = catch_unwind(AssertUnwindSafe(parse));
-            let parsed = parsed.unwrap_or_else(|panic| {
-                Err(format!(
-                    "the service's code panicked while it decoded the request: {}",
-                    panic_message(&*panic)
-                ))
-            });
-            match parsed {
-                Ok(request) => {
-                    waiting.push_back((work, read, request));
-                    Ok(())
-                }
-                Err(why) => executor.tell(work, Err(Refused::Whole(why)), results),
-            }
-        }
-        Event::Rest { rest } => {
-            *rests = true;
-            results.put(Command::Rests { rest });
-            Ok(())
-        }
-        Event::Checkpoint { .. } => {
-            *rests = false;
-            executor.perform(event, results)
-        }
-        Event::Revert => {
-            (*reign, *rests) = (*reign + 1, false);
-            waiting.clear();
-            executor.perform(event, results)
-        }
-        event => executor.perform(event, results),
-    }
+    let decode = |request: &Bytes| {
+        let decoded = catch_unwind(AssertUnwindSafe(|| requested::<S>(request)));
+        decoded.unwrap_or_else(|panic| {
+            Err(format!(
+                "the service's code panicked while it decoded the request: {}",
+                panic_message(&*panic)
+            ))
+        })
+    };
+    let order = tasks.take(order, &service.executor, decode, put);
+    order.map_or(Ok(()), |order| service.perform(order, put))
 }
 
 /// Runs a thread of the service, over all reigns.
@@ -335,13 +297,13 @@ fn work<S: ServiceLoop>(shared: &Arc<LoopShared<S>>) {
     loop {
         let reign = {
             let mut inner = lock(&shared.inner);
-            while !inner.over && inner.waiting.is_empty() {
+            while !inner.over && inner.tasks.is_empty() {
                 inner = shared.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
             }
             if inner.over {
                 return;
             }
-            inner.reign
+            inner.tasks.reign()
         };
         let tasks = TaskQueue { shared: shared.clone(), reign };
         // The panic has been printed, and the thread's tasks were rejected.

@@ -70,6 +70,7 @@ pub(crate) mod host;
 mod http;
 mod inline;
 mod looped;
+mod object;
 mod process;
 pub mod ready;
 mod service_endpoint;
@@ -77,7 +78,6 @@ mod slot;
 pub(crate) mod standing;
 pub(crate) mod stub;
 mod transaction;
-mod turn;
 
 use quorate_protocol::DomainId;
 use serde::{Serialize, de::DeserializeOwned};

@@ -49,9 +49,9 @@ use super::{
     Export,
     directory::{Directory, SideJournal, remove_side_journal},
     executor::{Performer, Runner, Tally},
-    inline::Inline,
+    inline::Metered,
     process::{self, EndpointHandle, EndpointKind, Process, ReplicaHandle, config},
-    service_endpoint::{ReplicaOptions, ServiceEndpoint, Set, Terms},
+    service_endpoint::{Inline, ReplicaOptions, ServiceEndpoint, Set, SharedStanding, Terms},
     standing::Standing,
 };
 use crate::{
@@ -244,7 +244,7 @@ impl ServiceSlot {
     ) -> Result<ReplicaLife, Error> {
         let tally = Arc::new(Tally::default());
         let (runner, inline) = match (self.make_service)(tally.clone())? {
-            ExecutorKind::Inline(performer) => (None, Some(Box::new(Inline::new(performer)))),
+            ExecutorKind::Inline(performer) => (None, Some(Box::new(Inline::new(Metered::new(performer))))),
             ExecutorKind::Threaded(runner) => (Some(runner), None),
         };
         let (service_endpoint, recovered) = beginning(runs_in.peer(), inline)?;
@@ -357,7 +357,7 @@ impl HostShared {
 
     /// Puts a redirect into the main process, where a replica of this set was before.
     pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
-        let redirect = ServiceEndpoint::redirect(set, slot.standing.clone());
+        let redirect = ServiceEndpoint::redirect(set, SharedStanding(slot.standing.clone()));
         // A redirect that exists already is the same.
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
     }

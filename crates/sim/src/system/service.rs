@@ -4,7 +4,10 @@
 //! registers that name their writers. Calls take effect once, are linearizable, and leave equal states.
 
 mod calls;
+pub(crate) mod host;
+mod host_tamper;
 mod memory;
+mod object;
 pub(crate) mod process;
 mod request_log;
 mod settings;
@@ -29,9 +32,10 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use crate::{check::service::ServiceCheck, mutation::Mutation, stage::Workload};
+use host::StoreHost;
 use process::{HostedReplica, ServiceCommand, ServiceEvent, ServiceProcess, digest};
 use request_log::RequestLog;
-use store::{Effect, StoreHost};
+use store::Effect;
 use tamper::Tamper;
 pub(crate) use workload::ServiceWorkload;
 use world::{ServiceStage, ServiceTimer, ServiceWorld, Stranding, hosted};

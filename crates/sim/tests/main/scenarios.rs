@@ -134,6 +134,11 @@ fn service_with_transactions_holds() {
 }
 
 #[test]
+fn service_with_transactions_far_apart_holds() {
+    check("service_transactions_far", 0..20);
+}
+
+#[test]
 fn service_far_apart_holds() {
     check("service_far", 0..20);
 }

@@ -24,7 +24,9 @@ use tokio::{
 };
 
 use super::{access::ServiceAccess, fault::Fault, json::json};
-use crate::{error::Error, service::encoder::ITEM_BYTES_MAX, web};
+use quorate_roles::services::ITEM_BYTES_MAX;
+
+use crate::{error::Error, web};
 
 /// Bounds of a door.
 #[derive(Clone, Debug)]

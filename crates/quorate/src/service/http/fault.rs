@@ -6,7 +6,9 @@ use axum::{
 };
 use serde::Serialize;
 
-use crate::{error::Error, service::encoder::ITEM_BYTES_MAX};
+use quorate_roles::services::ITEM_BYTES_MAX;
+
+use crate::error::Error;
 
 use super::json::written;
 

@@ -96,7 +96,7 @@ impl Dispatcher {
             }
             Event::Client(event) => events.fates.push(event),
             Event::Broken(why) => return events.endpoint.fail(why),
-            Event::Long(performer) => return self.give_thread(channel, performer),
+            Event::Long(metered) => return self.give_thread(channel, metered.into_performer()),
         }
         if is_first {
             self.active.push(channel.endpoint);

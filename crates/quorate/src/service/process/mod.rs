@@ -23,6 +23,7 @@ use quorate_protocol::{
     paxos::{Change, ChangeRefusal},
     service::{self, ClientCommand, Fate},
 };
+use quorate_roles::services::Exported;
 use quorate_runtime::{CommandError, Config, Disk, Handle, NodeMetrics, Reactor, chance};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
@@ -30,7 +31,6 @@ use self::dispatcher::Dispatcher;
 use super::{
     directory::Directory,
     executor::ExecutorOrder,
-    export::Exported,
     service_endpoint::{Command, ServiceEndpoint, Set},
 };
 use crate::{error::Error, lock::lock, seek::Search};

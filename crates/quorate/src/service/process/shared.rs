@@ -20,12 +20,13 @@ use quorate_protocol::{
     paxos::{Change, ChangeRefusal},
     service::{self, ClientEvent, Fate, GroupId},
 };
+use quorate_roles::services::result_bytes;
 use quorate_runtime::Handle;
 
 use crate::{
     lock::lock,
     service::{
-        executor::{ExecutorOrder, Outlet, Runner, Tally, result_bytes},
+        executor::{ExecutorOrder, Outlet, Runner, Tally},
         gate::Gate,
         service_endpoint::{Command, ServiceEndpoint, Set, Terms},
         standing::Standing,

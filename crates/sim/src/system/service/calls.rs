@@ -9,7 +9,7 @@ use super::{
     ServiceStage, ServiceWorkload, ServiceWorld,
     process::ServiceCommand,
     request_log::{OpenTransaction, RequestLog},
-    store::{Request, Written, opened, sealed},
+    store::{Request, Written, opened, reason_of, sealed},
 };
 use crate::check::service::{ClientTransaction, PendingCall};
 
@@ -179,8 +179,11 @@ impl ServiceWorkload {
             (Some(Request::Put { key, .. }), Fate::Done(reply)) => {
                 open_transaction.deal.wrote.push((*key, opened(&reply)));
             }
-            (Some(request), Fate::Done(seen) | Fate::Rejected(seen)) => {
+            (Some(request), Fate::Done(seen)) => {
                 open_transaction.deal.read.push((request.key(), opened(&seen)));
+            }
+            (Some(request), Fate::Rejected(reason)) => {
+                open_transaction.deal.read.push((request.key(), reason_of(&reason)));
             }
             (_, fate @ (Fate::Aborted(_) | Fate::NotSent)) => {
                 world.count(match fate {
@@ -248,7 +251,7 @@ impl ServiceWorkload {
             }
             Fate::Rejected(reason) => {
                 world.count("refused");
-                self.check.read(&asked, looked(&reason), now)?;
+                self.check.read(&asked, reason_of(&reason), now)?;
             }
             fate @ (Fate::Aborted(_) | Fate::Reused) => {
                 let what = format!(

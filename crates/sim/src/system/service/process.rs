@@ -7,7 +7,7 @@ use quorate_protocol::{
     service::{self, Client, ClientCommand, ClientEvent, Event, Message, Replica, SessionId},
 };
 
-use super::{store::StoreHost, tamper::Tamper, watch::Watch};
+use super::{host::StoreHost, tamper::Tamper, watch::Watch};
 
 /// A process.
 pub(crate) enum ServiceProcess {

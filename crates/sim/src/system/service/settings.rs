@@ -9,7 +9,7 @@ use quorate_protocol::{
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
-use super::store::{Manner, Pace};
+use super::host::{Manner, Pace};
 use crate::mutation::Mutation;
 
 pub(crate) const GROUP: GroupId = GroupId(7);
@@ -21,6 +21,7 @@ pub(super) const SCENARIOS: &[(&str, &str)] = &[
     ("service_far", include_str!("../../../../../scenarios/service_far.toml")),
     ("service_reads", include_str!("../../../../../scenarios/service_reads.toml")),
     ("service_transactions", include_str!("../../../../../scenarios/service_transactions.toml")),
+    ("service_transactions_far", include_str!("../../../../../scenarios/service_transactions_far.toml")),
 ];
 
 /// Size and load of the system.

@@ -13,8 +13,9 @@ use quorate_protocol::{
 };
 
 use super::{
+    host::StoreHost,
     settings::GROUP,
-    store::{Request, StoreHost, opened, sealed},
+    store::{Request, opened, sealed},
 };
 use crate::mutation::Mutation;
 
@@ -70,7 +71,7 @@ impl Tamper {
             Body::Paxos(paxos::Message::Forward { payloads, .. })
                 if self.mutation == Mutation::ForwardedDelta =>
             {
-                host.forwarded.extend(payloads.iter().map(opened::<(u64, Bytes)>));
+                host.tamper.forwarded.extend(payloads.iter().map(opened::<(u64, Bytes)>));
             }
             _ => {}
         }
@@ -203,7 +204,7 @@ impl Tamper {
         replica: &Replica,
         out: &mut dyn Sink<P>,
     ) {
-        let payloads: Vec<Bytes> = host.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
+        let payloads: Vec<Bytes> = host.tamper.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
         if payloads.is_empty() {
             return;
         }

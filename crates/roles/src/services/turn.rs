@@ -1,6 +1,4 @@
-//! A turn of a replica whose service is executed on the thread that serves the links.
-
-use std::time::Instant;
+//! A turn of a replica whose service its endpoint executes.
 
 use quorate_protocol::{
     Context, Input, Protocol, Sink,
@@ -8,27 +6,29 @@ use quorate_protocol::{
 };
 
 use super::{
+    endpoint::{Below, Event, ServiceEndpoint},
+    endpoint_host::{EndpointHost, InlineExecutor},
     executor::Broken,
     inline::{Inline, Upshot, is_news, is_work, may_wait},
-    service_endpoint::{Below, Event, ServiceEndpoint, Set},
+    set::Set,
 };
 
-impl Inline {
+impl<X: InlineExecutor> Inline<X> {
     /// Passes an input to the replica, and executes its orders. Events that do not concern the service's code
     /// go to the host.
-    pub(super) fn give(
+    pub(super) fn give<H: EndpointHost<Executor = X>>(
         &mut self,
         cx: &mut Context<'_>,
         (set, replica, input): (Set, &mut Replica, Input<Replica>),
-        out: &mut dyn Sink<ServiceEndpoint>,
+        out: &mut dyn Sink<ServiceEndpoint<H>>,
     ) -> Upshot {
         let mut upshot = Upshot::Fine;
         let ends = matches!(input, Input::Drained | Input::Persisted(_));
-        let Inline { performer, results, inputs, orders, broken, meter } = self;
+        let Inline { executor, results, inputs, orders, broken } = self;
         inputs.push_back(input);
         loop {
             if let Some(input) = inputs.pop_front() {
-                let emit = |_: &mut dyn Sink<ServiceEndpoint>, event| orders.push_back(event);
+                let emit = |_: &mut dyn Sink<ServiceEndpoint<H>>, event| orders.push_back(event);
                 replica.handle(cx, input, &mut Below { out, set: Some(set), emit });
             } else if orders.front().is_none_or(|order| may_wait(order) && replica.holds_too_much()) {
                 break;
@@ -36,9 +36,10 @@ impl Inline {
             if orders.is_empty() {
                 continue;
             }
-            let (begun, mut count, was_broken) = (Instant::now(), 0, *broken);
+            let (mut count, was_broken) = (0, *broken);
+            executor.begin_batch();
             while let Some(event) = orders
-                .pop_front_if(|order| !may_wait(order) || !results.are_long() && !replica.holds_too_much())
+                .pop_front_if(|order| !may_wait(order) || !results.is_long() && !replica.holds_too_much())
             {
                 if is_news(&event) {
                     out.emit(Event::Replica(event));
@@ -51,12 +52,12 @@ impl Inline {
                 if *broken {
                     continue;
                 }
-                if let Err(Broken(why)) = performer.perform(event, results) {
+                if let Err(Broken(why)) = executor.perform(cx, event, &mut |result| results.put(result)) {
                     *broken = true;
                     upshot = Upshot::Broken(why);
                 }
             }
-            if count > 0 && !*broken && meter.is_full(begun.elapsed(), count) {
+            if count > 0 && !*broken && executor.end_batch(count) {
                 upshot = Upshot::Long;
             }
             let before = inputs.len();
@@ -69,7 +70,7 @@ impl Inline {
             }
         }
         if !*broken {
-            performer.give_copies();
+            executor.give_copies(cx);
         }
         match upshot {
             // A thread would not know the waiting orders, so the service gets one in a later turn.

@@ -1,0 +1,59 @@
+//! The user's side of a service, as the executor sees it.
+
+use bytes::Bytes;
+
+/// The user's code and state. All methods report a failure of the user's code as an error.
+pub trait Object {
+    /// The data that takes a change back.
+    type Undo;
+
+    /// Executes a request on the present state, and applies its change. A request that was sent as a read
+    /// must not change anything.
+    fn execute(&mut self, request: &Bytes, read: bool) -> Result<Execution<Self::Undo>, Refused>;
+
+    /// Applies a change that another replica executed.
+    fn apply(&mut self, change: &Bytes) -> Result<(), String>;
+
+    /// Takes back a change, which is the last one apart from changes of other data.
+    fn revert(&mut self, undo: Self::Undo) -> Result<(), String>;
+
+    /// Returns the state.
+    fn state(&mut self) -> Result<Bytes, String>;
+
+    /// Replaces the state.
+    fn restore(&mut self, state: &[u8]) -> Result<(), String>;
+
+    /// Returns the latest time that the object has seen, in nanoseconds since 1970.
+    fn clock(&self) -> u64;
+
+    /// Advances the clock to the time that another replica's clock has shown.
+    fn advance(&mut self, to: u64);
+}
+
+/// The result of a request that was not refused.
+#[derive(Debug)]
+pub struct Execution<U> {
+    /// The reply.
+    pub reply: Bytes,
+    /// The applied change, and the data that takes the change back. The bytes begin with the object's clock.
+    /// They are empty if the log carries whole states, because then the executor takes the state.
+    pub change: Option<(Bytes, U)>,
+}
+
+/// The reason why a request is refused.
+#[derive(Debug)]
+pub enum Refused {
+    /// The reason of a refusal that left the state unchanged.
+    Whole(String),
+    /// The reason of a refusal after which the state is unknown.
+    Torn(String),
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Refused {
+        Refused::Whole(reason)
+    }
+}
+
+/// Upper bound of a request, a reply or a change, in bytes.
+pub const ITEM_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,130 @@
+//! The rules that a mutated host breaks, between its orders and its executor, or between that and the store.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use quorate_protocol::service::{Event, TransactionId};
+
+use super::store::{StoreState, StoreUndo};
+use crate::mutation::Mutation;
+
+/// The mutated part of a host.
+#[derive(Default)]
+pub(crate) struct HostTamper {
+    mutation: Option<Mutation>,
+    /// The cause of the reverts in the present step.
+    reverting: Reverting,
+    /// Changes that were undone with their reign, for a replica that forwards them.
+    pub(super) reverted: Vec<(u64, Bytes)>,
+    /// Changes of other replicas' reigns, by call.
+    pub(super) forwarded: BTreeMap<u64, Bytes>,
+    /// Changes of aborted transactions that are undone only after the next checkpoint, the latest first.
+    held: Vec<StoreUndo>,
+    /// The first work of each open transaction that may have changed something.
+    open: BTreeMap<TransactionId, u64>,
+    /// Commits that are not chosen, each with the first work of its transaction.
+    commits: BTreeMap<u64, u64>,
+}
+
+/// The cause of reverts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Reverting {
+    /// The bound of the state, or nothing.
+    #[default]
+    Other,
+    Abort,
+    Reign,
+}
+
+impl HostTamper {
+    pub(super) fn new(mutation: Option<Mutation>) -> HostTamper {
+        HostTamper { mutation, ..HostTamper::default() }
+    }
+
+    /// Whether changes wait that should be undone.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether a backup draws again when it applies a change.
+    pub(super) fn draws_again(&self) -> bool {
+        self.mutation == Some(Mutation::ExecutedByBackups)
+    }
+
+    /// Prepares for an order, and returns the order that the executor receives instead.
+    pub(super) fn before(&mut self, order: Event, store: &mut StoreState) -> Event {
+        if !matches!(order, Event::Abort { .. } | Event::Chosen { .. } | Event::Checkpoint { .. }) {
+            self.release(store);
+        }
+        self.reverting = match order {
+            Event::Abort { .. } => Reverting::Abort,
+            Event::Revert => Reverting::Reign,
+            _ => Reverting::Other,
+        };
+        if self.mutation == Some(Mutation::UndoKeptBehindCommit) {
+            return self.kept_behind_commit(order);
+        }
+        order
+    }
+
+    /// Notes that an order was carried out.
+    pub(super) fn after(&mut self, was_checkpoint: bool, store: &mut StoreState) {
+        self.reverting = Reverting::Other;
+        if was_checkpoint {
+            self.release(store);
+        }
+    }
+
+    /// Undoes the changes of aborted transactions.
+    pub(super) fn release(&mut self, store: &mut StoreState) {
+        for undo in self.held.drain(..) {
+            store.revert(&undo);
+        }
+    }
+
+    /// Decides about a change that the executor takes back. Returns the change if the store reverts it now.
+    pub(super) fn reverts(&mut self, store: &StoreState, undo: StoreUndo) -> Option<StoreUndo> {
+        match (self.mutation, self.reverting) {
+            (Some(Mutation::AbortUnreverted), Reverting::Abort)
+            | (Some(Mutation::LeftUnreverted), Reverting::Reign) => return None,
+            (Some(Mutation::CheckpointUncommitted), Reverting::Abort) => {
+                self.held.push(undo);
+                return None;
+            }
+            (Some(Mutation::ForwardedDelta), Reverting::Reign) => {
+                self.reverted.extend(store.change(&undo).map(|change| (undo.call, change)));
+            }
+            _ => {}
+        }
+        Some(undo)
+    }
+
+    /// Has the executor keep chosen changes that stand behind a commit which is not chosen: *chosen* names no
+    /// work behind the first of the commit's transaction.
+    fn kept_behind_commit(&mut self, order: Event) -> Event {
+        match order {
+            Event::Execute { work, transaction: Some(transaction), read: false, .. } => {
+                self.open.entry(transaction).or_insert(work);
+            }
+            Event::Commit { work, transaction } => {
+                if let Some(first) = self.open.remove(&transaction) {
+                    self.commits.insert(work, first);
+                }
+            }
+            Event::Abort { transaction } => {
+                self.open.remove(&transaction);
+            }
+            Event::Revert => {
+                self.open.clear();
+                self.commits.clear();
+            }
+            Event::Chosen { work } => {
+                self.commits = self.commits.split_off(&(work + 1));
+                let first = self.commits.values().min();
+                return Event::Chosen { work: first.map_or(work, |first| work.min(first - 1)) };
+            }
+            _ => {}
+        }
+        order
+    }
+}
