@@ -289,6 +289,11 @@ pub trait Routing: 'static {
         decode_body(&mut word.clone()).ok()
     }
 
+    /// Returns the version of routing logic with which the domain was founded (S8).
+    fn version(_config: &Self::Config) -> u32 {
+        1
+    }
+
     /// Returns the part of the domain whose configuration these bytes report. A routing without parts has
     /// one.
     fn witnessed_part(_word: &Bytes) -> u8 {
