@@ -2,7 +2,6 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use quorate_node::EndpointId;
 use quorate_protocol::{DomainId, Role, Terms, detector, paxos, service::ClientSettings};
 use quorate_runtime::{chance, config::DATAGRAM_BYTES_MAX};
 
@@ -14,7 +13,7 @@ use super::{
     setup::{Setup, StorageOptions},
 };
 use crate::{
-    address::{advertised, ask_domain, bind},
+    address::{advertised, ask_domain, bind, further_addresses},
     error::Error,
     service,
 };
@@ -298,7 +297,7 @@ impl Builder {
         directory_lock: Option<Arc<DirectoryLock>>,
     ) -> Result<Member, Error> {
         match role {
-            Role::Cell => return Err(Error::start("the role cell belongs to maps, and not to tables")),
+            Role::Cell => return Err(Error::start("a cell is started by quorate::maps, and not as a node")),
             Role::Router => {}
             _ if self.found => return Err(Error::start("only a router can found a domain")),
             Role::Gateway | Role::Storage | Role::Super => {}
@@ -312,8 +311,7 @@ impl Builder {
         let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
             (Some(place), Some(number)) => {
-                let (endpoint, late) = (EndpointId::TABLES, self.late);
-                Some(Journal::open(place, Owner { domain, node: number, role, endpoint, late })?)
+                Some(Journal::open(place, Owner { domain, node: number, role, late: self.late })?)
             }
             _ => None,
         };
@@ -363,8 +361,7 @@ impl Builder {
     /// Returns the addresses at which the node's further processes listen, and at which others reach them: at
     /// the same host, at ports that the system chooses.
     pub(super) fn further_addresses(&self, address: SocketAddr) -> (String, Option<String>) {
-        let host = self.advertise.as_deref().and_then(|told| told.rsplit_once(':'));
-        (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
+        further_addresses(self.advertise.as_deref(), address)
     }
 
     /// Returns the advertised form of its own address.

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_node::EndpointId;
 use quorate_protocol::{
     Generation, Peer, ProcessId, Role,
     domain::{self, Domain, Shared},
@@ -72,7 +71,7 @@ impl ProcessLife {
         requests: &Arc<Requests>,
     ) -> Result<ProcessLife, Error> {
         let Setup { domain, number: node, role, late, .. } = *setup;
-        let owner = Owner { domain, node, role, endpoint: EndpointId::TABLES, late };
+        let owner = Owner { domain, node, role, late };
         let anew = |place: &PathBuf| Journal::begin_anew(place, owner);
         let (former, beginning, mut journal) = match before {
             LifeStart::Nothing { beginning, journal } => (None, beginning, journal),
@@ -121,7 +120,8 @@ impl ProcessLife {
                 if let Beginning::Join(current) = begun {
                     generation = generation.max(current);
                 }
-                let router = router(setup, peer, begun, generation, log);
+                let routing = journal.as_ref().map_or(Ok(1), Journal::routing)?;
+                let router = router(setup, peer, begun, (generation, routing), log);
                 parts.disk = journal.map(|journal| (journal.disk, journal.first));
                 tables::Process::Router(router)
             }
@@ -170,7 +170,7 @@ fn router(
     setup: &Setup,
     peer: Peer,
     begun: Beginning,
-    generation: Generation,
+    (generation, routing): (Generation, u32),
     recovered: Option<Paxos>,
 ) -> Router<Domain> {
     let (terms, log) = (setup.terms.unwrap_or_default(), log_settings(setup));
@@ -179,7 +179,7 @@ fn router(
         (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
         (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
-    let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
+    let settings = RouterSettings { paxos: log, generation, routing, ..RouterSettings::default() };
     let tables = Shared::new(rubberband::Config::founded(terms));
     Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings)
 }
