@@ -6,9 +6,11 @@
 //! charter. It also refuses a directory that contains journals but no charter. In addition, each journal
 //! knows its own domain and node (`runtime::disk`).
 //!
-//! Format 1 had only tables. The present build reads such a charter, and rewrites it in the present format
-//! when the cluster next starts. From then on, an earlier build, which would take a cluster of cells for one
-//! of tables, refuses the directory by its format.
+//! Format 1 had only tables. In format 2 a cluster had either tables or cells, whose routers ordered nothing
+//! else. In format 3 one cluster can have both. The present build reads a charter of tables in any format,
+//! and rewrites it in the present format when the cluster next starts. From then on, an earlier build refuses
+//! the directory by its format. The present build refuses a cluster of cells in format 2, because its
+//! journals are those of other routers and cells.
 //!
 //! A cluster in memory has no charter. It leaves nothing that a later cluster would depend on.
 
@@ -33,14 +35,17 @@ pub(crate) struct Charter {
     pub(crate) domain: DomainId,
     /// First of the cluster's ports. If the user asked for any free port, it is the drawn one.
     pub(crate) first_port: u16,
-    /// Progress of the sample (in a cluster of tables) or of the first map (in a cluster of cells).
+    /// Progress of the sample.
     pub(crate) sample: Sample,
+    /// Progress of the first map.
+    #[serde(default)]
+    pub(crate) first_map: Sample,
     /// Values of the flags, whether given or by default.
     pub(crate) made_with: ClusterSize,
 }
 
-/// The numbers of a cluster on disk, one for each flag. A cluster has tables or cells. The numbers of the
-/// other kind are 0.
+/// The numbers of a cluster on disk, one for each flag. A cluster has tables, cells or both. The numbers of
+/// what it does not have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSize {
@@ -52,7 +57,8 @@ pub(crate) struct ClusterSize {
     pub(crate) standby: u16,
     /// Number of storage processes that hold each row.
     pub(crate) replicas: u16,
-    /// Port for SQL or for the Redis protocol. 0 means that a free port was drawn when the cluster was made.
+    /// Port for SQL, or for the Redis protocol in a cluster without tables. 0 means that a free port was
+    /// drawn when the cluster was made.
     pub(crate) port: u16,
     /// Number of cells.
     #[serde(default)]
@@ -62,7 +68,7 @@ pub(crate) struct ClusterSize {
     pub(crate) sites: u16,
 }
 
-/// The contents of a cluster.
+/// A kind of data in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClusterContent {
     /// Rows, held by storage processes.
@@ -72,32 +78,45 @@ pub(crate) enum ClusterContent {
 }
 
 impl ClusterContent {
-    /// Returns the name for use inside a sentence.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ClusterContent::Tables => "tables",
-            ClusterContent::Maps => "maps",
+    /// Returns the name of these contents for use inside a sentence.
+    pub(crate) fn name_of(contents: &[ClusterContent]) -> &'static str {
+        let has = |content| contents.contains(&content);
+        match (has(ClusterContent::Tables), has(ClusterContent::Maps)) {
+            (true, true) => "tables and maps",
+            (false, true) => "maps",
+            (_, false) => "tables",
         }
     }
 }
 
 impl ClusterSize {
-    /// Returns the contents of a cluster of this size.
-    pub(crate) fn content(&self) -> ClusterContent {
-        if self.cells > 0 { ClusterContent::Maps } else { ClusterContent::Tables }
+    /// Whether a cluster of this size has such data.
+    pub(crate) fn has(&self, content: ClusterContent) -> bool {
+        match content {
+            ClusterContent::Tables => self.storage > 0,
+            ClusterContent::Maps => self.cells > 0,
+        }
+    }
+
+    /// Returns the name of the contents for use inside a sentence.
+    pub(crate) fn contents(&self) -> &'static str {
+        let mut contents = vec![ClusterContent::Tables, ClusterContent::Maps];
+        contents.retain(|content| self.has(*content));
+        ClusterContent::name_of(&contents)
     }
 }
 
 /// The progress of loading the sample, or of making the first map. It happens once in the life of a
 /// directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sample {
-    /// The cluster was made without a sample.
+    /// The cluster was made without it.
+    #[default]
     None,
-    /// The sample has to be loaded.
+    /// It has to be loaded or made.
     Wanted,
-    /// The sample was loaded. Its users may have changed or dropped it since, so it is not loaded again.
+    /// It was loaded or made. Its users may have changed or dropped it since, so that is not repeated.
     Loaded,
 }
 
@@ -108,15 +127,19 @@ struct CharterVersion {
     version: String,
 }
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
+
+/// The format in which a cluster had either tables or cells.
+const FORMER_FORMAT: u32 = 2;
 const FILE: &str = "quorate.toml";
 const PREFACE: &str = "# The settings with which `quorate up` created the cluster in this directory. Do not change this file.\n";
 
 impl Charter {
     /// Creates the charter of a directory that has none.
-    pub(crate) fn new(domain: DomainId, size: ClusterSize, first_port: u16, sample: Sample) -> Charter {
+    pub(crate) fn new(domain: DomainId, size: ClusterSize, sample: Sample) -> Charter {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Charter { format: FORMAT, version, domain, first_port, sample, made_with: size }
+        let first_map = if size.has(ClusterContent::Maps) { Sample::Wanted } else { Sample::None };
+        Charter { format: FORMAT, version, domain, first_port: size.port, sample, first_map, made_with: size }
     }
 
     /// Reads the charter of a directory. Returns `None` if the directory has none and keeps nothing.
@@ -139,7 +162,16 @@ impl Charter {
                 env!("CARGO_PKG_VERSION")
             );
         }
-        Ok(toml::from_str(text)?)
+        let charter: Charter = toml::from_str(text)?;
+        if charter.format <= FORMER_FORMAT && charter.made_with.has(ClusterContent::Maps) {
+            bail!(
+                "this directory keeps domain {} of cells alone, in format {}: only builds of quorate up to commit 71de61a6 open it; \
+                 copy its keys from there with a Redis client into a cluster of this build, in another --data-dir",
+                charter.domain,
+                charter.format
+            );
+        }
+        Ok(charter)
     }
 
     /// Refuses a directory that keeps data without a charter. A new cluster in the directory would make its
@@ -173,12 +205,12 @@ impl Charter {
     /// records of its journal, so without records there is nothing to continue.
     pub(crate) fn has_begun(&self, directory: &Directory) -> Result<bool> {
         let has_records = find_records(directory)?.is_some();
-        if self.sample == Sample::Loaded && !has_records {
+        if [self.sample, self.first_map].contains(&Sample::Loaded) && !has_records {
             bail!(
                 "{} is the directory of a cluster with {}, but its journals are missing: put the journals back, or remove the \
                  remaining files with `quorate down --destroy` and start a new cluster",
                 directory.shown(),
-                self.made_with.content().name()
+                self.made_with.contents()
             );
         }
         Ok(has_records)
@@ -258,8 +290,8 @@ mod tests {
 
     fn charter() -> Charter {
         let size =
-            ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 0, cells: 0, sites: 0 };
-        Charter::new(DomainId(0xd0), size, 12_000, Sample::Wanted)
+            ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 12_000, cells: 0, sites: 0 };
+        Charter::new(DomainId(0xd0), size, Sample::Wanted)
     }
 
     #[test]
@@ -271,18 +303,29 @@ mod tests {
     #[test]
     fn the_former_format_is_read_and_not_written() {
         let text = "format = 1\nversion = \"0.0.9\"\ndomain = \"000000000000000000000000000000d0\"\nfirst_port = 12000\n\
-                    sample = \"wanted\"\n[made_with]\nrouters = 3\nstorage = 4\nstandby = 1\nreplicas = 3\nport = 0\n";
+                    sample = \"wanted\"\n[made_with]\nrouters = 3\nstorage = 4\nstandby = 1\nreplicas = 3\nport = 12000\n";
         let former = Charter::parse(text).unwrap();
         assert!(former.is_of_earlier_format() && !charter().is_of_earlier_format());
         assert_eq!(former.made_with, charter().made_with);
-        assert_eq!(former.made_with.content(), ClusterContent::Tables);
+        assert_eq!(former.made_with.contents(), "tables");
+        let of_cells = |format, storage| {
+            format!(
+                "format = {format}\nversion = \"0.1.0\"\ndomain = \"000000000000000000000000000000d0\"\nfirst_port = 12000\n\
+                 sample = \"loaded\"\n[made_with]\nrouters = 3\nstorage = {storage}\nstandby = 0\nreplicas = 0\nport = 0\n\
+                 cells = 3\nsites = 1\n"
+            )
+        };
+        let refused = Charter::parse(&of_cells(2, 0)).unwrap_err().to_string();
+        assert!(refused.contains("up to commit 71de61a6"), "{refused}");
+        assert_eq!(Charter::parse(&of_cells(3, 0)).unwrap().made_with.contents(), "maps");
+        assert_eq!(Charter::parse(&of_cells(3, 4)).unwrap().made_with.contents(), "tables and maps");
     }
 
     #[test]
     fn a_later_format_is_named_whatever_else_it_has() {
-        let text = "format = 3\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
+        let text = "format = 4\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
         let error = Charter::parse(text).unwrap_err().to_string();
-        assert!(error.contains("used by quorate 9.1.0 and has format 3"), "{error}");
+        assert!(error.contains("used by quorate 9.1.0 and has format 4"), "{error}");
         let text = toml::to_string(&charter()).unwrap() + "moons = 2\n";
         assert!(Charter::parse(&text).is_err(), "an unknown key in the present format");
     }

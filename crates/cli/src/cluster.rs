@@ -116,7 +116,7 @@ impl Directory {
                 Ok(Some(charter)) => {
                     format!(
                         "its {} are kept there, and `quorate up` goes on with them",
-                        charter.made_with.content().name()
+                        charter.made_with.contents()
                     )
                 }
                 _ => String::from("start one with `quorate up`"),
@@ -176,10 +176,12 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Returns the contents of the cluster.
-    pub(crate) fn content(&self) -> ClusterContent {
-        let has_cells = self.processes.iter().any(|process| process.role == Role::Cell);
-        if has_cells { ClusterContent::Maps } else { ClusterContent::Tables }
+    /// Returns the name of the cluster's contents for use inside a sentence.
+    pub(crate) fn contents(&self) -> &'static str {
+        let kept_by = [(Role::Storage, ClusterContent::Tables), (Role::Cell, ClusterContent::Maps)];
+        let has = |role| self.processes.iter().any(|process| process.role == role);
+        let contents = kept_by.into_iter().filter(|(role, _)| has(*role)).map(|(_, content)| content);
+        ClusterContent::name_of(&contents.collect::<Vec<_>>())
     }
 
     /// Returns the addresses of the Redis doors, in the order of the cells. There are none without cells.

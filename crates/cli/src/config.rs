@@ -55,9 +55,6 @@ pub(crate) struct NodeConfig {
     /// `listen`, `http_listen` and `advertise` are always allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) http_names: Vec<String>,
-    /// Kind of domain that a router orders. Domains of cells have their own routers.
-    #[serde(default)]
-    pub(crate) orders: DomainKind,
     /// Whether to found the domain. Only the first router of a new domain does so, and only once.
     #[serde(default)]
     pub(crate) found: bool,
@@ -106,17 +103,6 @@ pub(crate) struct NodeConfig {
     pub(crate) cell: CellConfig,
 }
 
-/// The kind of a domain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum DomainKind {
-    /// Tables, for SQL.
-    #[default]
-    Tables,
-    /// Maps of partial quorums. The domain orders changes of the cells, not of the keys.
-    Maps,
-}
-
 /// The settings of a cell.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -145,9 +131,6 @@ pub(crate) struct CellConfig {
     /// Addresses at which the other cells host services. The cell's own address may be among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<String>,
-    /// Addresses of routers of a cluster of tables, which stores ordered maps and maps of groups.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) tables: Vec<String>,
 }
 
 /// The one-way distance to another site.
@@ -195,7 +178,6 @@ impl Default for CellConfig {
             services_listen: None,
             services_advertise: None,
             services: Vec::new(),
-            tables: Vec::new(),
         }
     }
 }
@@ -352,10 +334,6 @@ impl NodeConfig {
                 (self.role == Role::Cell) == self.redis_listen.is_some(),
                 "redis_listen: a cell needs this key, and no other role can have it",
             ),
-            (
-                self.orders == DomainKind::Tables || self.role == Role::Router,
-                "orders: only a router can order maps",
-            ),
             ((1..=partial::TOKENS_MAX).contains(&self.cell.tokens), "cell.tokens: must be from 1 to 1024"),
             (
                 self.domain != DomainId(0),
@@ -441,11 +419,7 @@ impl NodeConfig {
             ))
             .into());
         }
-        let lists = [
-            ("routers", &self.routers),
-            ("cell.services", &self.cell.services),
-            ("cell.tables", &self.cell.tables),
-        ];
+        let lists = [("routers", &self.routers), ("cell.services", &self.cell.services)];
         for (key, addresses) in lists {
             if let Some(address) = addresses.iter().find(|address| is_unspecified(address)) {
                 return Err(Usage(format!(
@@ -624,7 +598,7 @@ mod tests {
         refused(FILE, &[], &["role=super", "sql_listen=127.0.0.1:1"], "a storage process can have it");
         refused(FILE, &[], &["role=gateway"], "a gateway needs this key");
         refused(FILE, &[], &["role=cell"], "a cell needs this key");
-        refused(FILE, &[], &["orders=maps"], "only a router");
+        refused(FILE, &[], &["orders=maps"], "unknown field `orders`");
         refused(FILE, &[], &["cell.tokens=0"], "1 to 1024");
         refused(FILE, &[], &["cell.level=most"], "no level 'most'");
         refused(FILE, &[], &["domain=12ab"], "32 hexadecimal digits");

@@ -46,10 +46,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         // An unreadable or missing charter does not prevent the removal.
         let charter = Charter::read(&directory).ok().flatten();
-        (true, charter.map_or("tables and maps", |charter| charter.made_with.content().name()))
+        (true, charter.map_or("tables and maps", |charter| charter.made_with.contents()))
     } else {
         let cluster = directory.running()?;
-        (cluster.durable, cluster.content().name())
+        (cluster.durable, cluster.contents())
     };
     let question = match (args.destroy, durable) {
         (true, true) => {

@@ -30,8 +30,11 @@ pub(crate) struct Quorum {
     pub(crate) silent: Vec<String>,
     /// Among the voters that answer, the one whose log is longest.
     pub(crate) survivor: Option<Report>,
-    /// Without a survivor: the member that knows most among those that answer.
+    /// Without a survivor: the member that knows most among those that answer. In a cluster with tables it is
+    /// one of these.
     pub(crate) witness: Option<Report>,
+    /// Without a survivor: the cell that knows most among those that answer.
+    cell_witness: Option<Report>,
     /// Without a survivor: a router that has just started and belongs to no domain.
     pub(crate) founder: Option<Report>,
     /// Highest position that an answering member has.
@@ -60,16 +63,20 @@ impl Quorum {
         let (gone, silent) = rest.into_iter().partition(|voter| nodes.contains(&node(voter)));
         let joined =
             reports.iter().filter(|report| report.role != Role::Router && !report.members.is_empty());
-        let witness = joined
-            .max_by_key(|report| (report.generation, report.config_version, report.position))
-            .filter(|_| survivor.is_none())
-            .copied()
-            .cloned();
+        let knows_most = |is_cell: bool| {
+            let of_kind = joined.clone().filter(|report| (report.role == Role::Cell) == is_cell);
+            let most = of_kind
+                .max_by_key(|report| (report.generation, report.config_version, report.position))
+                .filter(|_| survivor.is_none());
+            most.copied().cloned()
+        };
+        let cell_witness = knows_most(true);
+        let witness = knows_most(false).or_else(|| cell_witness.clone());
         let fresh = routers().filter(|report| report.voters().is_empty());
         let founder = fresh.min_by_key(|report| report.node).filter(|_| survivor.is_none()).copied().cloned();
         let knows = survivor.as_ref().or(witness.as_ref());
-        let members = knows.iter().flat_map(|knows| &knows.members);
-        let absent: Vec<String> = members
+        let members = knows.into_iter().chain(&cell_witness).flat_map(|knows| &knows.members);
+        let absent: BTreeSet<String> = members
             .filter(|member| !answers.contains(member.process.as_str()))
             .map(|member| member.name.clone())
             .collect();
@@ -85,8 +92,9 @@ impl Quorum {
             silent,
             survivor,
             witness,
+            cell_witness,
             founder,
-            absent,
+            absent: absent.into_iter().collect(),
         }
     }
 
@@ -103,8 +111,14 @@ impl Quorum {
             let mut lives = answers.iter().filter(lives).peekable();
             lives.peek().is_some() && lives.all(|report| report.process != member.process)
         };
-        let members = self.witness.iter().flat_map(|witness| &witness.members);
-        members.filter(|member| !reborn(member) && !gone.contains(&member.name)).collect()
+        self.known_members().filter(|member| !reborn(member) && !gone.contains(&member.name)).collect()
+    }
+
+    /// Returns the members of a domain without a survivor, as its members know them. The processes of tables
+    /// know each other, and so do the cells.
+    pub(crate) fn known_members(&self) -> impl Iterator<Item = &MemberStatus> {
+        let of_tables = self.witness.iter().filter(|witness| witness.role != Role::Cell);
+        of_tables.chain(&self.cell_witness).flat_map(|witness| &witness.members)
     }
 
     /// Whether so few voters answer that nothing can be written.

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// a name, and without --rolling, the command lists the names.
     #[arg(conflicts_with = "rolling")]
     process: Option<String>,
-    /// Restarts all processes, one after another: storage processes or cells, routers (the lead router last),
+    /// Restarts all processes, one after another: storage processes, cells, routers (the lead router last),
     /// supers, gateways.
     #[arg(long)]
     rolling: bool,

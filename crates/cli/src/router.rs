@@ -57,8 +57,8 @@ enum Command {
     /// The command first shows what may be lost, as `quorate status` does. Use it only if the silent routers
     /// will not come back. If they come back nevertheless, they are refused.
     ///
-    /// If no router is left at all, the domain goes on from its members. Storage processes, supers and
-    /// gateways hand the messages last delivered to them to a router that has just started and is joining.
+    /// If no router is left at all, the domain goes on from its members. Storage processes, supers, gateways
+    /// and cells hand the messages last delivered to them to a router that has just started and is joining.
     /// Under `quorate up` such a router starts by itself. In a cluster over machines, start one yourself.
     /// More than half of the members have to answer this router. Members that were started again, and members
     /// named with --gone, do not count.
@@ -70,8 +70,8 @@ enum Command {
         /// are cut off.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
         wait: u64,
-        /// Name of a storage process, super or gateway that will not come back. Only for a domain without any
-        /// router. Can be repeated.
+        /// Name of a storage process, super, gateway or cell that will not come back. Only for a domain
+        /// without any router. Can be repeated.
         #[arg(long, value_name = "NAME")]
         gone: Vec<String>,
         #[command(flatten)]
@@ -201,7 +201,7 @@ fn refound(
             witness.name
         );
     };
-    let unknown = gone.iter().find(|name| !witness.members.iter().any(|member| member.name == **name));
+    let unknown = gone.iter().find(|name| !quorum.known_members().any(|member| member.name == **name));
     if let Some(name) = unknown {
         bail!("--gone {name}: the domain has no member of this name");
     }

@@ -86,7 +86,7 @@ impl Redis {
 }
 
 fn up(place: &LocalCluster, cells: &str) -> Vec<String> {
-    let up = place.run(&["up", "--detach", "--memory", "--cells", cells, "--port", "0"]);
+    let up = place.run(&["up", "--detach", "--memory", "--storage", "0", "--cells", cells, "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(up.out.contains("redis-cli -h 127.0.0.1 -p "), "{up:?}");
     doors(place)
@@ -173,7 +173,7 @@ fn redis_clients_are_served_by_every_cell() {
     answers_are_bounded(&place, &doors);
     figures_are_shown(&place);
 
-    // The errors of the command explain themselves. A cluster of cells has no SQL.
+    // The errors of the command explain themselves. A cluster without tables has no SQL.
     place.run(&["up", "--cells", "2", "--level", "most"]).failed(2, "no level 'most'");
     place.run(&["sql", "select 1"]).failed(1, "no gateway");
 }
@@ -326,7 +326,8 @@ fn an_agreement_is_held_or_out_of_reach() {
     let _turn = turn();
     let place = LocalCluster::new();
     let far = "0-1=5,0-2=5,1-2=5~1";
-    let up = ["up", "--detach", "--memory", "--port", "0", "--cells", "3", "--sites", "3", "--distance", far];
+    let up = ["up", "--detach", "--memory", "--port", "0", "--storage", "0"];
+    let up = [&up[..], &["--cells", "3", "--sites", "3", "--distance", far]].concat();
     let up = place.run(&up);
     assert_eq!(up.code, Some(0), "{up:?}");
     let cell = process(&place, "cell-1");

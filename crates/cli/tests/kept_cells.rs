@@ -18,7 +18,7 @@ use crate::{
     kept::{copy, done, kill_everything},
 };
 
-const UP: [&str; 6] = ["up", "--detach", "--cells", "3", "--port", "0"];
+const UP: [&str; 8] = ["up", "--detach", "--storage", "0", "--cells", "3", "--port", "0"];
 
 /// Continues from the directory, so no flag is repeated.
 const AGAIN: [&str; 2] = ["up", "--detach"];
@@ -49,6 +49,7 @@ fn cells_go_on_where_they_were() {
     let down = done(&place, &["down"]);
     assert!(down.out.contains("its maps are kept"), "{down:?}");
     contradictions_are_refused(&place);
+    cells_of_the_former_format_are_refused(&place);
 
     let up = done(&place, &AGAIN);
     for said in
@@ -76,6 +77,18 @@ fn cells_go_on_where_they_were() {
     assert!(!place.data_dir().exists(), "{:?}", fs::read_dir(place.data_dir()));
 }
 
+/// A directory of cells whose routers ordered nothing else is left as it is.
+fn cells_of_the_former_format_are_refused(place: &LocalCluster) {
+    let charter = place.data_dir().join("quorate.toml");
+    let present = fs::read_to_string(&charter).unwrap();
+    let former = present.replace("format = 3", "format = 2").replace("first_map = \"loaded\"\n", "");
+    assert_ne!(present, former);
+    fs::write(&charter, &former).unwrap();
+    place.run(&["up", "--detach"]).failed(1, "only builds of quorate up to commit 71de61a6 open it");
+    assert_eq!(fs::read_to_string(&charter).unwrap(), former);
+    fs::write(&charter, present).unwrap();
+}
+
 /// Each error names the flag and the value that the directory was made with.
 fn contradictions_are_refused(place: &LocalCluster) {
     place.run(&["up", "--memory"]).failed(2, "remove the maps for good");
@@ -83,10 +96,9 @@ fn contradictions_are_refused(place: &LocalCluster) {
     place.run(&["up", "--cells", "0"]).failed(2, "which was made with --cells 3");
     place.run(&["up", "--sites", "3"]).failed(2, "which was made with --sites 1");
     place.run(&["up", "--routers", "1"]).failed(2, "which was made with --routers 3");
-    for flag in ["--storage", "--standby", "--replicas"] {
-        place
-            .run(&["up", "--detach", flag, "1"])
-            .failed(2, "which has cells and no tables: leave the flag out");
+    place.run(&["up", "--storage", "1"]).failed(2, "which was made with --storage 0");
+    for flag in ["--standby", "--replicas"] {
+        place.run(&["up", "--detach", flag, "1"]).failed(2, "which has no tables: leave the flag out");
     }
 }
 
@@ -248,12 +260,14 @@ fn cells_in_memory_say_so_and_keep_nothing() {
         assert!(down.out.contains("its maps are gone"), "{down:?}");
     }
     assert!(!place.data_dir().join("quorate.toml").exists());
-    // A flag that belongs to the other kind of cluster is refused, for either kind.
+    // A flag that belongs to contents that the cluster does not have is refused.
     for words in [["--sites", "2"], ["--level", "one"], ["--distance", "0-1=1"], ["--hint-bytes-max", "1"]] {
         let words = [&["up", "--detach"][..], &words].concat();
-        place.run(&words).failed(2, "tables and no cells: leave the flag out");
+        place.run(&words).failed(2, "the cluster would have no cells: leave the flag out");
     }
-    place.run(&["up", "--cells", "3", "--storage", "4"]).failed(2, "cells and no tables: leave the flag out");
+    let words = ["up", "--cells", "3", "--storage", "0", "--standby", "1"];
+    place.run(&words).failed(2, "the cluster would have no tables: leave the flag out");
+    place.run(&["up", "--storage", "0"]).failed(2, "needs --cells");
 }
 
 /// All processes are restarted while clients work at level quorum and never reconnect. No request fails,

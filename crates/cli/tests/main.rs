@@ -13,6 +13,7 @@ mod kept_cells;
 mod killing;
 mod large;
 mod manners;
+mod one_cluster;
 mod operate;
 mod power;
 mod reads;

@@ -19,7 +19,7 @@ fn mistakes_in_usage_exit_with_2() {
     place.run(&["fly"]).failed(2, "fly");
     place.run(&["up", "--routers", "0"]).failed(2, "routers");
     place.run(&["up", "--storage", "2", "--replicas", "3"]).failed(2, "--replicas 3 needs at least 3");
-    place.run(&["up", "--storage", "65"]).failed(2, "65 is not in 1..=64");
+    place.run(&["up", "--storage", "65"]).failed(2, "65 is not in 0..=64");
     place.run(&["up", "--port", "65530"]).failed(2, "are too few for the cluster");
     place.run(&["node", "--config", "nowhere.toml"]).failed(2, "nowhere.toml");
 
@@ -126,7 +126,19 @@ fn a_cluster_is_up_and_down_though_nobody_reads_of_it() {
         drop(reader);
         CommandOutput::of(place.command(words).stdout(writer).output().unwrap())
     };
-    let said = unread(&["up", "--detach", "--memory", "--port", "0", "--cells", "1", "--routers", "1"]);
+    let said = unread(&[
+        "up",
+        "--detach",
+        "--memory",
+        "--port",
+        "0",
+        "--storage",
+        "0",
+        "--cells",
+        "1",
+        "--routers",
+        "1",
+    ]);
     assert_eq!(said.code, Some(0), "{said:?}");
     assert_eq!(place.run(&["status"]).code, Some(0));
     // A watch that ends with the cluster.

@@ -17,48 +17,35 @@ use crate::{
     command::LocalCluster,
 };
 
-/// Whether all processes of a cluster of tables do their work.
+/// Whether all processes of the cluster do their work.
 fn is_whole(place: &LocalCluster) -> bool {
     let rows = status(place);
     let works = |row: &Json| ["leading", "following", "serving"].iter().any(|state| row["state"] == *state);
-    rows.len() == 8
-        && rows.iter().filter(|row| row["state"] == "leading").count() == 1
-        && rows.iter().all(works)
+    rows.iter().filter(|row| row["state"] == "leading").count() == 1 && rows.iter().all(works)
 }
 
-/// Cells, and a cluster of tables for the strategies that need one.
+/// A cluster with cells, and with tables for the strategy that needs them.
 struct MapCluster {
     cells: LocalCluster,
-    tables: Option<LocalCluster>,
+    has_tables: bool,
     doors: Vec<String>,
 }
 
 impl MapCluster {
     /// Starts a cluster whose cells have a map `m` of this strategy and all take part in it.
     fn with(strategy: &str) -> MapCluster {
-        let tables = (strategy != "service").then(|| {
-            let place = LocalCluster::new();
-            let numbers = ["--storage", "2", "--standby", "0", "--replicas", "2"];
-            let up = ["up", "--detach", "--memory", "--empty", "--port", "0"];
-            let up = place.run(&[&up[..], &numbers].concat());
-            assert_eq!(up.code, Some(0), "{up:?}");
-            wait_for("the tables are there", || is_whole(&place));
-            place
-        });
+        let has_tables = strategy == "ordered";
         let cells = LocalCluster::new();
-        let mut up = vec!["up", "--detach", "--memory", "--cells", "3", "--port", "0"];
-        let routers = tables.as_ref().map(|place| {
-            let routers = status(place).into_iter().filter(|row| row["role"] == "router");
-            let routers = routers.map(|row| row["bound"]["listen"].as_str().unwrap().to_owned());
-            routers.collect::<Vec<_>>().join(",")
-        });
-        if let Some(routers) = &routers {
-            up.extend(["--tables", routers]);
-        }
-        let up = cells.run(&up);
+        let up = ["up", "--detach", "--memory", "--empty", "--cells", "3", "--port", "0"];
+        let numbers: &[&str] = match has_tables {
+            true => &["--storage", "2", "--standby", "0", "--replicas", "2"],
+            false => &["--storage", "0"],
+        };
+        let up = cells.run(&[&up[..], numbers].concat());
         assert_eq!(up.code, Some(0), "{up:?}");
+        wait_for("all processes work", || is_whole(&cells));
         let doors = doors(&cells);
-        let town = MapCluster { cells, tables, doors };
+        let town = MapCluster { cells, has_tables, doors };
         town.client(0, "main").check(&format!("QUORATE CREATE m STRATEGY {strategy}"), "OK");
         town.await_all();
         town
@@ -100,17 +87,11 @@ impl MapCluster {
             // Clients work undisturbed for a while. Nothing depends on how long.
             let pause = || thread::sleep(Duration::from_millis(500));
             pause();
-            if let Some(tables) = &self.tables {
-                for victim in ["router-1", "storage-1"] {
-                    assert_eq!(tables.run(&["kill", victim]).code, Some(0));
-                    wait_for("the tables are whole again", || is_whole(tables));
-                    pause();
-                }
-            }
-            for victim in ["cell-2", "cell-1", "router-1"] {
+            let of_tables = if self.has_tables { &["storage-1"][..] } else { &[] };
+            for victim in ["cell-2", "cell-1", "router-1"].iter().chain(of_tables) {
                 assert_eq!(self.cells.run(&["kill", victim]).code, Some(0));
                 wait_for("the process is back", || {
-                    process(&self.cells, victim)["starts"].as_u64() == Some(2)
+                    process(&self.cells, victim)["starts"].as_u64() == Some(2) && is_whole(&self.cells)
                 });
                 self.await_all();
                 pause();
@@ -128,9 +109,6 @@ impl MapCluster {
 
     fn down(self) {
         assert_eq!(self.cells.run(&["down", "--yes"]).code, Some(0));
-        if let Some(tables) = self.tables {
-            assert_eq!(tables.run(&["down", "--yes"]).code, Some(0));
-        }
     }
 }
 
@@ -215,11 +193,11 @@ fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
     hashes(&town);
     let report = check(&town.record());
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
-    // Without a cluster of tables, other strategies report what they lack. A dropped map is gone.
+    // Without tables, an ordered map says so. A dropped map is gone.
     let mut client = town.client(0, "m");
-    client.check("QUORATE CREATE g STRATEGY group", "OK");
-    client.check("QUORATE MAP g", "OK");
-    client.refused("SET a 1", "UNAVAILABLE this cell knows no cluster of tables");
+    client.check("QUORATE CREATE o STRATEGY ordered", "OK");
+    client.check("QUORATE MAP o", "OK");
+    client.refused("SET a 1", "UNAVAILABLE the tables of the cluster cannot be reached");
     client.refused("QUORATE CREATE g2 STRATEGY group COPIES 2", "a group has a copy at each cell");
     client.refused("QUORATE CREATE g2 STRATEGY luck", "there is no strategy 'luck'");
     client.check("QUORATE MAP m", "OK");
@@ -263,12 +241,11 @@ fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
     client.refused("SCAN 0", "whose keys SQL can list");
     client.check("MSET a 1 b two", "OK");
     // SQL shows the map as a table.
-    let tables = town.tables.as_ref().unwrap();
-    let rows = tables.run(&["sql", "select key, value from m order by key"]);
+    let rows = town.cells.run(&["sql", "select key, value from m order by key"]);
     assert!(rows.code == Some(0) && rows.out.contains("two"), "{rows:?}");
     // A table of another shape stays untouched. Once it is dropped, the map creates its own.
     let sql = |text: &str| {
-        let done = tables.run(&["sql", text]);
+        let done = town.cells.run(&["sql", text]);
         assert_eq!(done.code, Some(0), "{text}: {done:?}");
         done.out
     };
@@ -293,9 +270,9 @@ fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
 fn a_map_of_a_service_is_kept_on_disk() {
     let _turn = turn();
     let cells = LocalCluster::new();
-    let up = ["up", "--detach", "--cells", "3", "--port", "0"];
+    let up = ["up", "--detach", "--storage", "0", "--cells", "3", "--port", "0"];
     assert_eq!(cells.run(&up).code, Some(0));
-    let mut town = MapCluster { doors: doors(&cells), cells, tables: None };
+    let mut town = MapCluster { doors: doors(&cells), cells, has_tables: false };
     town.client(0, "main").check("QUORATE CREATE m STRATEGY service", "OK");
     town.await_all();
     let mut client = town.client(1, "m");

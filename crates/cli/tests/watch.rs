@@ -14,7 +14,8 @@ fn stale_reads_of_the_last_minute_are_told() {
     let _turn = turn();
     let place = LocalCluster::new();
     let far = "0-1=60,0-2=60,1-2=60";
-    let up = ["up", "--detach", "--memory", "--port", "0", "--cells", "3", "--sites", "3", "--distance", far];
+    let up = ["up", "--detach", "--memory", "--port", "0", "--storage", "0"];
+    let up = [&up[..], &["--cells", "3", "--sites", "3", "--distance", far]].concat();
     assert_eq!(place.run(&up).code, Some(0));
     let doors = doors(&place);
     let [mut near, mut away] = [0, 1].map(|cell| Redis::connect(&doors[cell]).unwrap());

@@ -27,10 +27,10 @@ use quorate_protocol::{
 pub struct EndpointId(pub u64);
 
 impl EndpointId {
-    /// The routers of a domain, its tables, and the processes that read and write them.
+    /// The routers of a domain, and the processes for which they order: those of tables, groups and maps.
     pub const TABLES: EndpointId = EndpointId(1);
-    /// The routers of a domain of maps, and its cells.
-    pub const MAPS: EndpointId = EndpointId(2);
+    /// Routers and cells of clusters of cells alone, in earlier builds. Journals may have it.
+    pub const FORMER_MAPS: EndpointId = EndpointId(2);
 }
 
 /// An endpoint's address in a process: its domain and its name.

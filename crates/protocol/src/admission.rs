@@ -7,6 +7,7 @@
 //! numbers of routers and storage processes, and of replicas of a row.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::id::Peer;
 
@@ -28,10 +29,17 @@ impl Default for Terms {
 }
 
 /// The reason why a process is not admitted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum NotAdmitted {
     /// Another process of its node belongs to the domain.
+    #[error("another process with the same node number, {} at {}, belongs to the domain", .0.id, .0.address)]
     NodeInUse(Peer),
     /// The domain was founded with other terms.
+    #[error("the domain was founded with other settings than this process has, {0:?}")]
     Terms(Terms),
+    /// The domain was founded by a build whose domains do not have the part to which the process belongs.
+    #[error(
+        "the domain was founded by an earlier build of quorate, whose domains have no maps: found a new cluster for cells"
+    )]
+    NoPart,
 }

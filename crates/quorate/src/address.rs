@@ -74,6 +74,13 @@ pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
     }
 }
 
+/// Returns the address at which a further process listens, and the one that others use, if it is not the
+/// same: at the same host, at a port that the system chooses.
+pub(crate) fn further_addresses(advertise: Option<&str>, address: SocketAddr) -> (String, Option<String>) {
+    let host = advertise.and_then(|told| told.rsplit_once(':'));
+    (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@
 //! | [`process`] | one life of a node: a protocol on real threads, its engine, its end |
 //! | [`backup`] | all rows of tables as of one position, saved to a file and loaded back |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
-//! | [`maps`] | routers and cells of maps whose operations say how many replicas they wait for |
+//! | [`maps`] | cells of maps whose operations say how many replicas they wait for |
 //! | [`scan_threads`] | threads that scan a table together |
 //! | [`group`] | process groups: an object with a copy in each of several programs |
 //! | [`service`] | replicated services that need not be deterministic |

@@ -91,6 +91,7 @@ impl Process {
                         "refused: the domain was founded with other settings than this process has, {terms:?}"
                     )
                 }
+                Some(why @ NotAdmitted::NoPart) => format!("refused: {why}"),
             }),
             (Unhealthy::Unreached(_), Process::Client(client)) => {
                 let named = |process: ProcessId| {

@@ -41,6 +41,7 @@ impl Process {
                 let order = router.status();
                 let log = router.log().status();
                 status.config(Some(&router.config().tables));
+                status.maps(&router.config().maps);
                 status.state = of_router(log.state);
                 status.reformed = order.reformed.map(|reformed| ReformStatus {
                     from_members: reformed.from_members.is_some(),

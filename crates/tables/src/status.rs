@@ -3,6 +3,7 @@
 use quorate_protocol::{
     Peer, ProcessId,
     group::{Group, GroupId, Record, Roster, Standing, ViewMember},
+    partial,
     relay::Counters,
     role::{Role, State},
     rubberband::{Config, StorageState},
@@ -282,6 +283,20 @@ impl Status {
                 keeps_through: config.keeps(*process).map(|keeps| keeps.through.0),
             });
         }
+    }
+
+    /// Adds the members of maps, as a router knows them.
+    pub(super) fn maps(&mut self, roster: &partial::Roster) {
+        self.members.extend(roster.members().map(|(process, member)| MemberStatus {
+            process: process.to_string(),
+            name: member.name.clone(),
+            role: Role::Cell,
+            incarnation: format!("{:032x}", process.incarnation.0),
+            address: member.address.clone(),
+            state: None,
+            ring: None,
+            keeps_through: None,
+        }));
     }
 
     /// Adds the counters of the relay.

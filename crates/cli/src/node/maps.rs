@@ -1,4 +1,4 @@
-//! A router or a cell of a domain of maps, in the foreground.
+//! A cell, in the foreground.
 
 use std::{
     net::TcpListener,
@@ -11,12 +11,12 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use crossbeam_channel::Receiver;
 use quorate::{
-    maps::{CellStatus, Process, Recent, Setup, Task, strategy},
+    maps::{CellStatus, Front, Process, Recent, Setup, strategy::Services},
     process::End,
 };
 use quorate_command::{Coded, Usage};
 use quorate_protocol::{
-    DomainId, ProcessId, Role,
+    DomainId, ProcessId,
     partial::{self, JoinOptions, Site, tokens_of},
 };
 use quorate_runtime::{
@@ -26,7 +26,7 @@ use quorate_runtime::{
 };
 use quorate_server::{
     http::{self, AdminPage},
-    resp::{self, HandedClient, HandoverHandle},
+    resp::{self, HandedClient},
 };
 use serde_json::{Value, json};
 use tracing::info;
@@ -53,14 +53,13 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// A cell's door for clients.
 struct CellDoor {
     listener: TcpListener,
-    handover_handle: HandoverHandle,
-    recent: Recent,
+    front: Box<resp::RedisClients>,
     /// Whether the previous program left the door, so that clients are waiting.
     was_inherited: bool,
 }
 
-/// Runs the process until a request stops or restarts it, or until it cannot continue. `left` is the door
-/// that the previous program left.
+/// Runs the cell until a request stops or restarts it, or until it cannot continue. `left` is the door that
+/// the previous program left.
 pub(super) fn run(
     config: NodeConfig,
     left: Option<RawFd>,
@@ -68,30 +67,9 @@ pub(super) fn run(
     program: &Program,
 ) -> Result<()> {
     let doors = Metrics::new([("process", config.name.clone()), ("role", config.role.to_string())]);
-    let mut door = None;
-    let task = match (&config.redis_listen, config.role) {
-        (Some(address), Role::Cell) => {
-            let (task, its_door) = cell(&config, address, left, &doors)?;
-            door = Some(its_door);
-            task
-        }
-        _ => Task::Router { found: config.found, wanted: config.wanted_routers },
-    };
-    let process = Process::start(Setup {
-        domain: config.domain,
-        number: config.node,
-        name: config.name.clone(),
-        routers: config.routers.clone(),
-        listen: config.listen.clone(),
-        advertise: config.advertise.clone(),
-        insecure: config.insecure,
-        directory: config.data_dir.clone(),
-        durable: config.durable,
-        late_files: config.late_files,
-        detector: config.detector.settings(),
-        clients: ClientLimits { clients_max: config.cell.clients_max, ..ClientLimits::default() },
-        task,
-    })?;
+    let CellDoor { listener: door, front, was_inherited } = CellDoor::open(&config, left, &doors)?;
+    let (handover_handle, recent) = (front.handover_handle(), front.recent());
+    let process = Process::start(setup(&config, front, door.try_clone()?)?)?;
     let role = config.role.name();
     info!(process = %process.id(), role, listen = %process.address(), "this process has started");
 
@@ -101,10 +79,10 @@ pub(super) fn run(
         listen: process.address().to_string(),
         http: listener.local_addr()?.to_string(),
         sql: None,
-        redis: door.as_ref().map(|door| door.listener.local_addr()).transpose()?.map(|it| it.to_string()),
+        redis: Some(door.local_addr()?.to_string()),
     };
     let process = Arc::new(process);
-    if let Some(CellDoor { handover_handle, was_inherited: true, .. }) = &door {
+    if was_inherited {
         let (process, handover_handle) = (process.clone(), handover_handle.clone());
         thread::Builder::new().name(String::from("door")).spawn(move || {
             await_cells(&process);
@@ -119,7 +97,7 @@ pub(super) fn run(
         started: super::admin::unix_ms(),
         process: process.clone(),
         gauges: Gauges::new(&doors),
-        recent: door.as_ref().map(|door| door.recent.clone()),
+        recent,
         doors,
     };
     threads.spawn(http::serve(
@@ -132,18 +110,14 @@ pub(super) fn run(
     bound.announce()?;
 
     let ended = wait(&config, requests, process.ended(), None);
-    let restarts = matches!(ended, Ok(StopRequest::Restart));
     let mut leaving = None;
-    if restarts && let Some(CellDoor { listener, handover_handle, .. }) = door {
+    if matches!(ended, Ok(StopRequest::Restart)) {
         let handed = handover_handle.close(LEAVE_PATIENCE);
         let clients = handed.into_iter().map(|HandedClient { stream, client_state }| (stream, client_state));
-        leaving = Some(restart_in_place::leave(listener, clients.collect())?);
+        leaving = Some(restart_in_place::leave(door, clients.collect())?);
     }
-    if matches!(ended, Ok(StopRequest::Stop | StopRequest::Restart))
-        && (config.durable || config.role == Role::Cell)
-        && let Err(why) = process.pause(LEAVE_PATIENCE)
-    {
-        info!(%why, "cannot announce that this process stops; the other processes will notice it later");
+    if matches!(ended, Ok(StopRequest::Stop | StopRequest::Restart)) {
+        process.pause();
     }
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
@@ -167,12 +141,11 @@ fn await_cells(process: &Process) {
     while began.elapsed() < READY_WAIT_MAX {
         if began.elapsed() >= near
             && let Some(status) = process.status(PATIENCE)
-            && let Some(cell) = status.cell
         {
             let cells = status.members.iter().filter(|member| member.cell.is_some()).count();
-            let reached = cell.reachable.len();
+            let reached = status.cell.reachable.len();
             let enough = reached == cells || began.elapsed() > ALL_CELLS_WAIT_MAX && 2 * reached > cells;
-            if cell.number.is_some() && enough {
+            if status.cell.number.is_some() && enough {
                 return;
             }
         }
@@ -180,32 +153,29 @@ fn await_cells(process: &Process) {
     }
 }
 
-/// Returns the task of a cell and its door. The door was left by the previous program, or is a new one at
-/// this address.
-fn cell(
-    config: &NodeConfig,
-    address: &str,
-    left: Option<RawFd>,
-    doors: &Metrics,
-) -> Result<(Task, CellDoor)> {
-    let level = resp::level(&config.cell.level).map_err(Usage)?;
-    let mut front = resp::RedisClients::new(resp::Settings { level, ..resp::Settings::default() }, doors);
-    let was_inherited = left.is_some();
-    let listener = match left.map(restart_in_place::take).transpose()? {
-        Some((listener, clients)) => {
-            let handed =
-                clients.into_iter().map(|(stream, client_state)| HandedClient { stream, client_state });
-            front.resume(handed.collect());
-            listener
-        }
-        None => TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?,
-    };
-    let door = CellDoor {
-        listener: listener.try_clone()?,
-        handover_handle: front.handover_handle(),
-        recent: front.recent(),
-        was_inherited,
-    };
+impl CellDoor {
+    /// Opens the door of a cell. The door was left by the previous program, or is a new one.
+    fn open(config: &NodeConfig, left: Option<RawFd>, doors: &Metrics) -> Result<CellDoor> {
+        let address = config.redis_listen.as_deref().context("a cell has no address for Redis clients")?;
+        let level = resp::level(&config.cell.level).map_err(Usage)?;
+        let settings = resp::Settings { level, ..resp::Settings::default() };
+        let mut front = Box::new(resp::RedisClients::new(settings, doors));
+        let was_inherited = left.is_some();
+        let listener = match left.map(restart_in_place::take).transpose()? {
+            Some((listener, clients)) => {
+                let handed =
+                    clients.into_iter().map(|(stream, client_state)| HandedClient { stream, client_state });
+                front.resume(handed.collect());
+                listener
+            }
+            None => TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?,
+        };
+        Ok(CellDoor { listener, front, was_inherited })
+    }
+}
+
+/// Converts the configuration for the library.
+fn setup(config: &NodeConfig, front: Box<resp::RedisClients>, door: TcpListener) -> Result<Setup> {
     let place = JoinOptions {
         name: config.name.clone(),
         site: Site(config.cell.site),
@@ -220,17 +190,32 @@ fn cell(
     settings.limits.store_bytes_max = config.cell.store_bytes_max;
     settings.patience.hints.bytes_max = config.cell.hint_bytes_max;
     let directory = config.data_dir.as_ref().filter(|_| config.durable);
-    let services = config.cell.services_listen.clone().map(|listen| strategy::Services {
+    let services = config.cell.services_listen.clone().map(|listen| Services {
         listen,
         advertise: config.cell.services_advertise.clone(),
         seeds: config.cell.services.clone(),
         directory: directory.map(|directory| directory.join(format!("{SERVICES}{}", config.node))),
     });
-    let kept = strategy::Settings { services, tables: config.cell.tables.clone() };
-    let strategies = Some((front.strategies(), kept));
-    let task =
-        Task::Cell { place, distances, settings, front: Some((Box::new(front), listener)), strategies };
-    Ok((task, door))
+    Ok(Setup {
+        domain: config.domain,
+        number: config.node,
+        name: config.name.clone(),
+        routers: config.routers.clone(),
+        listen: config.listen.clone(),
+        advertise: config.advertise.clone(),
+        insecure: config.insecure,
+        directory: config.data_dir.clone(),
+        durable: config.durable,
+        late_files: config.late_files,
+        detector: config.detector.settings(),
+        clients: ClientLimits { clients_max: config.cell.clients_max, ..ClientLimits::default() },
+        place,
+        distances,
+        settings,
+        strategies: Some(front.strategies()),
+        services,
+        front: Some((front as Box<dyn Front>, door)),
+    })
 }
 
 /// The state of the process, served over HTTP.
@@ -247,7 +232,7 @@ struct CellView {
     /// The cell's values at the time of the request.
     gauges: Gauges,
     /// Recent operations of its clients.
-    recent: Option<Recent>,
+    recent: Recent,
 }
 
 /// The value that a gauge shows of a cell.
@@ -310,9 +295,8 @@ impl http::AdminView for CellView {
 
     fn has(&self, view: AdminPage) -> bool {
         match view {
-            AdminPage::Health | AdminPage::Status | AdminPage::Metrics => true,
+            AdminPage::Health | AdminPage::Status | AdminPage::Metrics | AdminPage::Recent => true,
             AdminPage::Tables | AdminPage::Groups => false,
-            AdminPage::Recent => self.recent.is_some(),
         }
     }
 
@@ -340,8 +324,8 @@ impl http::AdminView for CellView {
     }
 
     fn metrics(&self) -> String {
-        if let Some(cell) = self.process.status(PATIENCE).and_then(|status| status.cell) {
-            self.gauges.show(&cell);
+        if let Some(status) = self.process.status(PATIENCE) {
+            self.gauges.show(&status.cell);
         }
         // `disk` measures the used space, which updates one of the gauges.
         let _ = self.process.disk();
@@ -351,13 +335,13 @@ impl http::AdminView for CellView {
     }
 
     fn recent(&self) -> Option<String> {
-        let told = self.recent.as_ref()?.tell(clock::now(), clock::wall_offset());
+        let told = self.recent.tell(clock::now(), clock::wall_offset());
         serde_json::to_string(&told).ok()
     }
 
     fn operate(&self, _: &str) -> Result<String, String> {
         Err(String::from(
-            "this domain has maps: a Redis client of any cell changes them by QUORATE CREATE, QUORATE DROP and QUORATE DISMISS",
+            "this process is a cell: a Redis client of any cell changes maps and cells by QUORATE CREATE, QUORATE DROP and QUORATE DISMISS",
         ))
     }
 }

@@ -31,7 +31,7 @@ use self::{
     restart_in_place::Program,
 };
 use crate::{
-    config::{DomainKind, NodeConfig},
+    config::NodeConfig,
     lifeline::{self, BoundAddresses, OLDER_COPY, StopRequest},
 };
 
@@ -75,7 +75,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     raise_descriptors();
     let program = Program::current(config.supervised)?;
     let requests = lifeline::requests(config.supervised)?;
-    if config.role == Role::Cell || config.orders == DomainKind::Maps {
+    if config.role == Role::Cell {
         return maps::run(config, left, &requests, &program);
     }
     let node = builder(&config)?.start().wait()?;

@@ -1,4 +1,4 @@
-//! A domain of maps on this machine: waits for its cells, and makes the first map of a new domain.
+//! The cells of a cluster on this machine: waits for them, and makes the first map of a new cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,12 +13,9 @@ use quorate::maps::MapStatus;
 use quorate_command::report;
 use quorate_protocol::Role;
 
-use super::{
-    program::this_command,
-    start::{Args, ClusterStart, PATIENCE, ROUTERS_PATIENCE},
-};
+use super::start::{Args, ClusterStart, PATIENCE, ROUTERS_PATIENCE};
 use crate::{
-    charter::{Charter, ClusterSize, Sample},
+    charter::{Charter, ClusterContent, ClusterSize, Sample},
     directory::Directory,
     reports,
 };
@@ -34,32 +31,39 @@ const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 /// other cells for that.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the cells serve, makes the first map if the directory never had it, and prints what to do
-/// next.
-pub(super) fn await_and_greet(
-    args: &Args,
+/// Waits until the cells serve, and makes the first map if the directory never had it.
+pub(super) fn await_and_prepare(
     start: &ClusterStart,
     directory: &Directory,
     alive: impl FnMut() -> Result<()>,
-) -> Result<()> {
-    let AnsweringCells { address, mut maps, missing } = first_answer(start, directory, alive)?;
+) -> Result<AnsweringCells> {
+    let mut cells = first_answer(start, directory, alive)?;
     // A cluster in memory ignores what is kept in its directory.
     let charter = if start.charter.is_some() { Charter::read(directory)? } else { None };
-    if charter.as_ref().is_none_or(|charter| charter.sample == Sample::Wanted) {
-        maps = vec![make_first_map(&start.plan.size, &address)?];
+    if charter.as_ref().is_none_or(|charter| charter.first_map == Sample::Wanted) {
+        cells.maps = vec![make_first_map(&start.plan.size, &cells.address)?];
     }
-    if let Some(mut charter) = charter.filter(|charter| charter.sample == Sample::Wanted) {
-        charter.sample = Sample::Loaded;
+    if let Some(mut charter) = charter.filter(|charter| charter.first_map == Sample::Wanted) {
+        charter.first_map = Sample::Loaded;
         charter.write(directory)?;
     }
+    Ok(cells)
+}
+
+/// Prints what to do next with the cells.
+pub(super) fn greet(args: &Args, start: &ClusterStart, cells: &AnsweringCells) -> Result<()> {
+    let AnsweringCells { address, maps, missing } = cells;
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
-    let (quorate, flag) = (this_command(), args.directory.as_flag());
     let ClusterSize { routers, cells, .. } = start.plan.size;
     let do_what = if start.resumes { "continue where they stopped" } else { "are up" };
+    let processes = match start.plan.size.has(ClusterContent::Tables) {
+        true => format!("{cells} cells"),
+        false => format!("{routers} routers and {cells} cells"),
+    };
     report!(
-        "\n{routers} routers and {cells} cells {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is \
-         encrypted. {}, and connections begin at level {}. {}\n",
-        listed(&maps),
+        "\n{processes} {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is encrypted. {}, and \
+         connections begin at level {}. {}\n",
+        listed(maps),
         args.level(),
         if start.charter.is_some() { DISK } else { MEMORY }
     );
@@ -68,9 +72,6 @@ pub(super) fn await_and_greet(
     }
     report!("  redis-cli -h {host} -p {port} set greeting hello");
     report!("  redis-cli -h {host} -p {port} get greeting");
-    report!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}");
-    let keys = if start.charter.is_some() { "Keys, logs" } else { "Logs" };
-    report!("\n{keys} and state are in {}.", directory.shown());
     Ok(())
 }
 
@@ -78,7 +79,7 @@ const DISK: &str = "Keys are kept on disk.";
 const MEMORY: &str = "Keys live in memory: when the cluster stops, they are gone.";
 
 /// A cluster whose cells answer.
-struct AnsweringCells {
+pub(super) struct AnsweringCells {
     /// Address of the Redis door of the first cell that answered.
     address: String,
     /// The maps.

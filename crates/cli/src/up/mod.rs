@@ -8,7 +8,7 @@
 //! | `start` | the flags, and the cluster that they and the directory describe |
 //! | `plan` | the processes and their addresses |
 //! | `supervisor` | keeps the processes running |
-//! | `cells` | the parts that differ for a domain of maps |
+//! | `cells` | the cells and their first map |
 //! | `records` | the files that describe the running processes |
 //! | `program` | this program, as it is started again |
 //!
@@ -107,9 +107,6 @@ fn detach(args: &Args, start: &ClusterStart, directory: &Directory) -> Result<()
     for distance in &args.distances {
         command.arg("--distance").arg(distance.to_string());
     }
-    for router in &args.tables {
-        command.arg("--tables").arg(router);
-    }
     if let Some(level) = &args.level {
         command.arg("--level").arg(level);
     }
@@ -151,30 +148,55 @@ fn detach(args: &Args, start: &ClusterStart, directory: &Directory) -> Result<()
     })
 }
 
-/// Waits until the cluster answers, loads the sample and prints what to do next. `alive` fails if waiting
-/// longer is useless.
+/// Waits until the cluster answers, makes its first contents and prints what to do next. `alive` fails if
+/// waiting longer is useless.
 fn await_and_greet(
     args: &Args,
     start: &ClusterStart,
     directory: &Directory,
-    alive: impl FnMut() -> Result<()>,
+    mut alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    if start.plan.size.content() == ClusterContent::Maps {
-        return cells::await_and_greet(args, start, directory, alive);
-    }
+    let size = &start.plan.size;
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message("starting the processes");
-    let runtime = sql::runtime()?;
-    let has_sample = runtime.block_on(async {
-        let client = first_answer(directory, start.plan.size.storage.into(), alive).await?;
-        bar.finish_and_clear();
-        load_sample(args, start, directory, &client).await
-    })?;
-    let cluster = directory.running()?;
-    let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
+    let mut has_sample = None;
+    if size.has(ClusterContent::Tables) {
+        has_sample = Some(sql::runtime()?.block_on(async {
+            let client = first_answer(directory, size.storage.into(), &mut alive).await?;
+            bar.finish_and_clear();
+            load_sample(args, start, directory, &client).await
+        })?);
+    }
+    let mut cells = None;
+    if size.has(ClusterContent::Maps) {
+        cells = Some(cells::await_and_prepare(start, directory, alive)?);
+    }
+    bar.finish_and_clear();
     let quorate = this_command();
     let flag = args.directory.as_flag();
+    if let Some(has_sample) = has_sample {
+        greet(start, directory, has_sample, &format!("{quorate} sql{flag}"))?;
+    }
+    if let Some(cells) = &cells {
+        cells::greet(args, start, cells)?;
+    }
+    let victim = if size.has(ClusterContent::Tables) { "storage-2" } else { "cell-2" };
+    report!("  {quorate} status{flag}\n  {quorate} kill{flag} {victim}\n  {quorate} down{flag}");
+    let kept = match (start.charter.is_some(), size.contents()) {
+        (false, _) => "Logs",
+        (true, "tables") => "Tables, logs",
+        (true, "maps") => "Keys, logs",
+        (true, _) => "Tables, keys, logs",
+    };
+    report!("\n{kept} and state are in {}.", directory.shown());
+    Ok(())
+}
+
+/// Prints what to do next with the tables. `sql` is the command for a query.
+fn greet(start: &ClusterStart, directory: &Directory, has_sample: bool, sql: &str) -> Result<()> {
+    let cluster = directory.running()?;
+    let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
     let count = cluster.processes.len();
     let does = if start.resumes { "continues where it stopped" } else { "is up" };
     report!(
@@ -187,15 +209,9 @@ fn await_and_greet(
     );
     if has_sample {
         report!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::FIRST_QUERY);
-        report!("  {quorate} sql{flag} \"{}\"", sample::FIRST_QUERY);
+        report!("  {sql} \"{}\"", sample::FIRST_QUERY);
     } else {
         report!("  psql -h {host} -p {port} -U quorate -d quorate");
-    }
-    report!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}");
-    if cluster.durable {
-        report!("\nTables, logs and state are in {}.", directory.shown());
-    } else {
-        report!("\nLogs and state are in {}.", directory.shown());
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use quorate_protocol::{DomainId, Role, partial::Site};
 
 use crate::{
     charter::{ClusterContent, ClusterSize},
-    config::{self, CellConfig, DetectorConfig, DistanceConfig, DomainKind, EngineConfig, NodeConfig},
+    config::{self, CellConfig, DetectorConfig, DistanceConfig, EngineConfig, NodeConfig},
 };
 
 /// The settings that determine the processes.
@@ -54,13 +54,13 @@ impl ClusterPlan {
     /// with free ports, the supervisor later tells each process which routers to join.
     pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
         let ClusterSize { routers, storage, replicas, .. } = self.size;
-        let content = self.size.content();
         // The processes that hold rows share the processors.
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let scan_threads = (processors / usize::from(storage.max(1))).clamp(1, config::SCAN_THREADS_MAX);
-        let (wanted_storage, replicas) = match content {
-            ClusterContent::Tables => (storage.into(), replicas.into()),
-            ClusterContent::Maps => (config::defaults::storage(), config::defaults::replicas()),
+        let (wanted_storage, replicas) = if self.size.has(ClusterContent::Tables) {
+            (storage.into(), replicas.into())
+        } else {
+            (config::defaults::storage(), config::defaults::replicas())
         };
         let services: Vec<String> =
             (1..=self.size.cells).map(|cell| self.address(self.services(cell))).collect::<Result<_, _>>()?;
@@ -77,10 +77,6 @@ impl ClusterPlan {
                 advertise: None,
                 sql_listen: if role == Role::Gateway { Some(self.address(0)?) } else { None },
                 redis_listen: if role == Role::Cell { Some(self.address(self.door(number))?) } else { None },
-                orders: match content {
-                    ClusterContent::Maps if role == Role::Router => DomainKind::Maps,
-                    _ => DomainKind::Tables,
-                },
                 http_listen: self.address(2 * node)?,
                 http_names: Vec::new(),
                 found: node == 1,
@@ -125,32 +121,32 @@ impl ClusterPlan {
     /// Returns the role and number of each process, in the order of the nodes.
     fn places(&self) -> impl Iterator<Item = (Role, u16)> {
         let ClusterSize { routers, storage, standby, cells, .. } = self.size;
-        let roles = match self.size.content() {
-            ClusterContent::Maps => vec![(Role::Router, routers), (Role::Cell, cells)],
-            ClusterContent::Tables => vec![
-                (Role::Router, routers),
-                (Role::Super, SUPERS),
-                (Role::Storage, storage + standby),
-                (Role::Gateway, 1),
-            ],
-        };
+        let mut roles = vec![(Role::Router, routers)];
+        if self.size.has(ClusterContent::Tables) {
+            roles.extend([(Role::Super, SUPERS), (Role::Storage, storage + standby), (Role::Gateway, 1)]);
+        }
+        roles.push((Role::Cell, cells));
         roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)))
     }
 
-    /// Returns the offset from the first port of this cell's door for clients. The first cell has the port
-    /// that the user chose. The other doors follow the ports of the processes.
+    /// Returns the offset from the first port of this cell's door for clients. The port that the user chose
+    /// belongs to SQL, or to the first cell if there are no tables. The other doors follow the ports of the
+    /// processes.
     fn door(&self, cell: u16) -> u64 {
-        let ClusterSize { routers, cells, .. } = self.size;
-        match cell {
-            0 | 1 => 0,
-            _ => 2 * u64::from(routers + cells) + u64::from(cell) - 1,
+        match self.size.has(ClusterContent::Tables) {
+            false if cell == 1 => 0,
+            false => 2 * self.places().count() as u64 + u64::from(cell) - 1,
+            true => 2 * self.places().count() as u64 + u64::from(cell),
         }
     }
 
     /// Returns the offset from the first port at which this cell hosts services. These ports come last.
     fn services(&self, cell: u16) -> u64 {
-        let ClusterSize { routers, cells, .. } = self.size;
-        2 * u64::from(routers + cells) + u64::from(cells) - 1 + u64::from(cell)
+        let last_door = match self.size.cells {
+            0 => 2 * self.places().count() as u64,
+            cells => self.door(cells).max(2 * self.places().count() as u64),
+        };
+        last_door + u64::from(cell)
     }
 
     fn address(&self, offset: u64) -> Result<String, Usage> {
@@ -169,11 +165,7 @@ impl ClusterPlan {
     /// its old port. Ports chosen by the system would not do, because the system may give them to others in
     /// the meantime.
     pub(super) fn draw_ports(&mut self) -> Result<()> {
-        let last = match self.size.cells {
-            0 => 2 * self.places().count() as u64,
-            cells => self.services(cells),
-        };
-        let count = u16::try_from(last)? + 1;
+        let count = u16::try_from(self.services(self.size.cells))? + 1;
         for _ in 0..DRAWS_MAX {
             let chance =
                 getrandom::u32().map_err(|error| anyhow!("the system gives no random bytes: {error}"))?;

@@ -21,15 +21,16 @@ use crate::{
 /// Every process is an operating-system process of its own, and is started again when it dies. Tables are
 /// kept on disk: the next `up` continues with the same tables, processes and ports, and does not load the
 /// sample again. With `--memory` the tables are lost when the cluster stops. Ctrl-C, SIGTERM and
-/// `quorate down` stop the cluster. With `--cells` it runs maps of partial quorums instead of tables, for
-/// Redis clients, and keeps them in the same way.
+/// `quorate down` stop the cluster. With `--cells` it also runs maps of partial quorums, for Redis clients,
+/// and keeps them in the same way; `--storage 0` leaves the tables out.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// Number of routers. They order and route messages, and a majority of them must live [default: 3].
     #[arg(long, env = "QUORATE_UP_ROUTERS", value_parser = clap::value_parser!(u16).range(1..=15))]
     routers: Option<u16>,
-    /// Number of storage processes that hold rows, at most 64 [default: 4].
-    #[arg(long, env = "QUORATE_UP_STORAGE", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
+    /// Number of storage processes that hold rows, at most 64. With 0 the cluster has no tables, and needs
+    /// cells [default: 4].
+    #[arg(long, env = "QUORATE_UP_STORAGE", value_parser = clap::value_parser!(u16).range(0..=RING_MAX as i64))]
     storage: Option<u16>,
     /// Number of storage processes that wait to replace a dead one [default: 1].
     #[arg(long, env = "QUORATE_UP_STANDBY", value_parser = clap::value_parser!(u16).range(0..=256))]
@@ -37,8 +38,7 @@ pub(crate) struct Args {
     /// Number of storage processes that hold each row [default: 3].
     #[arg(long, env = "QUORATE_UP_REPLICAS", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: Option<u16>,
-    /// Number of cells, which keep maps of partial quorums. With cells the cluster has routers but no tables
-    /// [default: 0].
+    /// Number of cells, which keep maps of partial quorums [default: 0].
     #[arg(long, env = "QUORATE_UP_CELLS", value_parser = clap::value_parser!(u16).range(0..=256))]
     cells: Option<u16>,
     /// Number of sites, among which the cells are distributed in turn [default: 1].
@@ -55,12 +55,9 @@ pub(crate) struct Args {
     /// Most bytes of writes that a cell stores for cells that do not acknowledge them [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     pub(super) hint_bytes_max: Option<usize>,
-    /// Routers of a cluster of tables, HOST:PORT, which stores ordered maps and maps of groups. Repeat the
-    /// option, or separate by commas. It holds until the cluster stops. Give it again to the next `up`.
-    #[arg(long, env = "QUORATE_UP_TABLES", value_delimiter = ',', value_name = "HOST:PORT")]
-    pub(super) tables: Vec<String>,
-    /// Port for SQL or for the Redis protocol, at 127.0.0.1. The processes use the ports after it: two for
-    /// each process, and two more for each cell. 0 means free ports [default: 24700].
+    /// Port for SQL, at 127.0.0.1, or for the Redis protocol if there are no tables. The processes use the
+    /// ports after it: two for each process, and two more for each cell, of which the first is for the Redis
+    /// protocol. 0 means free ports [default: 24700].
     #[arg(long, env = "QUORATE_UP_PORT")]
     pub(super) port: Option<u16>,
     /// Keeps nothing on disk. When the cluster stops, its tables or maps are lost.
@@ -83,7 +80,7 @@ pub(crate) struct Args {
     pub(super) directory: DirectoryArgs,
 }
 
-/// The default numbers of processes of a cluster of tables, and its first port.
+/// The default numbers of processes, and the first port.
 pub(super) const DEFAULT_SIZE: ClusterSize =
     ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700, cells: 0, sites: 0 };
 
@@ -105,7 +102,7 @@ pub(super) struct ClusterStart {
 /// A flag whose value is fixed when the cluster is made.
 pub(super) struct SizeFlag {
     pub(super) flag: &'static str,
-    /// Kind of cluster that has the flag. `None` means both.
+    /// Content to which the flag belongs. `None` means any.
     of: Option<ClusterContent>,
     pub(super) given: Option<u16>,
     /// Value of the cluster for the flag.
@@ -119,7 +116,7 @@ impl Args {
         let maps = Some(ClusterContent::Maps);
         [
             ("--routers", None, self.routers, size.routers),
-            ("--storage", tables, self.storage, size.storage),
+            ("--storage", None, self.storage, size.storage),
             ("--standby", tables, self.standby, size.standby),
             ("--replicas", tables, self.replicas, size.replicas),
             ("--cells", None, self.cells, size.cells),
@@ -133,26 +130,22 @@ impl Args {
     fn size(&self) -> Result<ClusterSize, Usage> {
         let (routers, port) =
             (self.routers.unwrap_or(DEFAULT_SIZE.routers), self.port.unwrap_or(DEFAULT_SIZE.port));
-        let size = match self.cells.unwrap_or(DEFAULT_SIZE.cells) {
-            0 => ClusterSize {
-                routers,
-                storage: self.storage.unwrap_or(DEFAULT_SIZE.storage),
-                standby: self.standby.unwrap_or(DEFAULT_SIZE.standby),
-                replicas: self.replicas.unwrap_or(DEFAULT_SIZE.replicas),
-                port,
-                ..DEFAULT_SIZE
-            },
-            cells => ClusterSize {
-                routers,
-                storage: 0,
-                standby: 0,
-                replicas: 0,
-                port,
-                cells,
-                sites: self.sites.unwrap_or(1),
-            },
+        let storage = self.storage.unwrap_or(DEFAULT_SIZE.storage);
+        let cells = self.cells.unwrap_or(DEFAULT_SIZE.cells);
+        if storage == 0 && cells == 0 {
+            return Err(Usage(String::from("--storage 0 leaves no tables, so the cluster needs --cells")));
+        }
+        let of_tables = |given: Option<u16>, default| if storage > 0 { given.unwrap_or(default) } else { 0 };
+        let size = ClusterSize {
+            routers,
+            storage,
+            standby: of_tables(self.standby, DEFAULT_SIZE.standby),
+            replicas: of_tables(self.replicas, DEFAULT_SIZE.replicas),
+            port,
+            cells,
+            sites: if cells > 0 { self.sites.unwrap_or(1) } else { 0 },
         };
-        self.fit(size.content(), "the cluster would have")?;
+        self.fit(&size, "the cluster would have")?;
         let ClusterSize { replicas, storage, .. } = size;
         if replicas > storage {
             return Err(Usage(format!(
@@ -162,9 +155,9 @@ impl Args {
         Ok(size)
     }
 
-    /// Refuses flags that have no meaning for a cluster with this content. The error describes the content by
+    /// Refuses flags that have no meaning for a cluster of this size. The error describes the cluster by
     /// `it_has`.
-    fn fit(&self, content: ClusterContent, it_has: &str) -> Result<(), Usage> {
+    fn fit(&self, size: &ClusterSize, it_has: &str) -> Result<(), Usage> {
         let numbers =
             self.given(&DEFAULT_SIZE).map(|it| (it.flag, it.of, it.given.is_some_and(|given| given > 0)));
         let maps = Some(ClusterContent::Maps);
@@ -172,16 +165,15 @@ impl Args {
             ("--distance", maps, !self.distances.is_empty()),
             ("--level", maps, self.level.is_some()),
             ("--hint-bytes-max", maps, self.hint_bytes_max.is_some()),
-            ("--tables", maps, !self.tables.is_empty()),
         ];
         for (flag, of, is_given) in numbers.into_iter().chain(others) {
-            if is_given && of.is_some_and(|of| of != content) {
-                let has = match content {
-                    ClusterContent::Tables => "tables and no cells",
-                    ClusterContent::Maps => "cells and no tables",
+            if let Some(content) = of.filter(|content| is_given && !size.has(*content)) {
+                let lacks = match content {
+                    ClusterContent::Tables => "no tables",
+                    ClusterContent::Maps => "no cells",
                 };
                 return Err(Usage(format!(
-                    "{flag}: {it_has} {has}: leave the flag out, or give another --data-dir"
+                    "{flag}: {it_has} {lacks}: leave the flag out, or give another --data-dir"
                 )));
             }
         }
@@ -191,15 +183,14 @@ impl Args {
     /// Refuses flags that contradict the cluster in the directory.
     fn agree_with(&self, charter: &Charter, directory: &Directory) -> Result<(), Usage> {
         let kept = format!("{} keeps domain {}", directory.shown(), charter.domain);
-        let content = charter.made_with.content();
         if self.memory {
             return Err(Usage(format!(
                 "--memory: {kept} on disk; leave the flag out, give another --data-dir, or remove the {} for good with \
                  `quorate down --destroy`",
-                content.name()
+                charter.made_with.contents()
             )));
         }
-        self.fit(content, &format!("{kept}, which has"))?;
+        self.fit(&charter.made_with, &format!("{kept}, which has"))?;
         for SizeFlag { flag, given, made_with, .. } in self.given(&charter.made_with) {
             if let Some(given) = given.filter(|given| *given != made_with) {
                 return Err(Usage(format!(
@@ -229,7 +220,6 @@ impl ClusterStart {
             cell: CellConfig {
                 level: args.level(),
                 hint_bytes_max: args.hint_bytes_max.unwrap_or(defaults.hint_bytes_max),
-                tables: args.tables.clone(),
                 ..defaults.clone()
             },
             late_files: args.late_files,
@@ -246,9 +236,9 @@ impl ClusterStart {
         let plan = plan(domain, size, size.port, !args.memory);
         // Fails if there are not enough ports.
         plan.processes()?;
-        let has_sample = size.content() == ClusterContent::Maps || !args.empty;
+        let has_sample = size.has(ClusterContent::Tables) && !args.empty;
         let sample = if has_sample { Sample::Wanted } else { Sample::None };
-        let charter = (!args.memory).then(|| Charter::new(domain, size, size.port, sample));
+        let charter = (!args.memory).then(|| Charter::new(domain, size, sample));
         Ok(ClusterStart { plan, charter, resumes: false })
     }
 

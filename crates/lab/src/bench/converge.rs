@@ -84,7 +84,8 @@ const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let spawned = Spawned::start(&["--cells", "3", "--level", "one", "--hint-bytes-max", "0"])?;
+    let spawned =
+        Spawned::start(&["--storage", "0", "--cells", "3", "--level", "one", "--hint-bytes-max", "0"])?;
     let cells: Vec<&Process> = spawned.processes().iter().filter(|it| it.role == Role::Cell).collect();
     let doors: Vec<&str> = spawned.redis().collect();
     let before = memory(&cells)?;

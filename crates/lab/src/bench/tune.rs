@@ -83,7 +83,7 @@ const CLIENTS: u64 = 96;
 const ENDS: LevelEnds = LevelEnds { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
 
 /// Three sites at the source's distances, with a copy of each key at each.
-const CELLS: [&str; 6] = ["--cells", "3", "--sites", "3", "--distance", FAR];
+const CELLS: [&str; 8] = ["--storage", "0", "--cells", "3", "--sites", "3", "--distance", FAR];
 const COPIES: &str = "0:1,1:1,2:1";
 /// The repair of reads, like that of Cassandra's quorum reads.
 const REPAIR: &str = "blocking";

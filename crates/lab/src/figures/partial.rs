@@ -44,8 +44,8 @@ const CLIENTS: u64 = 192;
 impl Deployment {
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Deployment::OneSite => &["--cells", "3", "--sites", "3", "--distance", HANGING],
-            Deployment::ThreeSites => &["--cells", "3", "--sites", "3", "--distance", FAR],
+            Deployment::OneSite => &["--storage", "0", "--cells", "3", "--sites", "3", "--distance", HANGING],
+            Deployment::ThreeSites => &["--storage", "0", "--cells", "3", "--sites", "3", "--distance", FAR],
         }
     }
 

@@ -1,12 +1,12 @@
-//! A domain of several parts, such as tables and groups, ordered by the same routers.
+//! A domain of several parts, tables, groups and maps, ordered by the same routers.
 //!
 //! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own
 //! [`Routing`](crate::ecast::Routing), in its own folder. A part works as if the routers served it alone. All
 //! parts share one total order, one set of routers and one way to repair that set.
 //!
 //! **Source.** 002 §5.6 has one application on its routers. Our design (§5, §6) lets one set of routers serve
-//! several applications. So a cluster of tables also offers process groups, without another quorum to found,
-//! watch and reform.
+//! several applications. So a cluster of tables also offers process groups and maps, without another quorum
+//! to found, watch and reform.
 //!
 //! **Shape.** [`compose!`](crate::compose) makes one routing of a list of parts. [`Domain`] is the list that
 //! routers run. To add a part, add a line there, implement [`Part`], and choose the byte that precedes its
@@ -15,6 +15,7 @@
 //! ```text
 //!   body:  tag │ the part's own bytes      Config:  tables ──▶ rubberband::Config   (each shared separately)
 //!                                                   groups ──▶ group::Roster
+//!                                                   maps   ──▶ partial::Roster
 //! ```
 //!
 //! **Invariants.**
@@ -27,19 +28,25 @@
 //! - *A change costs only its part.* Configurations are [`Shared`]: a change of one neither copies nor
 //!   compares the others.
 //! - *A part sees only its own messages.* It also names destinations only among its own members.
+//! - *Routers of two builds never fork* (S8). The configuration of tables records the version of routing with
+//!   which the domain was founded. A part of a later version ([`Part::SINCE`]) does not exist in the domain:
+//!   every router refuses its messages with [`refusal::NO_PART`], as a router does that does not know the
+//!   part. Nor do the bytes of the configuration have such a part. So routers of the earlier build read the
+//!   snapshots of later ones, and later routers read the snapshots and logs from before. In a domain of a
+//!   later version, routers of an earlier build get no link ([`Fence`](crate::ecast::Fence)).
 //!
 //! **Where we differ, and why.**
 //! - Parts are known at compile time, and one byte of a message selects its part. Tables are the hottest path
 //!   of the system. A table of boxed parts would cost them an indirect call and the type of their
 //!   configuration.
 //! - A domain that is founded again from members
-//!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the part whose members
-//!   testify: tables. The other parts begin empty, and their members return as new processes.
+//!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the parts whose
+//!   members testify: tables and maps. Groups begin empty, and their members return as new processes.
 
 mod part;
 mod shared;
 
-use crate::{group::Groups, rubberband::Rubberband};
+use crate::{group::Groups, partial::Maps, rubberband::Rubberband};
 
 pub use self::{
     part::{Part, refusal},
@@ -53,6 +60,8 @@ crate::compose! {
         tables: Rubberband,
         /// Process groups.
         groups: Groups,
+        /// Maps of partial quorums.
+        maps: Maps,
     }
 }
 
@@ -68,12 +77,16 @@ macro_rules! compose {
         pub struct $domain;
 
         /// The configuration of each part, at a position of the order.
-        #[derive(Clone, Debug, PartialEq, ::serde::Serialize, ::serde::Deserialize)]
+        ///
+        /// Its bytes are those of the parts, in the order of the list, without the parts that the version of
+        /// routing does not have.
+        #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($(#[$doc])* pub $part: $crate::domain::Shared<<$kind as $crate::ecast::Routing>::Config>,)+
         }
 
-        /// The routers' own state of each part.
+        /// The routers' own state of each part. A part of a later version of routing than the first has none,
+        /// so that the bytes are the same for all versions.
         #[derive(Default, ::serde::Serialize, ::serde::Deserialize)]
         pub struct Ledger {
             $($(#[$doc])* pub $part: <$kind as $crate::ecast::Routing>::Ledger,)+
@@ -83,6 +96,12 @@ macro_rules! compose {
             /// Returns the configuration of a domain whose parts have no members.
             pub fn vacant() -> Self {
                 Config { $($part: $crate::domain::Shared::new(<$kind as $crate::domain::Part>::vacant()),)+ }
+            }
+
+            /// Returns the version of routing that the domain uses.
+            pub fn version(&self) -> u32 {
+                let known = [$(<$kind as $crate::domain::Part>::version(&self.$part)),+];
+                known.into_iter().flatten().next().unwrap_or(1)
             }
 
             /// Returns the tag of the part of which `process` is a member.
@@ -104,6 +123,53 @@ macro_rules! compose {
                 place += 1;
             }
         };
+
+        impl ::serde::Serialize for Config {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use ::serde::ser::SerializeTuple as _;
+                let version = self.version();
+                let parts = [$(<$kind as $crate::domain::Part>::SINCE),+];
+                let count = parts.into_iter().filter(|since| *since <= version).count();
+                let mut tuple = serializer.serialize_tuple(count)?;
+                $(
+                    if <$kind as $crate::domain::Part>::SINCE <= version {
+                        tuple.serialize_element(&self.$part)?;
+                    }
+                )+
+                tuple.end()
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for Config {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Parts;
+
+                impl<'de> ::serde::de::Visitor<'de> for Parts {
+                    type Value = Config;
+
+                    fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        f.write_str("the configurations of a domain's parts")
+                    }
+
+                    fn visit_seq<A: ::serde::de::SeqAccess<'de>>(self, mut parts: A) -> Result<Config, A::Error> {
+                        // The part that records the version comes first, so the version is known behind it.
+                        let mut config = Config::vacant();
+                        $(
+                            if <$kind as $crate::domain::Part>::SINCE <= config.version() {
+                                let missing = || ::serde::de::Error::custom("a part is missing");
+                                config.$part = parts.next_element()?.ok_or_else(missing)?;
+                            }
+                        )+
+                        if config.version() > Config::vacant().version() {
+                            return Err(::serde::de::Error::custom("a later build founded the domain"));
+                        }
+                        Ok(config)
+                    }
+                }
+
+                deserializer.deserialize_tuple([$(<$kind as $crate::domain::Part>::TAG),+].len(), Parts)
+            }
+        }
 
         impl $crate::ecast::Routing for $domain {
             type Config = Config;
@@ -134,7 +200,9 @@ macro_rules! compose {
                     return Err($crate::domain::refusal::OTHER_PART);
                 }
                 match *tag {
-                    $(<$kind as $crate::domain::Part>::TAG => {
+                    $(<$kind as $crate::domain::Part>::TAG
+                        if <$kind as $crate::domain::Part>::SINCE <= config.version() =>
+                    {
                         let changed = <$kind as $crate::ecast::Routing>::apply(&config.$part, at, sender, body)?;
                         Ok(changed.map(|changed| {
                             let mut config = config.clone();
@@ -153,7 +221,9 @@ macro_rules! compose {
                 body: &::bytes::Bytes,
             ) -> Result<$crate::ecast::Destinations, $crate::ecast::Refusal> {
                 match body.first() {
-                    $(Some(&<$kind as $crate::domain::Part>::TAG) => {
+                    $(Some(&<$kind as $crate::domain::Part>::TAG)
+                        if <$kind as $crate::domain::Part>::SINCE <= config.version() =>
+                    {
                         <$kind as $crate::ecast::Routing>::destinations(&config.$part, id, class, body)
                     })+
                     _ => Err($crate::domain::refusal::NO_PART),
@@ -171,6 +241,9 @@ macro_rules! compose {
             ) -> Option<$crate::NotAdmitted> {
                 match body.first() {
                     $(Some(&<$kind as $crate::domain::Part>::TAG) => {
+                        if <$kind as $crate::domain::Part>::SINCE > config.version() {
+                            return Some($crate::NotAdmitted::NoPart);
+                        }
                         <$kind as $crate::ecast::Routing>::not_admitted(&config.$part, sender, body)
                     })+
                     _ => None,
@@ -215,6 +288,25 @@ macro_rules! compose {
                     })+
                     _ => None,
                 }
+            }
+
+            fn version(config: &Config) -> u32 {
+                config.version()
+            }
+
+            fn witnessed_part(word: &::bytes::Bytes) -> u8 {
+                word.first().copied().unwrap_or_default()
+            }
+
+            fn continued(begun: &Config, reported: Vec<(u8, Config)>) -> Config {
+                let mut config = begun.clone();
+                for (part, known) in reported {
+                    match part {
+                        $(<$kind as $crate::domain::Part>::TAG => config.$part = known.$part,)+
+                        _ => {}
+                    }
+                }
+                config
             }
 
             fn witnessed(word: &::bytes::Bytes) -> Option<Config> {

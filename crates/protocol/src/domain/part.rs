@@ -9,8 +9,16 @@ pub trait Part: Routing {
     /// report when a domain is founded again from them.
     const TAG: u8;
 
+    /// The version of routing from which on domains have this part. Routers of earlier builds do not know it.
+    const SINCE: u32 = 1;
+
     /// Returns the configuration of a part without members.
     fn vacant() -> Self::Config;
+
+    /// Returns the version of routing that the members of the domain agreed to use, if this part records it.
+    fn version(_config: &Self::Config) -> Option<u32> {
+        None
+    }
 }
 
 /// Reasons for which routers refuse a message before any part sees it. The parts' own reasons have smaller

@@ -24,6 +24,10 @@
 //! **Left behind.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]).
 //! It learns so from the process that refuses it, and ends.
 //!
+//! **Versions of routing** (S8). A router also shows the version with which its domain was founded, once it
+//! knows it, unless it is the first one. Builds that know only the first version take such a pass for none,
+//! and have no link to the router. So no router of such a build learns a log that it would read otherwise.
+//!
 //! The fence says nothing about identity. The hello of a link proves that a peer is the process it claims to
 //! be.
 
@@ -45,17 +49,19 @@ pub struct Fence {
     pub router: bool,
     /// The generation of the process.
     pub generation: Generation,
+    /// The version of routing of a router's domain, as far as the router knows it: else, and for members, 1.
+    pub routing: u32,
 }
 
 impl Fence {
     /// Returns the fence of a router.
     pub fn of_router(generation: Generation) -> Fence {
-        Fence { router: true, generation }
+        Fence { router: true, generation, routing: 1 }
     }
 
     /// Returns the fence of a member.
     pub fn of_member(generation: Generation) -> Fence {
-        Fence { router: false, generation }
+        Fence { router: false, generation, routing: 1 }
     }
 
     /// Decodes the fence of a process from its pass, `None` if the pass is not one of E-Cast.
@@ -76,12 +82,13 @@ impl Fence {
     }
 
     fn decode(input: &mut Bytes) -> Result<Fence, WireError> {
-        let router = match wire::take_u8(input)? {
-            MEMBER => false,
-            ROUTER => true,
+        let (router, routing) = match wire::take_u8(input)? {
+            MEMBER => (false, 1),
+            ROUTER => (true, 1),
+            LATER_ROUTER => (true, wire::take_u32(input)?),
             other => return Err(WireError::Tag(other)),
         };
-        let fence = Fence { router, generation: wire::take_generation(input)? };
+        let fence = Fence { router, generation: wire::take_generation(input)?, routing };
         if input.is_empty() { Ok(fence) } else { Err(WireError::Trailing(input.len())) }
     }
 }
@@ -89,7 +96,14 @@ impl Fence {
 impl Policy for Fence {
     fn pass(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(PASS_BYTES);
-        out.put_u8(if self.router { ROUTER } else { MEMBER });
+        match (self.router, self.routing) {
+            (false, _) => out.put_u8(MEMBER),
+            (true, 1) => out.put_u8(ROUTER),
+            (true, later) => {
+                out.put_u8(LATER_ROUTER);
+                out.put_u32_le(later);
+            }
+        }
         wire::put_generation(&mut out, self.generation);
         out.freeze()
     }
@@ -133,10 +147,18 @@ impl<R: Routing> Router<R> {
 
     /// Returns the router's fence.
     pub fn fence(&self) -> Fence {
-        Fence::of_router(self.generation())
+        Fence { routing: self.routing, ..Fence::of_router(self.generation()) }
     }
 
-    /// Tells the host that the router has entered another generation.
+    /// Shows the version of routing once the router knows the domain's configuration.
+    pub(super) fn show_routing(&mut self, out: &mut dyn Sink<Self>) {
+        let version = R::version(self.order.config());
+        if self.order.is_founded() && std::mem::replace(&mut self.routing, version) != version {
+            self.adopt(out);
+        }
+    }
+
+    /// Tells the host that the router has entered another generation, or knows the version of routing.
     pub(super) fn adopt(&self, out: &mut dyn Sink<Self>) {
         out.adopt(Arc::new(self.fence()));
     }
@@ -151,6 +173,7 @@ impl Member {
 
 const MEMBER: u8 = 0;
 const ROUTER: u8 = 1;
+const LATER_ROUTER: u8 = 3;
 const PASS_BYTES: usize = 21;
 
 #[cfg(test)]
@@ -164,9 +187,11 @@ mod tests {
 
     #[test]
     fn a_pass_is_read_as_it_was_shown_and_nothing_else_is_a_pass() {
-        for fence in [Fence::of_router(generation(3, 7)), Fence::of_member(Generation::FIRST)] {
+        let later = Fence { routing: 2, ..Fence::of_router(generation(3, 7)) };
+        for fence in [Fence::of_router(generation(3, 7)), Fence::of_member(Generation::FIRST), later] {
             let pass = fence.pass();
-            assert!(pass.len() == PASS_BYTES && PASS_BYTES <= PASS_BYTES_MAX);
+            let bytes = if fence == later { PASS_BYTES + 4 } else { PASS_BYTES };
+            assert!(pass.len() == bytes && bytes <= PASS_BYTES_MAX);
             assert_eq!(Fence::of_pass(&pass), Some(fence));
             for end in 0..pass.len() {
                 assert_eq!(Fence::of_pass(&pass[..end]), None, "a prefix of {end} bytes");

@@ -288,4 +288,21 @@ pub trait Routing: 'static {
     fn witnessed(word: &Bytes) -> Option<Self::Config> {
         decode_body(&mut word.clone()).ok()
     }
+
+    /// Returns the version of routing logic with which the domain was founded (S8).
+    fn version(_config: &Self::Config) -> u32 {
+        1
+    }
+
+    /// Returns the part of the domain whose configuration these bytes report. A routing without parts has
+    /// one.
+    fn witnessed_part(_word: &Bytes) -> u8 {
+        0
+    }
+
+    /// Returns the configuration with which a domain goes on that is founded again from members. `reported`
+    /// has one configuration for each part whose members report, and `begun` is the founder's own.
+    fn continued(begun: &Self::Config, reported: Vec<(u8, Self::Config)>) -> Self::Config {
+        reported.into_iter().next().map_or_else(|| begun.clone(), |(_, config)| config)
+    }
 }

@@ -118,6 +118,8 @@ pub(super) struct EntryEffects {
     pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
     /// Whether the configuration changed.
     pub(super) reconfigured: bool,
+    /// Whether the domain was founded with a configuration that this build cannot read.
+    pub(super) is_unreadable: bool,
     /// Messages that the log calls stable from now on.
     pub(super) settled: Vec<(Position, MessageId, Outcome)>,
 }
@@ -263,7 +265,10 @@ impl<R: Routing> Order<R> {
                 self.configs = VecDeque::from([(Position(0), config)]);
                 learned.reconfigured = true;
             }
-            Err(_) => self.malformed += 1,
+            Err(_) => {
+                self.malformed += 1;
+                learned.is_unreadable = true;
+            }
         }
     }
 

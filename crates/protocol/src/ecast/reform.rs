@@ -242,6 +242,12 @@ impl Gathering {
     /// off, so its deliveries in earlier generations count, too. A process may answer twice; both answers are
     /// the same.
     pub(super) fn take(&mut self, from: ProcessId, tail: Tail, known: bool) {
+        self.take_behind(from, tail, known, self.behind);
+    }
+
+    /// Takes the answer of a process that lacks nothing up to `behind`, and neither does any other process of
+    /// its part: earlier deliveries are left out.
+    pub(super) fn take_behind(&mut self, from: ProcessId, tail: Tail, known: bool, behind: Position) {
         if tail.generation != self.generation || self.until.is_none() {
             return;
         }
@@ -251,7 +257,7 @@ impl Gathering {
         }
         // Last position up to which the kept deliveries continue each other, starting at the survivor's last
         // position.
-        let mut whole_to = self.behind;
+        let mut whole_to = behind;
         let mut messages = Messages::new();
         let items = tail.blocks.into_iter().flat_map(DeliverBlock::into_items).map_while(Result::ok);
         for Delivery { kind, at, previous, sender, number, body, .. } in items {
@@ -266,7 +272,7 @@ impl Gathering {
             if at.0 - self.behind.0.min(at.0) > POSITIONS_MAX {
                 break;
             }
-            if at > self.behind {
+            if at > behind {
                 messages.entry(at).or_insert((MessageId { sender, number }, class, body));
             }
         }

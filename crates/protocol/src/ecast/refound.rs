@@ -39,6 +39,10 @@
 //! - *The configuration* reaches every member. So a member that lacks nothing up to the ground, and has
 //!   delivered nothing behind it, has the configuration at the ground. Later changes are messages like
 //!   others.
+//! - *Parts.* The members of a [domain](crate::domain)'s parts report their own parts' configurations, and
+//!   each message concerns one part. So each part has a ground of its own, and the history begins at the
+//!   lowest. What a part delivered up to its own ground needs no position in the new history: no member of
+//!   the part lacks it, and the part's configuration already has its effect.
 //! - *Numbers of senders.* A sender reports up to which of its numbers it knows the outcomes, and which
 //!   number it used last. Messages in between are recovered, or were perhaps delivered before the ground. In
 //!   the second case the outcome is [`Outcome::MaybeApplied`], and the message is not ordered again.
@@ -95,21 +99,28 @@ use crate::{
 /// The knowledge of a following member, with its decoded configuration.
 struct MemberAccount<C> {
     witness: Witness,
+    /// The part of the domain to which the member belongs.
+    part: u8,
     config: C,
     /// Position up to which the member lacks nothing.
     whole_to: Position,
+    /// The ground of the member's part.
+    behind: Position,
 }
 
 /// The beginning of a history that continues from members.
 struct HistoryStart<C> {
     before: Generation,
     behind: Position,
-    config: Bytes,
+    config: C,
     accounts: BTreeMap<ProcessId, MemberAccount<C>>,
 }
 
-/// Chooses the start, and the members that stay.
-fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<HistoryStart<R::Config>> {
+/// Chooses the start, and the members that stay. `begun` is the founder's configuration.
+fn choose_start<R: Routing>(
+    begun: &R::Config,
+    witnesses: &BTreeMap<ProcessId, Witness>,
+) -> Option<HistoryStart<R::Config>> {
     let delivered = |witness: &&Witness| witness.tail.delivered > Position(0);
     let before = witnesses.values().filter(delivered).map(|witness| witness.tail.before).max()?;
     // A later generation may have begun without members that have not heard of its beginning, or with them.
@@ -130,14 +141,17 @@ fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<
                 // earlier one called stable may not.
                 (witness.tail.before, witness.base) = (before, Position(0));
             }
-            accounts.insert(who, MemberAccount { witness, config, whole_to: Position(0) });
+            let part = R::witnessed_part(&witness.config);
+            let (whole_to, behind) = (Position(0), Position(0));
+            accounts.insert(who, MemberAccount { witness, part, config, whole_to, behind });
         }
     }
     let removed: Vec<ProcessId> = accounts
         .iter()
         .filter(|(who, account)| {
             accounts.values().any(|other| {
-                other.witness.tail.delivered > account.witness.tail.delivered
+                other.part == account.part
+                    && other.witness.tail.delivered > account.witness.tail.delivered
                     && !R::is_member(&other.config, **who)
             })
         })
@@ -150,17 +164,29 @@ fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<
     for account in accounts.values_mut() {
         account.whole_to = account.witness.tail.delivered.max(base);
     }
-    loop {
-        let behind = accounts.values().map(|account| account.whole_to).min()?;
-        if accounts.values().all(|account| account.witness.kept_behind <= behind) {
-            let stands = |account: &&MemberAccount<R::Config>| account.witness.tail.delivered <= behind;
-            let least = accounts.values().filter(stands).max_by_key(|account| account.witness.tail.delivered);
-            let config =
-                least.expect("some member has delivered nothing beyond the start").witness.config.clone();
-            return Some(HistoryStart { before, behind, config, accounts });
+    let parts: BTreeSet<u8> = accounts.values().map(|account| account.part).collect();
+    let mut reported = Vec::new();
+    for part in parts {
+        let is_of_part = |account: &MemberAccount<R::Config>| account.part == part;
+        loop {
+            let of_part = || accounts.values().filter(|account| is_of_part(account));
+            let behind =
+                of_part().map(|account| account.whole_to).min().expect("the most advanced member stays");
+            if of_part().all(|account| account.witness.kept_behind <= behind) {
+                let stands = |account: &&MemberAccount<R::Config>| account.witness.tail.delivered <= behind;
+                let least = of_part().filter(stands).max_by_key(|account| account.witness.tail.delivered);
+                let least = least.expect("some member has delivered nothing beyond the start");
+                reported.push((part, least.config.clone()));
+                for account in accounts.values_mut().filter(|account| is_of_part(account)) {
+                    account.behind = behind;
+                }
+                break;
+            }
+            accounts.retain(|_, account| !is_of_part(account) || account.whole_to > behind);
         }
-        accounts.retain(|_, account| account.whole_to > behind);
     }
+    let behind = accounts.values().map(|account| account.behind).min()?;
+    Some(HistoryStart { before, behind, config: R::continued(begun, reported), accounts })
 }
 
 impl<R: Routing> Router<R> {
@@ -280,7 +306,7 @@ impl<R: Routing> Router<R> {
         if !self.paxos.can_found() {
             return self.give_up(RefoundRefusal::NotFresh, out);
         }
-        let Some(start) = choose_start::<R>(&member_poll.witnesses) else {
+        let Some(start) = choose_start::<R>(self.order.config(), &member_poll.witnesses) else {
             return self.give_up(RefoundRefusal::Nothing, out);
         };
         let witnesses = self.member_poll.take().expect("just seen").witnesses;
@@ -299,8 +325,7 @@ impl<R: Routing> Router<R> {
         start: HistoryStart<R::Config>,
         witnesses: BTreeMap<ProcessId, Witness>,
     ) -> (Gathering, Bytes) {
-        let HistoryStart { before, behind, config, accounts } = start;
-        let at_ground = R::witnessed(&config).expect("the configuration was decoded before");
+        let HistoryStart { before, behind, config: at_ground, accounts } = start;
         let mut gathering = Gathering::new(before, self.settings.generation, behind, cx.now, Vec::new());
         let mut sent = BTreeMap::new();
         for (who, witness) in witnesses {
@@ -309,9 +334,9 @@ impl<R: Routing> Router<R> {
                 gathering.take_newcomer(who);
             }
         }
-        for (who, MemberAccount { witness, .. }) in accounts {
+        for (who, MemberAccount { witness, behind, .. }) in accounts {
             sent.insert(who, witness.sent);
-            gathering.take(who, witness.tail, R::is_member(&at_ground, who));
+            gathering.take_behind(who, witness.tail, R::is_member(&at_ground, who), behind);
         }
         let mut config = BytesMut::new();
         encode_body(&mut config, &at_ground);

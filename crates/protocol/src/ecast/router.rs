@@ -39,6 +39,8 @@ pub struct RouterSettings {
     pub stable_delay: Duration,
     /// The generation of the router.
     pub generation: Generation,
+    /// The version of routing that the router showed in its former life; 1 if it shows none yet.
+    pub routing: u32,
     /// Maximum number of stable messages kept behind an unstable one. Above it, unstable messages are kept
     /// separately.
     pub kept_max: usize,
@@ -53,6 +55,7 @@ impl Default for RouterSettings {
             credit: 16_384,
             stable_delay: Duration::from_millis(5),
             generation: Generation::FIRST,
+            routing: 1,
             kept_max: 1 << 16,
             patience: Patience::default(),
         }
@@ -117,6 +120,8 @@ pub struct Router<R: Routing> {
     /// Linked processes that were asked for their deliveries and have not answered. Their other messages are
     /// ignored: they were sent in an earlier generation.
     pub(super) asked: BTreeSet<ProcessId>,
+    /// The version of routing that the router's fence shows.
+    pub(super) routing: u32,
     pub(super) refused: u64,
 }
 
@@ -129,6 +134,7 @@ impl<R: Routing> Router<R> {
             resumes: settings.generation.survivor == paxos.me().incarnation,
             order: Order::new(config, settings.kept_max),
             monitor: MemberMonitor::new(settings.paxos.detector),
+            routing: settings.routing,
             settings,
             paxos,
             dispatch: None,
@@ -273,6 +279,7 @@ impl<R: Routing> Router<R> {
                     // A leader needs nobody's snapshot. If it gets one, its soft state belongs to another
                     // history.
                     self.dispatch = None;
+                    self.show_routing(out);
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
                     if knew_cut != self.knows_beginning() {
                         self.begun(out);
@@ -321,7 +328,11 @@ impl<R: Routing> Router<R> {
         let before = self.order.reformed().map(|reformed| reformed.generation);
         let mut learned = self.order.learn(payload);
         let begins = self.order.reformed().map(|reformed| reformed.generation) != before;
+        if learned.is_unreadable {
+            out.emit(RouterEvent::Corrupt(String::from("the configuration of the domain does not decode")));
+        }
         if learned.reconfigured {
+            self.show_routing(out);
             self.monitor.reconfigured();
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }

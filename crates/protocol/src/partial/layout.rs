@@ -77,7 +77,7 @@ pub enum ReadRepair {
 pub enum Strategy {
     /// Partial quorums, with this treatment of replicas that differ.
     Quorum(ReadRepair),
-    /// A table under the total order of a cluster of tables.
+    /// A table of the cells' own cluster.
     Ordered,
     /// A process group: a copy at each cell.
     Group,

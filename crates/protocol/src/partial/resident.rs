@@ -6,7 +6,9 @@
 //! ```
 //!
 //! The member and the cell share nothing but the layout. When all routers are gone the cell goes on with its
-//! present layout, and only changes wait.
+//! present layout, and only changes wait. A router may relay the link between a cell and another router, but
+//! never a link between two cells ([`relay`](crate::relay)): a cell that cannot reach another cell asks the
+//! next one, as if that were dead.
 
 #[cfg(test)]
 mod tests;
@@ -28,14 +30,16 @@ use super::{
     token::Token,
 };
 use crate::{
+    admission::NotAdmitted,
     ecast::{self, Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Position, Routing},
     id::{Generation, Peer, ProcessId},
+    relay::Relayed,
     seam::{CommandId, Context, Destination, Input, Lift, Policy, Protocol, Sink, Ticket},
     time::Time,
-    wire::{Wire, WireError, encode_body, encode_whole, take_u8},
+    wire::{Wire, WireError, encode_whole, take_u8},
 };
 
-/// A message in a domain of maps.
+/// A message between cells and routers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// A message of the order: between routers, or between a router and a cell.
@@ -106,6 +110,9 @@ pub enum Event {
         /// The outcome.
         result: Result<(), Unchanged>,
     },
+    /// The domain refuses this process, for this reason. Repeated with each refusal, as long as the process
+    /// tries.
+    NotAdmitted(NotAdmitted),
     /// This process is no longer a member: it must stop, and may come back as a new one.
     Wedged,
 }
@@ -341,11 +348,8 @@ impl Resident {
             }
             MemberEvent::NotSent { token } => self.end(CommandId(token), Err(Unchanged::Out), out),
             MemberEvent::WitnessWanted { founder } => {
-                let mut config = BytesMut::new();
-                if let Some(roster) = &self.roster {
-                    encode_body(&mut config, &**roster);
-                }
-                let witness = self.member.witness(config.freeze());
+                let known = self.roster.as_ref().map(|roster| roster.witness()).unwrap_or_default();
+                let witness = self.member.witness(known);
                 out.send(Destination::One(founder), Message::Order(witness), None);
             }
             MemberEvent::Wedged => self.wedge(out),
@@ -465,6 +469,25 @@ impl Resident {
     }
 }
 
+impl Relayed for Resident {
+    fn is_router(&self) -> bool {
+        false
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        let leader = self.member.leader();
+        let mut routers: Vec<ProcessId> = self.member.routers().collect();
+        // The leader comes last, because it is the busiest.
+        routers.sort_by_key(|router| (Some(*router) == leader, *router));
+        routers
+    }
+
+    /// Keys and values of maps never pass a router, so links between cells are not relayed.
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        self.member.routers().any(|router| router == peer)
+    }
+}
+
 impl Protocol for Resident {
     type Message = Message;
     type Record = Record;
@@ -478,7 +501,11 @@ impl Protocol for Resident {
                 self.work(cx, Input::Receive { from, message }, out);
             }
             Input::Receive { from, message: Message::Order(message) } => {
+                let refused = matches!(message, ecast::Message::NotAdmitted(_));
                 self.order(cx, Input::Receive { from, message }, out);
+                if let Some(why) = self.member.not_admitted().filter(|_| refused) {
+                    out.emit(Event::NotAdmitted(why.clone()));
+                }
             }
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
@@ -561,8 +588,9 @@ impl Sink<Cell> for AtCell<'_> {
     }
 }
 
-/// The first byte of messages of the order. Messages of cells begin with a tag of their own.
-const ORDER: u8 = 0;
+// Routers read the first tag in every part; 2 and 4 mark messages of tables and of groups.
+const ORDER: u8 = 1;
+const CELL: u8 = 5;
 
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
@@ -575,15 +603,18 @@ impl Wire for Message {
                 out.put_u8(ORDER);
                 message.encode_head(out)
             }
-            Message::Cell(message) => message.encode_head(out),
+            Message::Cell(message) => {
+                out.put_u8(CELL);
+                message.encode_head(out)
+            }
         }
     }
 
     fn decode(input: &mut Bytes) -> Result<Message, WireError> {
-        if input.first() == Some(&ORDER) {
-            take_u8(input)?;
-            return Ok(Message::Order(ecast::Message::decode(input)?));
+        match take_u8(input)? {
+            ORDER => Ok(Message::Order(ecast::Message::decode(input)?)),
+            CELL => Ok(Message::Cell(message::Message::decode(input)?)),
+            tag => Err(WireError::Tag(tag)),
         }
-        Ok(Message::Cell(message::Message::decode(input)?))
     }
 }

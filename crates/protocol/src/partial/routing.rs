@@ -8,7 +8,7 @@
 //! unreachable machine is rarely gone for good. There such changes spread by gossip. Here the order of the
 //! domain decides them (002 §5).
 //!
-//! **Shape.** [`Maps`] is a [`Routing`]: the configuration is a [`Roster`], and every message is a
+//! **Shape.** [`Maps`] is a [`Part`] of a domain: the configuration is a [`Roster`], and every message is a
 //! [`Change`], which goes to all members. The order carries no data: keys and values go from cell to cell.
 //!
 //! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a
@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -32,13 +32,24 @@ use super::{
     token::Token,
 };
 use crate::{
+    domain::Part,
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
     id::{Incarnation, Peer, ProcessId},
+    wire::{decode_body, encode_body, take_u8},
 };
 
-/// The routing of a domain of maps.
+/// The routing of maps, a part of a domain.
 #[derive(Clone, Copy, Debug)]
 pub enum Maps {}
+
+impl Part for Maps {
+    const TAG: u8 = 3;
+    const SINCE: u32 = 2;
+
+    fn vacant() -> Roster {
+        Roster::default()
+    }
+}
 
 /// A change of the members, the cells or the maps. An operator asks for all changes except `Join` and, as a
 /// rule, `Complete`.
@@ -88,7 +99,7 @@ pub enum ChangeRefusal {
     #[error("the message does not decode as a change of maps")]
     Malformed,
     /// The message carries data, which does not go through this order.
-    #[error("the message carries data, and a domain of maps orders only changes of its maps and members")]
+    #[error("the message carries data, and routers order only changes of maps and their cells")]
     Data,
     /// No member has this id.
     #[error("the domain has no such member")]
@@ -134,11 +145,12 @@ pub struct MemberEntry {
 impl Change {
     /// Returns the byte form.
     pub fn encode(&self) -> Bytes {
-        postcard::to_stdvec(self).expect("every type of this crate serialises").into()
+        postcard::to_extend(self, vec![Maps::TAG]).expect("every type of this crate serialises").into()
     }
 
     /// Decodes a change. Returns `None` if the bytes are no change.
     pub fn decode(body: &[u8]) -> Option<Change> {
+        let (&Maps::TAG, body) = body.split_first()? else { return None };
         match postcard::take_from_bytes(body) {
             Ok((change, [])) => Some(change),
             _ => None,
@@ -247,6 +259,14 @@ impl Roster {
         Ok(())
     }
 
+    /// Returns the bytes with which a member reports the roster when a domain is founded again from members.
+    pub(super) fn witness(&self) -> Bytes {
+        let mut word = BytesMut::new();
+        word.put_u8(Maps::TAG);
+        encode_body(&mut word, self);
+        word.freeze()
+    }
+
     /// Returns the member of a node: its latest life, if several have joined.
     fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberEntry)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
@@ -310,6 +330,11 @@ impl Routing for Maps {
     fn attachment(roster: &Roster, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
         let joins = id.sender == destination && matches!(Change::decode(body), Some(Change::Join { .. }));
         joins.then(|| postcard::to_stdvec(roster).expect("every type of this crate serialises").into())
+    }
+
+    fn witnessed(word: &Bytes) -> Option<Roster> {
+        let mut word = word.clone();
+        (take_u8(&mut word) == Ok(Maps::TAG)).then(|| decode_body(&mut word).ok())?
     }
 }
 
@@ -499,7 +524,7 @@ mod tests {
         apply(&mut roster, 1, &create("main", 1)).unwrap();
         assert_eq!(apply(&mut roster, 1, &create("main", 1)), Err(ChangeRefusal::NameTaken));
         assert_eq!(apply(&mut roster, 1, &Change::Dismiss(process(1))), Err(LayoutRefusal::Serving.into()));
-        let malformed = Maps::apply(&roster, Position(1), process(1), &Bytes::from_static(b"\xff"));
+        let malformed = Maps::apply(&roster, Position(1), process(1), &Bytes::from_static(b"\x03\xff"));
         assert_eq!(malformed.map_err(ChangeRefusal::of), Err(ChangeRefusal::Malformed));
         let data = MessageId { sender: process(1), number: 1 };
         let data = Maps::destinations(&roster, data, Class::Data, &Bytes::new());

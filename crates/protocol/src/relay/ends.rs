@@ -26,7 +26,7 @@ impl<M: Wire> Ends<M> {
             if self.has_relayed(peer) {
                 self.keep_alive(me, now, peer, out);
             }
-            if !self.has_relayed(peer) {
+            if !self.has_relayed(peer) && inner.may_relay_to(peer) {
                 self.request_session(me, now, peer, &routers, out);
             }
         }
@@ -192,7 +192,7 @@ impl<M: Wire> Ends<M> {
         match end_message {
             EndMessage::Open { number, router, pass } => {
                 let both_route = self.router && (router || inner.routers().contains(&peer));
-                if both_route || !self.policy.admits(&pass) {
+                if both_route || !inner.may_relay_to(peer) || !self.policy.admits(&pass) {
                     return carry(via, peer, EndMessage::Refuse { number }, None, out);
                 }
                 let own = self.next_number();

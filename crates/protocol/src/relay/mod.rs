@@ -140,6 +140,11 @@ pub trait Relayed: Protocol {
     /// Returns the routers that the process knows, in the order in which they should relay.
     fn routers(&self) -> Vec<ProcessId>;
 
+    /// Whether a router may relay the link to this process. Otherwise that link is direct or not at all.
+    fn may_relay_to(&self, _peer: ProcessId) -> bool {
+        true
+    }
+
     /// Notes the last sign of life of any of these routers on a link to this process. Called at each
     /// [interval](Settings::interval) while such a link stands. A silent link may stand for ten seconds, and
     /// no router relays for a process that does not reach one.

@@ -26,6 +26,8 @@ struct Chat {
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
     club: Option<u8>,
+    /// Whether routers relay only its links to routers.
+    is_private: bool,
     /// Time at which a router was last heard, as the relay reported.
     router_heard: Option<Time>,
 }
@@ -131,6 +133,10 @@ impl Relayed for Chat {
         self.routers.clone()
     }
 
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        !self.is_private || self.routers.contains(&peer)
+    }
+
     fn routers_heard(&mut self, last: Time) {
         // A new link may know less than the one that has ended.
         self.router_heard = self.router_heard.max(Some(last));
@@ -207,6 +213,7 @@ fn world(routers: usize, others: usize) -> World {
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
         club: None,
+        is_private: false,
         router_heard: None,
     };
     let relay = |index| Some(Relay::new(chat(index), Settings::default()));
@@ -430,6 +437,24 @@ fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() 
 }
 
 #[test]
+fn no_router_relays_a_link_that_an_end_keeps_private() {
+    let mut world = world(3, 2);
+    world.processes[4].as_mut().unwrap().inner.is_private = true;
+    // The private process asks for no session, and refuses the one for which the other process asks.
+    world.cut(3, 4, true);
+    world.run(5_000);
+    assert_eq!(world.sessions(), 0);
+    assert!(world.carried["Refuse"] > 0 && !world.carried.contains_key("Data"), "{:?}", world.carried);
+    // Its link to a router is relayed.
+    world.cut(0, 4, true);
+    world.run(5_000);
+    assert_eq!(world.sessions(), 2, "both ends of one session");
+    world.cuts.clear();
+    world.run(3_000);
+    world.assert_direct();
+}
+
+#[test]
 fn a_pause_that_ends_tears_nobody_from_its_links() {
     let mut world = world(3, 2);
     let before: Vec<Session> = world.chat(4).links.values().map(|talk| talk.session).collect();
@@ -570,6 +595,7 @@ fn a_process_that_never_had_a_direct_link_has_one_by_way_of_a_router() {
         longest: BTreeMap::new(),
         sessions: BTreeSet::new(),
         club: None,
+        is_private: false,
         router_heard: None,
     };
     world.processes[4] = Some(Relay::new(chat, Settings::default()));

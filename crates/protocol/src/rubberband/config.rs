@@ -20,9 +20,9 @@ use crate::{
     wire::{decode_body, take_u8},
 };
 
-/// The version of this routing logic. The configuration of a domain names the version that its members agreed
-/// to use (S8).
-pub const ROUTING_VERSION: u32 = 1;
+/// The version of the routing logic of this build. The configuration of a domain names the version that its
+/// members agreed to use (S8). Since version 2 a domain has [maps](crate::partial::Maps), too.
+pub const ROUTING_VERSION: u32 = 2;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
 /// its groups ([`Destinations::groups`]), and a group has 64 bits.
@@ -319,6 +319,10 @@ impl Part for Rubberband {
 
     fn vacant() -> Config {
         Config::founded(Terms::default())
+    }
+
+    fn version(config: &Config) -> Option<u32> {
+        Some(config.routing)
     }
 }
 

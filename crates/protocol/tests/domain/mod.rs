@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
-    Incarnation, ProcessId, Role,
-    domain::{Domain, Part, refusal},
+    Incarnation, NotAdmitted, ProcessId, Role,
+    domain::{Domain, Part, Shared, refusal},
     ecast::{Class, MessageId, Pace, Position, Refusal, Routing},
     group::{self, GroupId, Groups},
+    partial::{Change, Maps, Site, tokens_of},
     rubberband::{self, Rubberband},
     wire::encode_body,
 };
@@ -180,6 +181,83 @@ fn each_part_says_how_it_is_paced_and_who_is_of_a_node() {
     let (_, body) = join_tables(Role::Storage);
     assert!(Trio::not_admitted(&order.config, namesake, &body).is_some());
     assert!(Trio::not_admitted(&order.config, namesake, &enter_groups().1).is_none());
+}
+
+/// Returns the tables of a domain that the build before maps founded.
+fn former_tables() -> rubberband::Config {
+    let mut bytes = postcard::to_stdvec(&*Config::vacant().tables).unwrap();
+    assert_eq!(bytes[0], 2, "the configuration of tables begins with the version of routing");
+    bytes[0] = 1;
+    postcard::from_bytes(&bytes).unwrap()
+}
+
+/// The configuration as the build before maps wrote it into snapshots.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct FormerConfig {
+    tables: rubberband::Config,
+    groups: group::Roster,
+}
+
+#[test]
+fn snapshots_from_before_maps_open_and_stay_as_they_were() {
+    let order = six();
+    let former = FormerConfig { tables: former_tables(), groups: (*order.config.groups).clone() };
+    let bytes = postcard::to_stdvec(&former).unwrap();
+    // Something follows the configuration in a snapshot.
+    let (read, rest): (quorate_protocol::domain::Config, _) =
+        postcard::take_from_bytes(&[&bytes[..], &[77]].concat())
+            .map(|(read, rest)| (read, rest.to_vec()))
+            .unwrap();
+    assert_eq!((&*read.tables, &*read.groups, rest), (&former.tables, &former.groups, vec![77]));
+    assert_eq!(*read.maps, Maps::vacant());
+    assert_eq!(read.version(), 1);
+    assert_eq!(postcard::to_stdvec(&read).unwrap(), bytes, "a router of the build before maps can read it");
+    // Nor does the routers' own state of maps take any bytes.
+    let ledger = postcard::to_stdvec(&quorate_protocol::domain::Ledger::default()).unwrap();
+    let of_two = (<Rubberband as Routing>::Ledger::default(), <Groups as Routing>::Ledger::default());
+    assert_eq!(ledger, postcard::to_stdvec(&of_two).unwrap());
+    // A domain of this build has maps.
+    let present = quorate_protocol::domain::Config::vacant();
+    let bytes = postcard::to_stdvec(&present).unwrap();
+    assert_eq!(postcard::from_bytes::<quorate_protocol::domain::Config>(&bytes).unwrap(), present);
+    assert_ne!(bytes, postcard::to_stdvec(&(&*present.tables, &*present.groups)).unwrap());
+}
+
+#[test]
+fn a_domain_from_before_maps_has_none() {
+    let cell = Change::Join {
+        name: String::from("cell"),
+        address: String::from("somewhere"),
+        site: Site(0),
+        tokens: tokens_of(1, 4),
+    };
+    let apply = |config: &quorate_protocol::domain::Config| {
+        Domain::apply(config, Position(1), process(1), &cell.encode())
+    };
+    let mut config = quorate_protocol::domain::Config::vacant();
+    let with_cell = apply(&config).unwrap().expect("a cell joins");
+    assert_eq!(with_cell.part_of(process(1)), Some(Maps::TAG));
+    config.tables = Shared::new(former_tables());
+    assert_eq!(apply(&config), Err(refusal::NO_PART));
+    let why = Domain::not_admitted(&config, process(1), &cell.encode());
+    assert_eq!(why, Some(NotAdmitted::NoPart));
+    let id = MessageId { sender: process(1), number: 1 };
+    let routed = Domain::destinations(&config, id, Class::Control, &cell.encode());
+    assert_eq!(routed, Err(refusal::NO_PART));
+}
+
+#[test]
+fn a_domain_goes_on_with_what_all_its_parts_report() {
+    let order = six();
+    let begun = Config::vacant();
+    let mut of_tables = Config::vacant();
+    of_tables.tables = order.config.tables.clone();
+    let mut of_counters = Config::vacant();
+    of_counters.counters = order.config.counters.clone();
+    let reported = vec![(Rubberband::TAG, of_tables), (Counters::TAG, of_counters)];
+    let config = Trio::continued(&begun, reported);
+    assert_eq!((&config.tables, &config.counters), (&order.config.tables, &order.config.counters));
+    assert_eq!(config.groups, begun.groups);
 }
 
 #[test]

@@ -1,26 +1,27 @@
-//! Processes of a domain of maps: its routers and its cells.
+//! Cells: the processes of a domain that keep maps.
 //!
-//! **Promise.** A [`Process`] is a router, which orders changes of members, cells and maps, or a cell, which
-//! keeps keys and coordinates operations on them ([`quorate_protocol::partial`]). All of it runs on one
-//! protocol thread. A cell's clients enter through a [`Front`] on the same thread.
+//! **Promise.** A [`Process`] is a cell, which keeps keys and coordinates operations on them
+//! ([`quorate_protocol::partial`]). The routers of its domain, which also order for tables and groups, order
+//! the changes of members, cells and maps. All of a cell runs on one protocol thread. Its clients enter
+//! through a [`Front`] on the same thread.
 //!
 //! ```text
 //!   clients ══ byte streams ══▶ Front ── Operate ──▶ cell ═══ links ═══ other cells
 //!                                 ◀──── Ended ─────   │
-//!                                                     └─ layout ◀── order ═══ routers
+//!                                                     └─ layout ◀── order ═══ routers of the domain
 //! ```
 //!
 //! Maps of another [strategy] than partial quorums have processes of their own in addition to the cell's. The
-//! front asks them through a thread of theirs.
+//! front asks them through a thread of theirs. The groups and tables that keep such maps are those of the
+//! cell's own domain.
 //!
-//! **Differs from a [`Node`](crate::Node).** A domain of maps has its own routers. Links are not relayed: the
-//! relays would be routers, and data never passes one. A cell that cannot reach another cell asks the next
-//! one, as if that were dead. A process that is out does not come back by itself: it keeps nothing that the
-//! next life could use. So it ends, and its supervisor starts it again.
+//! **Differs from a [`Node`](crate::Node).** Links between cells are not relayed, because data never passes a
+//! router. A process that is out does not come back by itself: it keeps nothing that the next life could use.
+//! So it ends, and its supervisor starts it again.
 
 mod client;
 mod distances;
-mod kind;
+mod endpoint;
 mod observe;
 mod process;
 mod recent;
@@ -32,8 +33,8 @@ pub use quorate_protocol::partial::{CellNumber, Stamp};
 pub use self::{
     client::{Client, Failure, Level, Reply, Store},
     distances::{Between, Distance, Distances, Stall, Way},
-    kind::{Command, Event, Kind},
-    process::{Front, Process, Setup, Task},
+    endpoint::{CellEndpoint, Command, Event},
+    process::{Front, Process, Setup},
     recent::{EndedOperation, OperationEnd, OperationKind, Recent, RecentOperation, RecentOperations},
     status::{CellStatus, MapStatus, MemberStatus, Status},
     strategy::Strategies,

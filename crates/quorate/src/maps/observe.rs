@@ -1,69 +1,21 @@
-//! Reads the status of a cell or of a router.
+//! Reads the status of a cell.
 
 use quorate_protocol::{
     Duration, ProcessId,
-    ecast::Router,
-    partial::{Maps, Resident, Roster, Site, Strategy},
-    paxos::StateKind,
+    partial::{Resident, Roster, Site, Strategy},
     role::{Role, State},
 };
 
 use super::{
     distances::{Distance, Distances},
-    kind::Kind,
+    endpoint::CellEndpoint,
     status::{CellStatus, MapStatus, MemberStatus, Status},
 };
 
-impl Kind {
+impl CellEndpoint {
     pub(super) fn status(&self, me: ProcessId) -> Status {
-        match self {
-            Kind::Router(router) => of_router(router, me),
-            Kind::Cell(resident, distances) => of_cell(resident, distances, me),
-        }
-    }
-
-    /// Returns the state of a router in its log; `None` for a cell.
-    pub(super) fn router_state(&self) -> Option<State> {
-        let Kind::Router(router) = self else { return None };
-        Some(router_state(router))
-    }
-}
-
-fn router_state(router: &Router<Maps>) -> State {
-    let log = router.log().status();
-    match log.state {
-        StateKind::Joining => State::Joining,
-        StateKind::Removed => State::Removed,
-        StateKind::Leader => State::Leading,
-        StateKind::Follower if log.leader.is_some() => State::Following,
-        StateKind::Follower | StateKind::Candidate => State::Leaderless,
-    }
-}
-
-fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
-    let state = router_state(router);
-    let hindrance = match state {
-        State::Joining => Some("joining: the domain has not taken this router in yet"),
-        State::Leaderless => {
-            Some("leaderless: this router hears no router that leads a majority, so nothing can be changed")
-        }
-        State::Removed => Some("removed: this router no longer votes"),
-        _ => None,
-    };
-    let status = router.status();
-    let roster = router.config();
-    Status {
-        state,
-        hindrance: hindrance.map(str::to_owned),
-        process: me.to_string(),
-        position: status.position.0,
-        executed: status.position.0,
-        routers: status.routers.iter().map(|router| router.id.to_string()).collect(),
-        wanted_routers: router.wanted(),
-        members: members(roster),
-        maps: maps(roster),
-        kept: Vec::new(),
-        cell: None,
+        let CellEndpoint { resident, distances } = self;
+        of_cell(resident, distances, me)
     }
 }
 
@@ -85,18 +37,21 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
         (Some(_), Some(_)) => (State::Serving, None),
     };
     let (hints, refused, compared) = (cell.hints, cell.refused, cell.compared);
+    let generation = resident.member().generation();
+    let not_admitted = resident.member().not_admitted().map(|why| format!("joining: {why}"));
     Status {
         state,
-        hindrance: hindrance.map(str::to_owned),
+        hindrance: not_admitted.or_else(|| hindrance.map(str::to_owned)),
+        generation: generation.number,
+        generation_of: format!("{:032x}", generation.survivor.0),
         process: me.to_string(),
         position: resident.member().delivered().0,
         executed: resident.member().executed().0,
         routers: resident.member().routers().map(|router| router.to_string()).collect(),
-        wanted_routers: 0,
         members: resident.roster().map(|roster| members(roster)).unwrap_or_default(),
         kept: Vec::new(),
         maps: resident.roster().map(|roster| maps(roster)).unwrap_or_default(),
-        cell: Some(CellStatus {
+        cell: CellStatus {
             number: cell.number.map(|number| number.0),
             reachable: cell.reachable.iter().map(|number| number.0).collect(),
             running: cell.running,
@@ -124,7 +79,7 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
             lacking: cell.lacking.iter().map(|number| number.0).collect(),
             arriving: cell.arriving,
             resumed: cell.resumed,
-        }),
+        },
     }
 }
 
@@ -139,6 +94,7 @@ fn members(roster: &Roster) -> Vec<MemberStatus> {
         name: seat.name.clone(),
         role: Role::Cell,
         process: process.to_string(),
+        incarnation: format!("{:032x}", process.incarnation.0),
         address: seat.address.clone(),
         site: seat.site.0,
         cell: roster.layout().number(process).map(|number| number.0),

@@ -1,4 +1,4 @@
-//! One process of a domain of maps on real threads.
+//! One cell on real threads.
 //!
 //! ```text
 //!   protocol thread   links, the protocol, and the clients of the front
@@ -8,8 +8,7 @@
 
 use std::{
     collections::BTreeMap,
-    io,
-    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -22,11 +21,10 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
-    ecast::{Router, RouterEvent, RouterSettings},
-    partial::{self, JoinOptions, Resident, Roster, Site, resident},
-    paxos::{self, Paxos},
-    role::{Role, State},
+    DomainId, NotAdmitted, Peer, ProcessId, Protocol, Time, detector,
+    partial::{self, JoinOptions, Resident, Site, resident},
+    relay::{self, Relay},
+    role::Role,
 };
 use quorate_runtime::{
     Config, Door, Host, Port,
@@ -37,19 +35,19 @@ use quorate_runtime::{
     door::ClientLimits,
     metrics::Metrics,
 };
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{
     distances::{Distance, Distances},
-    kind::{Command, Event, Kind},
+    endpoint::{CellEndpoint, Command, Event},
     status::Status,
-    strategy::{self, Outcome, Strategies, StrategyThread},
+    strategy::{self, Outcome, Services, Strategies, StrategyThread},
 };
 use crate::{
+    address::{advertised, bind, further_addresses},
     error::Error,
     node::{
         DiskStatus,
-        founding::{self, Beginning},
         journal::{self, Journal, Owner},
         life::CHECKPOINT_BYTES,
     },
@@ -58,7 +56,7 @@ use crate::{
 };
 
 /// The clients' side of a cell.
-pub trait Front: Door<Kind> + Send {
+pub trait Front: Door<Relay<CellEndpoint>> + Send {
     /// Tells the front its process. Called once, before all other calls.
     fn attach(&mut self, process: ProcessId);
 
@@ -69,32 +67,7 @@ pub trait Front: Door<Kind> + Send {
     fn answered(&mut self, id: u64, outcome: Outcome, now: Time);
 }
 
-/// The work of a process.
-#[allow(clippy::large_enum_variant, reason = "there is one per process")]
-pub enum Task {
-    /// A router, which orders changes.
-    Router {
-        /// Whether the router founds the domain if there is none. One router of a domain does, once.
-        found: bool,
-        /// Number of routers that the domain keeps.
-        wanted: usize,
-    },
-    /// A cell, which keeps keys.
-    Cell {
-        /// The cell's site and its places on the ring.
-        place: JoinOptions,
-        /// Distances of other sites from its own. Sites without an entry are near.
-        distances: BTreeMap<Site, Distance>,
-        /// The settings of the cell's protocol.
-        settings: partial::Settings,
-        /// The front of the cell's clients, and the socket at which they connect.
-        front: Option<(Box<dyn Front>, TcpListener)>,
-        /// Maps of other strategies, as the front asks them, and their settings.
-        strategies: Option<(Strategies, strategy::Settings)>,
-    },
-}
-
-/// The settings of a process.
+/// The settings of a cell.
 pub struct Setup {
     /// The domain.
     pub domain: DomainId,
@@ -102,7 +75,8 @@ pub struct Setup {
     pub number: u64,
     /// The process's name, for people and in metrics.
     pub name: String,
-    /// Addresses of routers, `host:port`.
+    /// Addresses of routers, `host:port`. They also lead to the groups and tables that keep maps of other
+    /// strategies.
     pub routers: Vec<String>,
     /// Address for other processes, `host:port`. With port 0 the system chooses the port.
     pub listen: String,
@@ -111,32 +85,40 @@ pub struct Setup {
     pub advertise: Option<String>,
     /// Whether the process may listen at addresses other than loopback.
     pub insecure: bool,
-    /// The directory of a founder's mark and of a process's journal.
+    /// The directory of the cell's journal.
     pub directory: Option<PathBuf>,
-    /// Whether the process keeps its log, or its keys, on disk in the directory, and continues from there. It
-    /// must listen at the same address each time.
+    /// Whether the cell keeps its keys on disk in the directory, and continues from there. It must listen at
+    /// the same address each time.
     pub durable: bool,
     /// Whether the process's files pass bytes to the system only at a sync, and in pieces. Tests of power
     /// cuts use this: a kill then loses the same bytes as a power cut.
     pub late_files: bool,
     /// The patience with silent peers.
     pub detector: detector::Settings,
-    /// The limits of a cell's clients.
+    /// The limits of the cell's clients.
     pub clients: ClientLimits,
-    /// The process's work.
-    pub task: Task,
+    /// The cell's site and its places on the ring.
+    pub place: JoinOptions,
+    /// Distances of other sites from its own. Sites without an entry are near.
+    pub distances: BTreeMap<Site, Distance>,
+    /// The settings of the cell's protocol.
+    pub settings: partial::Settings,
+    /// The front of the cell's clients, and the socket at which they connect.
+    pub front: Option<(Box<dyn Front>, TcpListener)>,
+    /// Maps of other strategies, as the front asks them. A cell without them keeps none.
+    pub strategies: Option<Strategies>,
+    /// The addresses at which the cell and the other cells host services; `None` if it hosts none.
+    pub services: Option<Services>,
 }
 
-/// A running process. Dropping it ends it at once without a goodbye, as if it had been killed.
+/// A running cell. Dropping it ends it at once without a goodbye, as if it had been killed.
 pub struct Process {
     me: ProcessId,
-    port: Port<Kind>,
+    port: Port<Relay<CellEndpoint>>,
     address: SocketAddr,
     statuses: Arc<Calls<Status>>,
-    pauses: Arc<Calls<Result<(), String>>>,
     /// The maps of other strategies.
     strategy_thread: Option<StrategyThread>,
-    role: Role,
     metrics: Metrics,
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
@@ -148,150 +130,104 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts the process. A founding router asks the others first, as [`Node`](crate::Node) does.
+    /// Starts the cell.
     pub fn start(setup: Setup) -> Result<Process, Error> {
-        let found = matches!(setup.task, Task::Router { found: true, .. });
-        let role = if matches!(setup.task, Task::Router { .. }) { Role::Router } else { Role::Cell };
-        let owner = Owner {
-            domain: setup.domain,
-            node: setup.number,
-            role,
-            endpoint: EndpointId::MAPS,
-            late: setup.late_files,
-        };
-        let place = match (setup.durable, &setup.directory) {
+        let owner =
+            Owner { domain: setup.domain, node: setup.number, role: Role::Cell, late: setup.late_files };
+        let directory = match (setup.durable, setup.directory) {
             (false, _) => None,
-            (true, Some(directory)) => Some(directory.clone()),
+            (true, Some(directory)) => Some(directory),
             (true, None) => return Err(Error::start("a durable process needs a directory")),
         };
-        let mut journal = place.as_deref().map(|place| Journal::open(place, owner)).transpose()?;
-        let beginning = match (role, &journal) {
-            (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
-            (Role::Router, _) => {
-                Some(founding::begin(setup.domain, &setup.routers, found, setup.directory.as_deref())?)
-            }
-            _ => None,
-        };
-        let failed = |error: io::Error| Error::start(format!("cannot listen on {}: {error}", setup.listen));
-        let resolved = setup.listen.to_socket_addrs().map_err(failed)?.next();
-        let resolved = resolved.ok_or_else(|| {
-            Error::start(format!("the address {} does not resolve to an IP address", setup.listen))
-        })?;
-        let listener = TcpListener::bind(resolved).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let advertised = crate::address::advertised(setup.advertise.as_deref(), address);
-        let (mut cell, mut log) = (None, None);
-        if let Some(place) = &place
+        let mut journal = directory.as_deref().map(|place| Journal::open(place, owner)).transpose()?;
+        let (listener, address) = bind(&setup.listen)?;
+        let advertised = advertised(setup.advertise.as_deref(), address);
+        let checkpoint_bytes = setup.durable.then_some(CHECKPOINT_BYTES as u64);
+        let settings = partial::Settings { detector: setup.detector, checkpoint_bytes, ..setup.settings };
+        let mut recovered = None;
+        if let Some(place) = &directory
             && let Some(opened) = journal.take_if(|journal| journal.goes_on())
         {
             let anew = || Journal::begin_anew(place, owner);
-            let opened = match &setup.task {
-                Task::Cell { settings, .. } => {
-                    let settings = with_disk(*settings, setup.detector, true);
-                    let (opened, resident) = opened.cell(&advertised, settings, anew)?;
-                    cell = resident;
-                    opened
-                }
-                Task::Router { wanted, .. } => {
-                    let settings = log_settings(*wanted, setup.detector, true);
-                    let (opened, before) = opened.router(&advertised, &settings, anew)?;
-                    log = before;
-                    opened
-                }
-            };
+            let (opened, resident) = opened.cell(&advertised, settings, anew)?;
+            recovered = resident;
             journal = Some(opened);
         }
         let fresh = ProcessId { node: setup.number, incarnation: chance::incarnation() };
         let me = journal.as_ref().map_or(fresh, Journal::process);
         let peer = Peer { id: me, address: advertised.clone() };
-        let metrics = Metrics::new([("process", setup.name.clone()), ("role", role.to_string())]);
+        let metrics = Metrics::new([("process", setup.name), ("role", Role::Cell.to_string())]);
 
         let mut config = Config::new(setup.domain, me, Vec::new());
-        config.listening = vec![Arc::new(listener)];
+        config.listening = vec![listener];
         config.advertise = Some(advertised);
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
         let (statuses, (end, ended)) = (Arc::<Calls<Status>>::default(), bounded(1));
-        let pauses = Arc::<Calls<Result<(), String>>>::default();
-        let mut host = MapsHost {
+        let mut host = CellHost {
             statuses: statuses.clone(),
-            pauses: pauses.clone(),
             front: None,
-            strategies: None,
+            strategies: setup.strategies.clone(),
             strangers: Strangers::default(),
             end: end.clone(),
             out: Arc::default(),
         };
         let out = host.out.clone();
-        let mut asked = None;
-        let port = match setup.task {
-            Task::Router { wanted, .. } => {
-                let beginning = beginning.expect("routers have been asked");
-                let settings = log_settings(wanted, setup.detector, journal.is_some());
-                let router = router(peer, beginning, settings, log);
-                let router = Kind::Router(Box::new(router));
-                match journal.map(|journal| (journal.disk, journal.first)) {
-                    None => Port::alone(EndpointId::MAPS, router, host, config)?,
-                    Some(disk) => Port::alone_on_disk(EndpointId::MAPS, router, host, config, disk)?,
-                }
-            }
-            Task::Cell { place, distances, settings, front, strategies } => {
-                asked = strategies;
-                host.strategies = asked.as_ref().map(|(strategies, _)| strategies.clone());
-                let settings = with_disk(settings, setup.detector, setup.durable);
-                let new = || Resident::new(peer, place, settings, clock::wall_offset(), clock::now());
-                let resident = cell.unwrap_or_else(new);
-                let cell = Kind::Cell(Box::new(resident), Distances::new(distances));
-                let disk = journal.map(|journal| (journal.disk, journal.first));
-                match (front, disk) {
-                    (None, None) => Port::alone(EndpointId::MAPS, cell, host, config)?,
-                    (None, Some(disk)) => Port::alone_on_disk(EndpointId::MAPS, cell, host, config, disk)?,
-                    (Some((mut front, listener)), disk) => {
-                        front.attach(me);
-                        host.front = Some(front);
-                        let door = (listener, setup.clients);
-                        Port::alone_with_door(EndpointId::MAPS, cell, host, config, door, disk)?
-                    }
-                }
+        let new = || Resident::new(peer, setup.place, settings, clock::wall_offset(), clock::now());
+        let resident = recovered.unwrap_or_else(new);
+        let cell = CellEndpoint::new(resident, Distances::new(setup.distances));
+        let cell = Relay::new(cell, relay::Settings::default());
+        let disk = journal.map(|journal| (journal.disk, journal.first));
+        let port = match (setup.front, disk) {
+            (None, None) => Port::alone(EndpointId::TABLES, cell, host, config)?,
+            (None, Some(disk)) => Port::alone_on_disk(EndpointId::TABLES, cell, host, config, disk)?,
+            (Some((mut front, listener)), disk) => {
+                front.attach(me);
+                host.front = Some(front);
+                let door = (listener, setup.clients);
+                Port::alone_with_door(EndpointId::TABLES, cell, host, config, door, disk)?
             }
         };
-        let strategy_thread = asked.map(|(strategies, settings)| {
+        let strategy_thread = setup.strategies.map(|strategies| {
             let port = port.clone();
             let told = move |id, outcome| {
                 // The command is refused only if the process ends, and then it has no clients.
                 let _ = port.command(Command::Answered { id, outcome: Box::new(outcome) });
             };
-            strategies.start(setup.domain, me, settings, setup.insecure, told)
+            let settings = strategy::Settings {
+                domain: setup.domain,
+                me,
+                routers: setup.routers.clone(),
+                addresses: further_addresses(setup.advertise.as_deref(), address),
+                services: setup.services,
+                insecure: setup.insecure,
+            };
+            strategies.start(settings, told)
         });
         let strategy_thread = strategy_thread.transpose()?;
         let (kick, kicks) = bounded(0);
         let seeks = Mutex::new(Some(kick));
-        let journal = place.map(|place| (place, owner));
+        let journal = directory.map(|place| (place, owner));
         let process = Process {
             me,
             port: port.clone(),
             address,
             statuses,
-            pauses,
             strategy_thread,
-            role,
             metrics,
             ended,
             seeks,
             out,
             journal,
         };
-        let (routers, domain, is_cell) = (setup.routers, setup.domain, role == Role::Cell);
         let told = port.clone();
-        Search::quiet(domain, me, routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
+        Search::quiet(setup.domain, me, setup.routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
             // Commands that are refused are repeated soon.
             if !found.is_empty() {
                 let _ = told.try_command(Command::Seeds(found));
             }
-            if is_cell {
-                let adjust = resident::Command::Adjust(clock::wall_offset());
-                let _ = told.try_command(Command::Cell(adjust));
-            }
+            let adjust = resident::Command::Adjust(clock::wall_offset());
+            let _ = told.try_command(Command::Cell(adjust));
         })?;
         let watched = port.node().clone();
         thread::Builder::new().name(String::from("watch")).spawn(move || {
@@ -339,18 +275,10 @@ impl Process {
         Some(status)
     }
 
-    /// Prepares the others for a process that is about to stop. If a router leads, another one takes over,
-    /// and nobody votes this one out for half a minute. A cell leaves the groups that keep its maps; its
-    /// other requests go to other cells as soon as it is gone. The error is the reason why the others will
-    /// notice the stop.
-    pub fn pause(&self, patience: Duration) -> Result<(), String> {
-        if self.role != Role::Router {
-            self.strategy_thread.iter().for_each(StrategyThread::leave);
-            return Ok(());
-        }
-        let ask = |id| self.port.try_command(Command::Pause { id: CommandId(id) }).is_ok();
-        let late = |_| Err(format!("no other router took the lead within {} s", patience.as_secs()));
-        self.pauses.call(patience, ask).unwrap_or_else(late)
+    /// Prepares the others for a stop: the cell leaves the groups that keep its maps. Its other requests go
+    /// to other cells as soon as it is gone.
+    pub fn pause(&self) {
+        self.strategy_thread.iter().for_each(StrategyThread::leave);
     }
 
     /// Stops the threads. If the others go on without this process, its directory is reset: the next process
@@ -378,39 +306,12 @@ impl Drop for Process {
     }
 }
 
-fn log_settings(wanted: usize, detector: detector::Settings, durable: bool) -> paxos::Settings {
-    let checkpoint_bytes = durable.then_some(CHECKPOINT_BYTES);
-    paxos::Settings { detector, wanted, checkpoint_bytes, ..paxos::Settings::default() }
-}
-
-fn router(
-    peer: Peer,
-    beginning: Beginning,
-    log: paxos::Settings,
-    recovered: Option<Paxos>,
-) -> Router<partial::Maps> {
-    let generation = if let Beginning::Join(generation) = beginning { generation } else { Generation::FIRST };
-    let paxos = match (recovered, beginning) {
-        (Some(paxos), _) => paxos,
-        (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
-        (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
-    };
-    let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
-    Router::new(paxos, Roster::default(), settings)
-}
-
-/// Returns the settings of a cell, with a disk or without.
-fn with_disk(settings: partial::Settings, detector: detector::Settings, durable: bool) -> partial::Settings {
-    partial::Settings { detector, checkpoint_bytes: durable.then_some(CHECKPOINT_BYTES as u64), ..settings }
-}
-
 /// Interval at which a cell gets the wall clock.
 const ADJUST_EVERY: Duration = Duration::from_secs(1);
 
-/// The host of a process's protocol.
-struct MapsHost {
+/// The host of a cell's protocol.
+struct CellHost {
     statuses: Arc<Calls<Status>>,
-    pauses: Arc<Calls<Result<(), String>>>,
     front: Option<Box<dyn Front>>,
     strategies: Option<Strategies>,
     strangers: Strangers,
@@ -419,7 +320,7 @@ struct MapsHost {
     out: Arc<AtomicBool>,
 }
 
-impl MapsHost {
+impl CellHost {
     fn end(&self, end: End) {
         if end == End::Wedged {
             self.out.store(true, Ordering::Release);
@@ -428,31 +329,12 @@ impl MapsHost {
         let _ = self.end.try_send(end);
     }
 
-    fn router(&self, event: RouterEvent<Roster>) {
-        match event {
-            RouterEvent::Leader(leader) => info!(?leader, "the lead router has changed"),
-            RouterEvent::Routers(routers) => {
-                let routers: Vec<String> = routers.iter().map(|router| router.id.to_string()).collect();
-                info!(?routers, "the set of routers has changed");
-            }
-            RouterEvent::Config(at, roster) => info!(
-                %at, layout = roster.layout().version().0,
-                "a new roster (members, layout and maps of the domain) applies"
-            ),
-            RouterEvent::Removed => self.end(End::Wedged),
-            RouterEvent::Corrupt(why) => {
-                self.end(End::Broken(format!("a router's snapshot cannot be decoded: {why}")))
-            }
-            RouterEvent::Ended { id, result } => {
-                self.pauses.answer(id.0, result.map_err(|refusal| refusal.to_string()));
-            }
-            RouterEvent::Reformed(_) => unreachable!("no operator's command reaches a router of maps"),
-        }
-    }
-
     fn cell(&mut self, event: resident::Event, now: Time) {
         match &event {
             resident::Event::Wedged => self.end(End::Wedged),
+            // A process whose node is in use waits until the other one is gone.
+            resident::Event::NotAdmitted(NotAdmitted::NodeInUse(_)) => {}
+            resident::Event::NotAdmitted(why) => self.end(End::NotAdmitted(why.to_string())),
             resident::Event::Lacks(cell) => {
                 warn!(
                     cell = cell.0,
@@ -462,7 +344,7 @@ impl MapsHost {
             resident::Event::Roster(roster) => {
                 info!(
                     layout = roster.layout().version().0,
-                    "a new roster (members, layout and maps of the domain) applies"
+                    "a new roster (cells, layout and maps of the domain) applies"
                 );
                 if let Some(strategies) = &self.strategies {
                     strategies.follow(roster.clone());
@@ -478,30 +360,25 @@ impl MapsHost {
     }
 }
 
-impl Host<Kind> for MapsHost {
+impl Host<Relay<CellEndpoint>> for CellHost {
     fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Cell(event) => self.cell(event, now),
-            Event::Router(event) => self.router(event),
             Event::Answered { id, outcome } => {
                 if let Some(front) = &mut self.front {
                     front.answered(id, *outcome, now);
                 }
             }
             Event::Status { token, status } => self.statuses.answer(token, *status),
-            Event::Unserved(command) => {
-                error!(?command, "a command was refused, because this process has another role")
-            }
         }
     }
 
-    fn answer(&self, process: &Kind, _: DomainId) -> DomainAnswer {
-        let presence = match process.router_state() {
-            Some(State::Joining) => DomainState::Joining,
-            Some(State::Leaderless | State::Removed) => DomainState::Leaderless,
-            _ => DomainState::Settled,
+    fn answer(&self, cell: &Relay<CellEndpoint>, _: DomainId) -> DomainAnswer {
+        let presence = match cell.inner().resident.roster() {
+            None => DomainState::Joining,
+            Some(_) => DomainState::Settled,
         };
-        DomainAnswer { presence, pass: process.policy().pass() }
+        DomainAnswer { presence, pass: cell.policy().pass() }
     }
 
     fn policy_mismatch(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
@@ -517,7 +394,7 @@ impl Host<Kind> for MapsHost {
         });
     }
 
-    fn door(&mut self) -> Option<&mut dyn Door<Kind>> {
-        self.front.as_deref_mut().map(|front| front as &mut dyn Door<Kind>)
+    fn door(&mut self) -> Option<&mut dyn Door<Relay<CellEndpoint>>> {
+        self.front.as_deref_mut().map(|front| front as &mut dyn Door<Relay<CellEndpoint>>)
     }
 }

@@ -1,4 +1,4 @@
-//! The status of a process of a domain of maps, for people.
+//! The status of a cell, for people.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::strategy::StrategyMapStatus;
 
-/// The status of a process. Figures of a cell are of its present life.
+/// The status of a cell. Its figures are of its present life.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// State of the process in its role.
+    /// State of the cell.
     pub state: State,
     /// Reason why the process cannot do its work, as far as the process itself knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -24,18 +24,19 @@ pub struct Status {
     pub executed: u64,
     /// The routers that the process knows.
     pub routers: Vec<String>,
-    /// Wanted number of routers of the domain, as a router knows it.
-    pub wanted_routers: usize,
-    /// The members according to the order.
+    /// The generation of the domain.
+    pub generation: u32,
+    /// The incarnation of the router that began the generation, in hexadecimal.
+    pub generation_of: String,
+    /// The members of maps according to the order.
     pub members: Vec<MemberStatus>,
     /// The maps.
     pub maps: Vec<MapStatus>,
     /// The state of a cell's maps that are not of partial quorums.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<StrategyMapStatus>,
-    /// The figures of a cell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellStatus>,
+    /// The figures of the cell.
+    pub cell: CellStatus,
 }
 
 /// A member's entry in the configuration.
@@ -47,6 +48,8 @@ pub struct MemberStatus {
     pub role: Role,
     /// The process.
     pub process: String,
+    /// The incarnation of the process, in hexadecimal.
+    pub incarnation: String,
     /// The address at which the member listens, as `host:port`.
     pub address: String,
     /// The member's site.

@@ -11,7 +11,6 @@ mod tables;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use quorate_node::EndpointId;
 use quorate_protocol::{DomainId, Role, Terms, detector};
 use quorate_runtime::chance;
 
@@ -25,7 +24,7 @@ use super::{
     setup::Setup,
 };
 use crate::{
-    address::{advertised, ask_domain, bind},
+    address::{advertised, ask_domain, bind, further_addresses},
     error::Error,
 };
 
@@ -194,6 +193,9 @@ impl Builder {
         role: Role,
         directory_lock: Option<Arc<DirectoryLock>>,
     ) -> Result<Member, Error> {
+        if role == Role::Cell {
+            return Err(Error::start("a cell is started by quorate::maps, and not as a node"));
+        }
         let work = self.options.work(role)?;
         if self.found && role != Role::Router {
             return Err(Error::start("only a router can found a domain"));
@@ -207,8 +209,7 @@ impl Builder {
         let journal = self.journal_directory(role)?;
         let opened = match (&journal, number) {
             (Some(place), Some(number)) => {
-                let (endpoint, late) = (EndpointId::TABLES, self.late);
-                Some(Journal::open(place, Owner { domain, node: number, role, endpoint, late })?)
+                Some(Journal::open(place, Owner { domain, node: number, role, late: self.late })?)
             }
             _ => None,
         };

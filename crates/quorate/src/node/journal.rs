@@ -12,7 +12,7 @@ mod storage;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use quorate_node::{Channel, EndpointId, records_of};
+use quorate_node::{Channel, EndpointId, records_by_channel};
 use quorate_protocol::{
     DomainId, Generation, Peer, ProcessId, Role, Ticket,
     ecast::Fence,
@@ -33,8 +33,6 @@ pub(crate) struct Owner {
     pub(crate) domain: DomainId,
     pub(crate) node: u64,
     pub(crate) role: Role,
-    /// The endpoint of tables or of maps.
-    pub(crate) endpoint: EndpointId,
     /// Whether the owner's files pass bytes on only at a sync ([`UnsyncedFiles`]).
     pub(crate) late: bool,
 }
@@ -68,7 +66,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal that the directory holds for this node.
     pub(crate) fn open(directory: &Path, owner: Owner) -> Result<Journal, Error> {
-        let Owner { domain, node, endpoint, .. } = owner;
+        let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{}: {error}", place.display()));
         let opened = Disk::open_on(&place, |files| owner.files(files), domain, node, owner.settings())
@@ -88,8 +86,15 @@ impl Journal {
                 warn!(%damage, "not all records of the journal can be read: a new process begins, and joins");
             }
         }
-        let (first, channel) = (opened.first(), Channel { domain, endpoint });
-        let records = records_of(channel, opened.records).map_err(|error| failed(&error))?;
+        let first = opened.first();
+        let mut records = records_by_channel(opened.records).map_err(|error| failed(&error))?;
+        if records.contains_key(&Channel { domain, endpoint: EndpointId::FORMER_MAPS }) {
+            return Err(failed(
+                &"this journal belongs to a cluster of cells alone, as builds of quorate up to commit 71de61a6 \
+                  made it: only these builds open it",
+            ));
+        }
+        let records = records.remove(&Channel { domain, endpoint: EndpointId::TABLES }).unwrap_or_default();
         Ok(Journal { disk: opened.disk, first, records, place })
     }
 
@@ -114,9 +119,19 @@ impl Journal {
 
     /// Returns the generation of the order to which the journal belongs.
     pub(crate) fn generation(&self) -> Result<Generation, Error> {
+        Ok(self.fence()?.map_or(Generation::FIRST, |fence| fence.generation))
+    }
+
+    /// Returns the version of routing that the process of the journal showed last.
+    pub(crate) fn routing(&self) -> Result<u32, Error> {
+        Ok(self.fence()?.map_or(1, |fence| fence.routing))
+    }
+
+    /// Returns the fence that the process of the journal showed last, unless it is its first one.
+    fn fence(&self) -> Result<Option<Fence>, Error> {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
-            None => Ok(Generation::FIRST),
-            Some(Some(fence)) => Ok(fence.generation),
+            None => Ok(None),
+            Some(Some(fence)) => Ok(Some(fence)),
             Some(None) => Err(Error::start(format!(
                 "{}: the generation to which this journal belongs cannot be read",
                 self.place.display()
@@ -183,8 +198,7 @@ mod tests {
     #[test]
     fn a_router_that_lacks_records_begins_as_another() {
         let directory = tempfile::tempdir().unwrap();
-        let (domain, endpoint) = (DomainId(7), EndpointId::TABLES);
-        let owner = Owner { domain, node: 3, role: Role::Router, endpoint, late: false };
+        let owner = Owner { domain: DomainId(7), node: 3, role: Role::Router, late: false };
         let mut journal = Journal::open(directory.path(), owner).unwrap();
         let before = journal.process();
         // The record begins after slot 5, and nothing before it exists.

@@ -6,7 +6,6 @@ use std::{
     sync::Arc,
 };
 
-use quorate_node::EndpointId;
 use quorate_protocol::{DomainId, Peer, ProcessId, Role, Terms, detector};
 use quorate_runtime::chance;
 
@@ -59,6 +58,6 @@ impl Setup {
     pub(super) fn another_journal(&self) -> Result<Journal, Error> {
         let place = self.journal.as_ref().expect("only a node with a journal begins another one");
         let Setup { domain, number: node, role, late, .. } = *self;
-        Journal::begin_anew(place, Owner { domain, node, role, endpoint: EndpointId::TABLES, late })
+        Journal::begin_anew(place, Owner { domain, node, role, late })
     }
 }

@@ -237,6 +237,7 @@ impl NodeHost {
     fn not_admitted(&mut self, why: NotAdmitted) {
         match why {
             NotAdmitted::Terms(theirs) => self.compare_terms(theirs),
+            NotAdmitted::NoPart => self.end(End::NotAdmitted(why.to_string())),
             NotAdmitted::NodeInUse(other) => {
                 if !self.probing.swap(true, Ordering::AcqRel) {
                     let (me, end, probing) = (self.identity.clone(), self.end.clone(), self.probing.clone());

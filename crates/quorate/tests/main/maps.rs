@@ -1,5 +1,5 @@
-//! Maps on disks. The files of these routers and cells hand bytes to the system only at a sync, so dropping a
-//! process leaves what a power cut would leave.
+//! Maps on disks. The files of the router and the cells hand bytes to the system only at a sync, so dropping
+//! a process leaves what a power cut would leave.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,18 @@ use std::{
 
 use bytes::{BufMut as _, Bytes};
 use quorate::{
-    maps::{Command, Front, Kind, Process, Setup, Task, strategy},
+    Node, Wait,
+    maps::{CellEndpoint, Command, Front, Process, Setup, strategy},
+    node::Member,
     process::End,
 };
 use quorate_protocol::{
-    CommandId, DomainId, ProcessId, Time, detector,
+    CommandId, DomainId, ProcessId, Role, Terms, Time, detector,
     partial::{
         Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, OperationOutcome, ReadRepair,
         Settings, Site, Strategy, Value, resident, tokens_of,
     },
+    relay::Relay,
 };
 use quorate_runtime::door::{ClientId, ClientLimits, Clients, Door, Flow};
 use quorate_testing::{free_ports, wait_for};
@@ -72,7 +75,7 @@ impl Lines {
     }
 }
 
-impl Door<Kind> for Lines {
+impl Door<Relay<CellEndpoint>> for Lines {
     fn opened(&mut self, _: ClientId, _: Time) {}
 
     fn take(
@@ -138,33 +141,33 @@ struct MapsCluster {
     directory: tempfile::TempDir,
     ports: [u16; 4],
     doors: [u16; 4],
-    processes: [Option<Process>; 4],
+    router: Option<Node>,
+    /// The cells, from index 1.
+    cells: [Option<Process>; 4],
 }
 
+const DOMAIN: DomainId = DomainId(0xd15c);
 const ROUTER: usize = 0;
 
 impl MapsCluster {
     fn new() -> MapsCluster {
         let directory = tempfile::tempdir().unwrap();
-        MapsCluster { directory, ports: free_ports(), doors: free_ports(), processes: [const { None }; 4] }
+        let (ports, doors) = (free_ports(), free_ports());
+        MapsCluster { directory, ports, doors, router: None, cells: [const { None }; 4] }
+    }
+
+    fn router(&self) -> String {
+        format!("127.0.0.1:{}", self.ports[ROUTER])
     }
 
     fn setup(&self, at: usize) -> Setup {
-        let task = if at == ROUTER {
-            Task::Router { found: true, wanted: 1 }
-        } else {
-            let place =
-                JoinOptions { name: format!("cell-{at}"), site: Site(0), tokens: tokens_of(at as u64, 16) };
-            let listener = TcpListener::bind(("127.0.0.1", self.doors[at])).unwrap();
-            let front: (Box<dyn Front>, TcpListener) = (Box::new(Lines::default()), listener);
-            let (distances, settings) = (BTreeMap::new(), Settings::default());
-            Task::Cell { place, distances, settings, front: Some(front), strategies: None }
-        };
+        let listener = TcpListener::bind(("127.0.0.1", self.doors[at])).unwrap();
+        let front: (Box<dyn Front>, TcpListener) = (Box::new(Lines::default()), listener);
         Setup {
-            domain: DomainId(0xd15c),
+            domain: DOMAIN,
             number: at as u64 + 1,
             name: format!("process-{at}"),
-            routers: vec![format!("127.0.0.1:{}", self.ports[ROUTER])],
+            routers: vec![self.router()],
             listen: format!("127.0.0.1:{}", self.ports[at]),
             advertise: None,
             insecure: false,
@@ -173,7 +176,16 @@ impl MapsCluster {
             late_files: true,
             detector: detector::Settings::default(),
             clients: ClientLimits::default(),
-            task,
+            place: JoinOptions {
+                name: format!("cell-{at}"),
+                site: Site(0),
+                tokens: tokens_of(at as u64, 16),
+            },
+            distances: BTreeMap::new(),
+            settings: Settings::default(),
+            front: Some(front),
+            strategies: None,
+            services: None,
         }
     }
 
@@ -182,16 +194,41 @@ impl MapsCluster {
     }
 
     fn start(&mut self, at: usize) {
-        self.processes[at] = Some(Process::start(self.setup(at)).unwrap());
+        if at == ROUTER {
+            let router = Node::builder()
+                .role(Role::Router)
+                .found()
+                .domain(DOMAIN)
+                .number(1)
+                .listen(self.router())
+                .terms(Terms { wanted_routers: 1, ..Terms::default() })
+                .directory(self.place(at))
+                .durable()
+                .late_files();
+            self.router = Some(router.start().wait().unwrap());
+        } else {
+            self.cells[at] = Some(Process::start(self.setup(at)).unwrap());
+        }
     }
 
     /// Ends the process as if it had been killed.
     fn kill(&mut self, at: usize) {
-        self.processes[at] = None;
+        if at == ROUTER {
+            self.router.take().unwrap().abandon().wait();
+        } else {
+            self.cells[at] = None;
+        }
     }
 
-    fn process(&self, at: usize) -> &Process {
-        self.processes[at].as_ref().unwrap()
+    fn cell(&self, at: usize) -> &Process {
+        self.cells[at].as_ref().unwrap()
+    }
+
+    fn id(&self, at: usize) -> ProcessId {
+        match &self.router {
+            Some(router) if at == ROUTER => router.member().as_ref().map(Member::id).unwrap(),
+            _ => self.cell(at).id(),
+        }
     }
 
     fn ask(&self, at: usize, line: &str) -> String {
@@ -209,14 +246,12 @@ impl MapsCluster {
     }
 
     fn resumed(&self, at: usize) -> Option<bool> {
-        Some(self.process(at).status(PATIENCE)?.cell?.resumed)
+        Some(self.cell(at).status(PATIENCE)?.cell.resumed)
     }
 
     fn arriving(&self, at: usize) -> bool {
-        let status = self.process(at).status(PATIENCE);
-        status
-            .and_then(|status| status.cell)
-            .is_none_or(|cell| cell.number.is_none() || cell.arriving.is_some())
+        let status = self.cell(at).status(PATIENCE);
+        status.is_none_or(|status| status.cell.number.is_none() || status.cell.arriving.is_some())
     }
 }
 
@@ -249,7 +284,7 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     for number in 1..=30 {
         assert_eq!(maps_cluster.ask(number % 3 + 1, "add visits 1"), number.to_string());
     }
-    let before = [0, 1, 2, 3].map(|at| maps_cluster.process(at).id());
+    let before = [0, 1, 2, 3].map(|at| maps_cluster.id(at));
 
     // All four are killed at once. The cells remember each other and the map, so they start without a router.
     (0..4).for_each(|at| maps_cluster.kill(at));
@@ -263,11 +298,7 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
         assert_eq!(maps_cluster.ask(number % 3 + 1, "add visits 1"), number.to_string());
     }
     maps_cluster.start(ROUTER);
-    assert_eq!(
-        [0, 1, 2, 3].map(|at| maps_cluster.process(at).id()),
-        before,
-        "they are the processes that they were"
-    );
+    assert_eq!([0, 1, 2, 3].map(|at| maps_cluster.id(at)), before, "they are the processes that they were");
     assert!((1..=3).all(|at| maps_cluster.resumed(at) == Some(true)));
     maps_cluster.wait(1, "get first", "1");
 
@@ -276,7 +307,7 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     maps_cluster.kill(2);
     rot(&maps_cluster.place(2));
     maps_cluster.start(2);
-    assert_ne!(maps_cluster.process(2).id(), before[2]);
+    assert_ne!(maps_cluster.id(2), before[2]);
     wait_for("it has copied its keys", || !maps_cluster.arriving(2));
     assert_eq!(maps_cluster.resumed(2), Some(false));
     maps_cluster.kill(1);
@@ -300,7 +331,7 @@ fn a_cell_that_is_out_comes_back_as_another_process() {
     }
     maps_cluster.wait(1, "create", "Ok(())");
     maps_cluster.wait(2, "put first 1", "done");
-    let before = maps_cluster.process(3).id();
+    let before = maps_cluster.id(3);
     maps_cluster.kill(3);
     // The same node starts with an empty directory.
     let aside = maps_cluster.directory.path().join("aside");
@@ -311,13 +342,13 @@ fn a_cell_that_is_out_comes_back_as_another_process() {
     fs::remove_dir_all(maps_cluster.place(3)).unwrap();
     fs::rename(&aside, maps_cluster.place(3)).unwrap();
     maps_cluster.start(3);
-    assert_eq!(maps_cluster.process(3).id(), before);
-    let end = maps_cluster.process(3).ended().recv_timeout(Duration::from_secs(30));
+    assert_eq!(maps_cluster.id(3), before);
+    let end = maps_cluster.cell(3).ended().recv_timeout(Duration::from_secs(30));
     assert!(matches!(end, Ok(End::Wedged | End::OlderCopy(_))), "{end:?}");
     if end == Ok(End::Wedged) {
         maps_cluster.kill(3);
         maps_cluster.start(3);
-        assert_ne!(maps_cluster.process(3).id(), before);
+        assert_ne!(maps_cluster.id(3), before);
         wait_for("it has copied its keys", || !maps_cluster.arriving(3));
         maps_cluster.wait(3, "get first", "1");
     }

@@ -469,7 +469,8 @@ fn fenced(node: u64, fence: Fence) -> Process {
 
 /// A process of this generation, a router or another one.
 fn of(router: bool, generation: u32) -> Process {
-    fenced(1000 + u64::from(generation), Fence { router, generation: generation_of(generation) })
+    let fence = if router { Fence::of_router } else { Fence::of_member };
+    fenced(1000 + u64::from(generation), fence(generation_of(generation)))
 }
 
 fn generation_at(address: SocketAddr) -> (ProcessId, Generation) {

@@ -20,6 +20,7 @@ use quorate::maps::{self, Command, Recent, Strategies, strategy};
 use quorate_protocol::{
     CommandId, ProcessId, Time,
     partial::{Action, Level, MapId, Operation, Roster, Scan, resident},
+    relay::Relay,
 };
 use quorate_runtime::{
     Door,
@@ -558,7 +559,7 @@ impl RedisClients {
     }
 }
 
-impl Door<maps::Kind> for RedisClients {
+impl Door<Relay<maps::CellEndpoint>> for RedisClients {
     fn opened(&mut self, client: ClientId, _: Time) {
         let Settings { level, map, .. } = &self.settings;
         let session = ClientSession::new(client.number(), map.clone(), *level);

@@ -8,9 +8,12 @@ use std::{
     time::Duration,
 };
 
-use quorate::maps::{Process, Setup, Task, strategy};
+use quorate::{
+    Node, Wait,
+    maps::{Front, Process, Setup, strategy::Services},
+};
 use quorate_protocol::{
-    DomainId, detector,
+    DomainId, Role, Terms, detector,
     partial::{self, JoinOptions, Level, Site, tokens_of},
 };
 use quorate_runtime::{door::ClientLimits, metrics::Metrics};
@@ -21,6 +24,7 @@ use quorate_testing::{free_ports, wait_for};
 struct RedisCells {
     doors: Vec<SocketAddr>,
     processes: Vec<Process>,
+    _router: Node,
 }
 
 const VALUE_BYTES: usize = 1 << 20;
@@ -34,18 +38,34 @@ impl RedisCells {
 
     fn with(clients: ClientLimits, settings: partial::Settings) -> RedisCells {
         let ports = free_ports::<6>();
-        let mut cells = RedisCells { doors: Vec::new(), processes: Vec::new() };
-        for number in 0..3 {
-            let task = if number == 0 {
-                Task::Router { found: true, wanted: 1 }
-            } else {
-                cells.cell(number, ports, settings)
+        let domain = DomainId(0x4ed15);
+        let router = format!("127.0.0.1:{}", ports[0]);
+        let node = Node::builder()
+            .role(Role::Router)
+            .found()
+            .domain(domain)
+            .number(1)
+            .listen(&router)
+            .terms(Terms { wanted_routers: 1, ..Terms::default() });
+        let _router = node.start().wait().unwrap();
+        let mut cells = RedisCells { doors: Vec::new(), processes: Vec::new(), _router };
+        for number in 1..3 {
+            let front = Settings { level: Level::One, held: HELD, ..Settings::default() };
+            let front = RedisClients::new(front, &Metrics::default());
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            cells.doors.push(listener.local_addr().unwrap());
+            let seeds = (1..3).filter(|other| *other != number);
+            let services = Services {
+                listen: format!("127.0.0.1:{}", ports[number + 3]),
+                advertise: None,
+                seeds: seeds.map(|other| format!("127.0.0.1:{}", ports[other + 3])).collect(),
+                directory: None,
             };
             let setup = Setup {
-                domain: DomainId(0x4ed15),
+                domain,
                 number: number as u64 + 1,
                 name: format!("process-{number}"),
-                routers: vec![format!("127.0.0.1:{}", ports[0])],
+                routers: vec![router.clone()],
                 listen: format!("127.0.0.1:{}", ports[number]),
                 advertise: None,
                 insecure: false,
@@ -54,15 +74,24 @@ impl RedisCells {
                 late_files: false,
                 detector: detector::Settings::default(),
                 clients,
-                task,
+                place: JoinOptions {
+                    name: format!("cell-{number}"),
+                    site: Site(0),
+                    tokens: tokens_of(number as u64, 16),
+                },
+                distances: BTreeMap::new(),
+                settings,
+                strategies: Some(front.strategies()),
+                services: Some(services),
+                front: Some((Box::new(front) as Box<dyn Front>, listener)),
             };
             cells.processes.push(Process::start(setup).unwrap());
         }
         let is_cell = |process: &Process| {
-            let status = process.status(Duration::from_secs(5)).and_then(|status| status.cell);
-            status.is_some_and(|cell| cell.number.is_some() && cell.reachable.len() == 2)
+            let status = process.status(Duration::from_secs(5));
+            status.is_some_and(|it| it.cell.number.is_some() && it.cell.reachable.len() == 2)
         };
-        wait_for("both are cells", || cells.processes[1..].iter().all(is_cell));
+        wait_for("both are cells", || cells.processes.iter().all(is_cell));
         let mut client = cells.client(0);
         client.check("QUORATE CREATE main COPIES 1", "OK");
         client.check("QUORATE CREATE once STRATEGY service COPIES 1", "OK");
@@ -72,31 +101,6 @@ impl RedisCells {
         client.check("QUORATE MAP once", "OK");
         wait_for("the service answers", || client.ask("EXISTS k") == "0");
         cells
-    }
-
-    fn cell(&mut self, number: usize, ports: [u16; 6], cell: partial::Settings) -> Task {
-        let settings = Settings { level: Level::One, held: HELD, ..Settings::default() };
-        let front = RedisClients::new(settings, &Metrics::default());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        self.doors.push(listener.local_addr().unwrap());
-        let seeds =
-            (1..3).filter(|other| *other != number).map(|other| format!("127.0.0.1:{}", ports[other + 3]));
-        let services = strategy::Services {
-            listen: format!("127.0.0.1:{}", ports[number + 3]),
-            advertise: None,
-            seeds: seeds.collect(),
-            directory: None,
-        };
-        let kept = strategy::Settings { services: Some(services), tables: Vec::new() };
-        let strategies = Some((front.strategies(), kept));
-        let place = JoinOptions {
-            name: format!("cell-{number}"),
-            site: Site(0),
-            tokens: tokens_of(number as u64, 16),
-        };
-        let front: Option<(Box<dyn quorate::maps::Front>, TcpListener)> = Some((Box::new(front), listener));
-        let distances = BTreeMap::new();
-        Task::Cell { place, distances, settings: cell, front, strategies }
     }
 
     fn client(&self, cell: usize) -> RedisClient {

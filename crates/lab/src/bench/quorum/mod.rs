@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     copies: Option<u8>,
     /// The strategy of the map: quorum, ordered, group or service. Levels, p and delays belong to partial
-    /// quorums; ordered maps and groups need cells that know a cluster of tables (--store).
+    /// quorums; for ordered maps the bench also starts processes of tables.
     #[arg(long, default_value = "quorum", value_parser = ["quorum", "ordered", "group", "service"])]
     strategy: String,
     /// The reaction of reads to replicas that differ: none, blocking, or the number of reads in a million
@@ -154,7 +154,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         )
     });
     let copies = args.copies.unwrap_or(args.running.store.as_ref().map_or(COPIES, StoreAddress::copies));
-    let mut rig = Rig::of(&args.running, &["--cells", &args.cells.to_string()])?;
+    let cells = args.cells.to_string();
+    let mut flags = vec!["--cells", &cells];
+    // Only ordered maps need tables.
+    if args.strategy != "ordered" {
+        flags.extend(["--storage", "0"]);
+    }
+    let mut rig = Rig::of(&args.running, &flags)?;
     let (store, nodes) = rig.store();
     let experiment = Experiment {
         replication: match args.strategy.as_str() {

@@ -34,8 +34,8 @@ fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
 /// Returns the ground, the members of its configuration, and the members that stay.
 fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
     let witnesses = witnesses.iter().map(|(node, witness)| (process(*node), witness.clone())).collect();
-    let start = choose_start::<Toy>(&witnesses)?;
-    let config = Toy::witnessed(&start.config).expect("our own bytes");
+    let start = choose_start::<Toy>(&BTreeSet::new(), &witnesses)?;
+    let config = start.config;
     let nodes = |all: Vec<ProcessId>| all.into_iter().map(|process| process.node).collect();
     Some((start.behind.0, nodes(config.into_iter().collect()), nodes(start.accounts.into_keys().collect())))
 }

@@ -134,7 +134,7 @@ use crate::{
     },
 };
 
-/// A record that a process of a domain of maps writes to its disk.
+/// A record that a cell writes to its disk, or a router in a simulation of maps alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A record of a router's log.

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | `service` | a replicated service, hosted by the cells | linearizable | linearizable, once |
 //! | `group` | a process group of the cells | of the cell's own copy | in one order at all cells |
-//! | `ordered` | a table of a cluster of tables | linearizable, one cut | linearizable, once |
+//! | `ordered` | a table of the cells' own cluster | linearizable, one cut | linearizable, once |
 //!
 //! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this one makes maps of
 //! them.
@@ -77,13 +77,20 @@ use crate::{error::Error, node::Node, service::Begin, wait::Wait};
 pub use outcome::{Outcome, RequestError};
 
 /// The means by which a cell keeps maps of other strategies.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub(super) struct Settings {
+    /// The cell's domain.
+    pub(super) domain: DomainId,
+    /// The cell.
+    pub(super) me: ProcessId,
+    /// Addresses of the domain's routers, `host:port`.
+    pub(super) routers: Vec<String>,
+    /// The address at which members of groups and clients of tables listen, and the one that others use, if
+    /// it is not the same.
+    pub(super) addresses: (String, Option<String>),
     /// The addresses at which the cell and the other cells host services; `None` if it hosts none.
-    pub services: Option<Services>,
-    /// Addresses of routers of a cluster of tables, `host:port`. Without them there are neither ordered maps
-    /// nor maps of groups.
-    pub tables: Vec<String>,
+    pub(super) services: Option<Services>,
+    /// Whether the processes of the maps may listen at addresses other than loopback.
+    pub(super) insecure: bool,
 }
 
 /// The addresses at which cells host services.
@@ -166,16 +173,14 @@ impl Strategies {
     /// Starts the thread that executes requests. `told` takes the outcomes.
     pub(super) fn start(
         &self,
-        domain: DomainId,
-        me: ProcessId,
         settings: Settings,
-        insecure: bool,
         told: impl Fn(u64, Outcome) + Send + 'static,
     ) -> Result<StrategyThread, Error> {
         let taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
         let orders =
             taken.ok_or_else(|| Error::start("the strategies of a process can be started only once"))?;
-        let services = settings.services.map(|services| {
+        let Settings { domain, me, routers, addresses: (listen, advertise), services, insecure } = settings;
+        let services = services.map(|services| {
             let mut builder = Node::builder()
                 .services(format!("maps of {domain}"))
                 .listen(services.listen)
@@ -190,9 +195,12 @@ impl Strategies {
             }
             builder.start().wait()
         });
-        let tables = (!settings.tables.is_empty())
-            .then(|| Node::builder().routers(settings.tables).insecure(insecure).start().wait());
-        let (services, tables) = (services.transpose()?, tables.transpose()?);
+        let services = services.transpose()?;
+        let mut tables = Node::builder().routers(routers).domain(domain).listen(listen).insecure(insecure);
+        if let Some(advertise) = advertise {
+            tables = tables.advertise(advertise);
+        }
+        let tables = tables.start().wait()?;
         let maps = KeptMaps::default();
         let running = FuturesUnordered::new();
         let strategies = self.clone();
@@ -313,7 +321,8 @@ struct WaitingRequest {
 struct Executor {
     me: ProcessId,
     services: Option<Node>,
-    tables: Option<Node>,
+    /// The place of the cell's members of groups, and of its client of tables.
+    tables: Node,
     maps: KeptMaps,
     running: FuturesUnordered<StrategyTask>,
     /// Upper bound of the answers to the requests in `running`, in bytes.
@@ -410,14 +419,14 @@ impl Executor {
         lock(&self.maps).clear();
         // Requests in progress hold members of groups.
         drop(self.running);
-        for node in [self.services, self.tables].into_iter().flatten() {
+        for node in self.services.into_iter().chain([self.tables]) {
             // Groups of maps have no files.
             let _ = node.pause().await;
         }
     }
 
     async fn end(self) {
-        for node in [self.services, self.tables].into_iter().flatten() {
+        for node in self.services.into_iter().chain([self.tables]) {
             node.abandon().await;
         }
     }
@@ -468,12 +477,10 @@ impl Executor {
                 continue;
             }
             let no_services = "this cell hosts no services: set cell.services_listen";
-            let no_tables =
-                "this cell knows no cluster of tables: use quorate up --tables, or set cell.tables";
             let strategy = map.strategy.name();
-            let (kept, work) = match (map.strategy, &self.services, &self.tables) {
-                (Strategy::Quorum(_), ..) => continue,
-                (Strategy::Service { founder }, Some(node), _) => {
+            let (kept, work) = match (map.strategy, &self.services) {
+                (Strategy::Quorum(_), _) => continue,
+                (Strategy::Service { founder }, Some(node)) => {
                     let begin = if founder == self.me {
                         Begin::Found { replicas: map.copies.total() as u8 }
                     } else {
@@ -482,16 +489,15 @@ impl Executor {
                     let (map, work) = ServiceMap::begin(node.clone(), id, begin);
                     (MapKeeper::Service(map), Some(work))
                 }
-                (Strategy::Service { .. }, None, _) => (MapKeeper::Not(strategy, no_services), None),
-                (Strategy::Group, _, Some(node)) => {
-                    let (map, work) = GroupMap::begin(node.clone(), id);
+                (Strategy::Service { .. }, None) => (MapKeeper::Not(strategy, no_services), None),
+                (Strategy::Group, _) => {
+                    let (map, work) = GroupMap::begin(self.tables.clone(), id);
                     (MapKeeper::Group(map), Some(work))
                 }
-                (Strategy::Ordered, _, Some(node)) => {
-                    let (map, work) = OrderedMap::begin(node.clone(), &name);
+                (Strategy::Ordered, _) => {
+                    let (map, work) = OrderedMap::begin(self.tables.clone(), &name);
                     (MapKeeper::Ordered(map), Some(work))
                 }
-                (Strategy::Group | Strategy::Ordered, _, None) => (MapKeeper::Not(strategy, no_tables), None),
             };
             info!(name, map = id.0, strategy, "this cell serves a map");
             maps.insert(id, (name, kept));

@@ -1,4 +1,5 @@
-//! A map as a table of a cluster of tables: the map's name is the table's, and each command is one statement.
+//! A map as a table of the cells' own cluster: the map's name is the table's, and each command is one
+//! statement.
 //!
 //! **Promise.** All commands take effect in the total order of the cluster: they are linearizable, reads
 //! included, and a command on several keys is one cut. A write is executed once, however often it has to be
@@ -156,7 +157,7 @@ impl OrderedMap {
                     "the table {name:?} has other columns than the map of this name: rename the table, or \
                      drop the map"
                 ))),
-                _ => Err(RequestError::NotDone(String::from("the cluster of tables cannot be reached"))),
+                _ => Err(RequestError::NotDone(String::from("the tables of the cluster cannot be reached"))),
             }
         })
     }

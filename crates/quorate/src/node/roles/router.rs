@@ -14,6 +14,7 @@ use crate::{
     error::Error,
     node::{
         founding::{self, Beginning},
+        journal::Journal,
         life::CHECKPOINT_BYTES,
         role_work::{LifeStart, NewProcess, RoleWork},
         setup::Setup,
@@ -43,12 +44,13 @@ impl RoleWork for RouterWork {
         if let Beginning::Join(current) = begun {
             generation = generation.max(current);
         }
+        let routing = journal.as_ref().map_or(Ok(1), Journal::routing)?;
         let peer = setup.peer(journal.as_ref());
         let disk = journal.map(|journal| (journal.disk, journal.first));
         Ok(NewProcess {
             me: peer.id,
             generation,
-            state: tables::Process::Router(router(setup, peer, begun, generation, log)),
+            state: tables::Process::Router(router(setup, peer, begun, (generation, routing), log)),
             parts: Parts { disk, ..setup.parts() },
         })
     }
@@ -67,7 +69,7 @@ fn router(
     setup: &Setup,
     peer: Peer,
     begun: Beginning,
-    generation: Generation,
+    (generation, routing): (Generation, u32),
     recovered: Option<Paxos>,
 ) -> Router<Domain> {
     let (terms, log) = (setup.terms.unwrap_or_default(), log_settings(setup));
@@ -76,7 +78,7 @@ fn router(
         (None, Beginning::Found) => Paxos::found(peer, log.clone(), clock::now()),
         (None, Beginning::Join(_)) => Paxos::join(peer, Vec::new(), log.clone(), clock::now()),
     };
-    let settings = RouterSettings { paxos: log, generation, ..RouterSettings::default() };
+    let settings = RouterSettings { paxos: log, generation, routing, ..RouterSettings::default() };
     let tables = Shared::new(rubberband::Config::founded(terms));
     Router::new(paxos, domain::Config { tables, ..domain::Config::vacant() }, settings)
 }

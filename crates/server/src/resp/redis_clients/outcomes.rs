@@ -34,7 +34,7 @@ impl maps::Front for RedisClients {
                 self.roster = Some(roster);
                 self.epoch += 1;
             }
-            resident::Event::Lacks(_) | resident::Event::Wedged => {}
+            resident::Event::Lacks(_) | resident::Event::NotAdmitted(_) | resident::Event::Wedged => {}
         }
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use quorate_protocol::{
     Context, Input, Lift, Policy, Protocol, Sink, Time,
+    domain::{self, Domain},
     ecast::{Router, RouterCommand, RouterEvent},
     partial::{
-        Maps, Record, Resident, Roster,
+        Record, Resident,
         resident::{Command, Event, Message},
     },
 };
@@ -19,7 +20,7 @@ pub(crate) struct Process {
 }
 
 pub(crate) enum Role {
-    Router(Box<Router<Maps>>),
+    Router(Box<Router<Domain>>),
     Cell(Box<Resident>),
 }
 
@@ -30,12 +31,12 @@ pub(crate) enum QuorumCommand {
 
 #[derive(Debug)]
 pub(crate) enum QuorumEvent {
-    Router(RouterEvent<Roster>),
+    Router(RouterEvent<domain::Config>),
     Cell(Event),
 }
 
 impl Process {
-    pub(super) fn router(router: Router<Maps>) -> Self {
+    pub(super) fn router(router: Router<Domain>) -> Self {
         Process { role: Role::Router(Box::new(router)), tamper: None }
     }
 
@@ -64,7 +65,7 @@ impl Protocol for Process {
                     QuorumCommand::Router(command) => command,
                     QuorumCommand::Cell(_) => unreachable!("only a router receives the commands of routers"),
                 });
-                let mut lift = Lift::<Process, _, _>::new::<Router<Maps>>(
+                let mut lift = Lift::<Process, _, _>::new::<Router<Domain>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
                     |out, event| out.emit(QuorumEvent::Router(event)),

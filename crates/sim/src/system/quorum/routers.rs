@@ -1,6 +1,6 @@
 //! Checks what the routers of the cells report: their leader and their members.
 
-use quorate_protocol::{ecast::RouterEvent, partial::Roster};
+use quorate_protocol::{domain, ecast::RouterEvent};
 use quorate_world::Violation;
 
 use super::{
@@ -13,7 +13,7 @@ pub(super) fn router_told(
     stage: &mut QuorumStage,
     world: &mut QuorumWorld,
     machine: usize,
-    event: RouterEvent<Roster>,
+    event: RouterEvent<domain::Config>,
 ) -> Result<(), Violation> {
     match event {
         RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),

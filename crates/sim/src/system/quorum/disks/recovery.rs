@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Generation, Peer, ProcessId, Ticket,
+    Generation, Peer, ProcessId, Ticket, domain,
     ecast::{Router, RouterSettings},
-    partial::{Record, Resident, Roster, Unrecoverable},
+    partial::{Record, Resident, Unrecoverable},
     paxos::{self, Paxos},
     wire::Wire as _,
 };
@@ -104,7 +104,7 @@ impl MapsWorkload {
             }
         };
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        Process::router(Router::new(paxos, Roster::default(), settings))
+        Process::router(Router::new(paxos, domain::Config::vacant(), settings))
     }
 }
 
