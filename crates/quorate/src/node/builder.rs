@@ -24,7 +24,7 @@ use super::{
     setup::Setup,
 };
 use crate::{
-    address::{advertised, ask_domain, bind, further_addresses},
+    address::{advertised, ask_domain, bind},
     error::Error,
 };
 

@@ -146,6 +146,8 @@ impl MapsWorkload {
             Event::Scanned { id, outcome } => self.scanned(world, id, outcome)?,
             Event::Roster(roster) => self.learn(stage, world, machine, roster),
             Event::Changed { id, result } => self.operator.changed(world, id, result.is_ok()),
+            // The cell tries again, and its former life is about to be gone.
+            Event::NotAdmitted(_) => {}
             Event::Wedged => {
                 world.count("cell out");
                 world.wipe_at_end(machine);
