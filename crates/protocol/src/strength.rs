@@ -1,4 +1,4 @@
-//! The promise of a read. All doors share these words.
+//! The promise of a read. All interfaces for users share these words.
 
 use std::{fmt, str::FromStr};
 
@@ -13,7 +13,7 @@ use std::{fmt, str::FromStr};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
-    /// The state of each replica that answers; several ranges may be of different ages.
+    /// The state of each replica that answers; the answers of several ranges may be of different ages.
     Basic,
     /// One consistent cut of all ranges, of unstated age.
     Snapshot,
