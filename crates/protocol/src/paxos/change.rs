@@ -43,7 +43,8 @@ impl Paxos {
             return;
         }
         if self.leader() == Some(from) {
-            // The sender leads no longer, so others must be asked.
+            // The sender was taken for the leader and leads no longer, so this process must ask other
+            // processes.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.look_for(members, out);
@@ -80,8 +81,9 @@ impl Paxos {
         }
     }
 
-    /// Adds another joining process, in place of an older one of its node, in order to ask it for admission.
-    /// It may be admitted first, and every other known process may be gone by then.
+    /// Adds `peer`, a process that is joining, too, to the processes to ask for admission; it replaces an
+    /// older process of its node. `peer` may be admitted before this process, and all other known processes
+    /// may be gone by then.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
@@ -96,7 +98,7 @@ impl Paxos {
         }
     }
 
-    /// Asks for admission when it is time.
+    /// Asks for admission if the time of the next request has come.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Joining { ask_at, .. } = &mut self.state else { return };
         if cx.now >= *ask_at {
@@ -188,7 +190,7 @@ impl Paxos {
         }
     }
 
-    /// Ends this process's part: it is a member no longer.
+    /// Ends this process's part in the log, because it is a member no longer.
     pub(super) fn be_removed(&mut self, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
@@ -264,8 +266,8 @@ impl Reign {
     }
 
     /// Handles a learner that has promised a higher ballot, so that it can never follow this leader. Once the
-    /// reign has ground, no log with which anybody continues names that learner. So it learns that it is no
-    /// member, and its node comes back as a new process.
+    /// reign has [ground](Reign::has_ground), no log with which anybody continues names that learner. So it
+    /// learns that it is no member, and its node comes back as a new process.
     pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.peers.contains_key(&id) && self.has_ground(core) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
@@ -483,5 +485,5 @@ fn answer_change(
     }
 }
 
-/// Maximum number of processes that a joining process keeps in order to ask them.
+/// Maximum number of processes that a joining process keeps as candidates to ask for admission.
 const SEEDS_MAX: usize = 64;

@@ -83,19 +83,20 @@ impl Core {
         self.detector.heard(process, now);
     }
 
-    /// Whether this process and another hear each other. If that is not known, they count as doing so.
+    /// Whether this process and `process` hear each other; `true` if that is not known.
     pub(super) fn talks(&self, process: ProcessId, now: Time) -> bool {
         process == self.me.id
             || !self.detector.suspects(process, now)
                 && self.contacts.known.get(&process).is_none_or(|known| known.hears_us)
     }
 
-    /// Whether the other was heard within the last two intervals, and hears this process.
+    /// Whether `process` was heard within the last two intervals, and hears this process.
     pub(super) fn in_touch(&self, process: ProcessId, now: Time) -> bool {
         process == self.me.id || self.detector.in_touch(process, now) && self.talks(process, now)
     }
 
-    /// Returns the number of acting members with which this process talks, itself included if it is one.
+    /// Returns the number of acting members with which this process talks. If this process is an acting
+    /// member, it counts, too.
     pub(super) fn reach_now(&self, now: Time) -> usize {
         self.acting().iter().filter(|peer| self.talks(peer.id, now)).count()
     }
@@ -226,13 +227,13 @@ impl Paxos {
         self.core.contacts.detour.map(|way| way.next)
     }
 
-    /// Whether this router and another hear each other, as far as this one knows.
+    /// Whether this router and `process` hear each other, as far as this router knows.
     pub fn talks_with(&self, process: ProcessId, now: Time) -> bool {
         self.core.talks(process, now)
     }
 
-    /// Whether messages to this router reach the leader, as far as it knows: it leads, talks with the leader,
-    /// or knows another router on the way.
+    /// Whether messages to this router reach the leader, as far as this router knows: it leads, talks with
+    /// the leader, or knows another router on the way to the leader.
     pub fn reaches_leader(&self, now: Time) -> bool {
         self.is_leader()
             || self.detour().is_some()
@@ -280,7 +281,7 @@ impl Paxos {
         let leads = pulse.way.filter(|way| way.hops == 0).map(|way| way.ballot);
         self.core.note_pulse(from, pulse, cx.now);
         if self.leader() == Some(from) && leads != self.core.leader {
-            // The sender leads no longer, and its message that said so was lost.
+            // The sender led until now and leads no longer. Its message about that was lost.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.stand_sooner(cx);
@@ -298,7 +299,7 @@ impl Paxos {
         }
     }
 
-    /// Returns how long better connected members may stand first.
+    /// Returns the time that this process leaves to better connected members to stand first.
     fn turn(&self, cx: &mut Context<'_>) -> Duration {
         self.interval() * self.core.rank(cx.now) + self.chance(cx, self.interval() / 2)
     }

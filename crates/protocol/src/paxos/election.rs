@@ -31,8 +31,8 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// Asks a router outside the known members. It has no vote. But all known members may be gone since they
-    /// voted this process out, and then nobody else can say so.
+    /// Asks a router outside the known members, which has no vote. All known members may be gone since they
+    /// voted this process out, and then only such a router can report that.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -110,7 +110,7 @@ impl Paxos {
             // A leader that asks for votes no longer leads.
             self.lose_leader(cx, self.interval() * 2, out);
         }
-        // Stability: while a leader seems well to this process, it helps nobody else.
+        // Stability: while a leader seems well to this process, this process helps no candidate.
         let lives = match &self.state {
             State::Leader(_) => true,
             _ => self.leader().is_some_and(|leader| !self.core.detector.suspects(leader, cx.now)),
@@ -355,8 +355,8 @@ impl Candidacy {
         self.ask(core, out);
     }
 
-    /// Asks electors and members that were not asked yet. If this process holds a change of a reign that is
-    /// over, some member knows that.
+    /// Asks the electors and members that were not asked yet. Members are asked, too, because this process
+    /// may hold a change of a reign that is over, and then some member knows that.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();
         for peer in [self.electorate(core), &core.members].concat() {

@@ -11,7 +11,7 @@ const FORWARD_BYTES: usize = FRAME_BYTES_MAX / 4;
 
 impl Paxos {
     /// Follows the leader of `ballot`, which sent a message, unless a higher ballot was promised. Returns
-    /// whether it does.
+    /// whether this process follows that leader.
     pub(super) fn follow(
         &mut self,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl Paxos {
             *ask_at = cx.now;
         }
         // A process that an open change adds stands for election, because it may be the only one that knows
-        // the change. So does one that the change removes: in this way it learns that it is out.
+        // the change. A process that the change removes stands, too: in this way it learns that it is out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }
@@ -207,7 +207,7 @@ impl Paxos {
         values: Vec<SlotValue>,
         out: &mut dyn Sink<Self>,
     ) {
-        // The leader knows every slot up to the end of these values to be chosen.
+        // The leader knows that every slot up to the end of these values is chosen.
         self.learn_in(ballot, start, out);
         let fits = start <= self.core.chosen && self.core.are_steps(start, &values);
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {

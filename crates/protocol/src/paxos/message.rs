@@ -13,8 +13,8 @@ use crate::{
     },
 };
 
-/// A message between routers. The first eight kinds are frequent and have byte forms of their own. So have
-/// kinds with values or state, whose memory is shared. The others are small and rare.
+/// A message between routers. The first eight kinds are frequent and have byte forms of their own. Kinds with
+/// values or state, whose memory is shared, also have byte forms of their own. The others are small and rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// To the leader of `ballot`: propose these payloads, in this order.
@@ -154,8 +154,8 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// The last slot that the sender has learned; only `start` if its log is not the better one and it no
-        /// longer keeps the values.
+        /// The last slot that the sender has learned. If the sender's log is not the better one and the
+        /// sender no longer keeps the values, `start` instead.
         chosen: Slot,
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
@@ -187,7 +187,8 @@ pub enum Message {
         /// The leader's ballot.
         ballot: Ballot,
     },
-    /// The leader steps down in favour of a router that lacks nothing. The others let that one stand first.
+    /// The leader steps down in favour of `successor`, a router that lacks nothing. The other routers let
+    /// `successor` stand first.
     HandOver {
         /// The leader's ballot.
         ballot: Ballot,
@@ -224,8 +225,8 @@ pub enum Message {
         /// The leader's ballot.
         ballot: Ballot,
     },
-    /// Answers [`Message::Join`] if another process of the sender's node is a router, or a member, and seems
-    /// well.
+    /// Answers [`Message::Join`]: another process with the sender's node number is a router, or a member, and
+    /// seems well.
     NodeInUse {
         /// The process with the same node number.
         by: Peer,
@@ -274,8 +275,8 @@ pub enum Refusal {
     Outbid,
     /// The leader seems well.
     LeaderLives,
-    /// The sender's log beats the candidate's. But the sender no longer keeps everything that the candidate
-    /// lacks of it, or that is more than a message carries.
+    /// The sender's log beats the candidate's. But the part that the candidate lacks is no longer kept whole,
+    /// or is more than a message carries.
     Behind,
     /// The sender currently helps another candidate.
     Rival,
@@ -586,7 +587,8 @@ fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
     }
 }
 
-/// Appends the payloads. Returns the last one instead if it is large, so that its memory is shared.
+/// Appends the payloads. If the last payload is large, it is not appended but returned, so that its memory is
+/// shared.
 fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(payloads.len()).expect("a slot holds far fewer than 2^32 payloads"));
     let (last, before) = payloads.split_last()?;

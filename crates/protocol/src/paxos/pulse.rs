@@ -47,7 +47,7 @@ pub struct LeaderRoute {
     pub hops: u32,
 }
 
-/// The knowledge of the other members' contacts.
+/// A router's knowledge of the contacts of all other members.
 #[derive(Debug, Default)]
 pub(super) struct Contacts {
     pub(super) beat: u64,
@@ -56,8 +56,8 @@ pub(super) struct Contacts {
     pub(super) led_at: Option<Time>,
     /// The way to the leader, while it cannot be reached directly.
     pub(super) detour: Option<LeaderRoute>,
-    /// Processes that count this one as a member and that it does not know, with the time of their last
-    /// pulse.
+    /// Processes that count this process as a member but that this process does not know, each with the time
+    /// of its last pulse.
     pub(super) strangers: BTreeMap<ProcessId, Time>,
 }
 

@@ -30,7 +30,7 @@ pub enum Record {
         /// The values.
         values: Vec<SlotValue>,
     },
-    /// Chosen values behind a slot. Later slots of the log stay if the values agree with it.
+    /// Chosen values behind a slot. Later slots of the log stay if the log agrees with the values.
     Learned {
         /// The ballot of the log with these values.
         ballot: Ballot,

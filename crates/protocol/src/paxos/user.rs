@@ -65,8 +65,8 @@ impl Default for Settings {
 pub enum Command {
     /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or is lost with a
     /// leader or a link to it. Within one reign and one link session, one process's proposals are learned in
-    /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names one, until
-    /// it has learned the proposal, and recognises repetitions itself (rule S3).
+    /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names a leader,
+    /// until it has learned the proposal, and recognises repetitions itself (rule S3).
     Propose {
         /// The bytes, opaque here.
         payload: Bytes,
@@ -117,7 +117,7 @@ pub enum Command {
     },
     /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
     /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
-    /// again. It is also asked again if it takes so long that the log behind the slot is gone.
+    /// again. The user is also asked again if gathering takes so long that the log behind the slot is gone.
     SnapshotLater {
         /// The last slot that the state contains.
         slot: Slot,
@@ -138,9 +138,9 @@ pub enum Command {
         /// Whether these are the last bytes.
         last: bool,
     },
-    /// Further processes. A joining router asks them for admission. A router that does not join opens a link
-    /// to each of them for a short time: a later generation may have begun without this router, and only such
-    /// a process may know that.
+    /// Names processes outside the known members. A joining router asks them for admission. A router that
+    /// does not join opens a link to each of them for a short time: a later generation may have begun without
+    /// this router, and only such a process may know that.
     Seeds(Vec<Peer>),
 }
 
@@ -172,15 +172,16 @@ pub enum Event {
         /// The reign.
         ballot: Ballot,
     },
-    /// This process leads in this ballot no longer, or did not at [`Command::Confirm`]. Comes before anything
-    /// of a later reign is learned. Unlearned proposals may be a part of another leader's log.
+    /// This process no longer leads in this ballot, or did not lead when it got [`Command::Confirm`]. Comes
+    /// before anything of a later reign is learned. Unlearned proposals may be a part of another leader's
+    /// log.
     Deposed {
         /// The reign that ended.
         ballot: Ballot,
     },
-    /// A [`Command::ProposeIn`] had no effect: this process does not lead in the ballot, or has no room. In
-    /// the second case it would take smaller ones, but the user must not propose anything that depends on
-    /// this one.
+    /// A [`Command::ProposeIn`] had no effect, because this process does not lead in the ballot, or has no
+    /// room. If it has no room, there may be room for a smaller proposal, but the user must not propose
+    /// anything that depends on this one.
     Refused {
         /// The reign that the command named.
         ballot: Ballot,
@@ -225,7 +226,8 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state. The next slot learned is the one behind.
+    /// The user must replace its state by the state behind this slot. The next slot learned is the one after
+    /// it.
     Install {
         /// The slot of the state.
         slot: Slot,
