@@ -78,7 +78,8 @@ struct Route {
     unexecuted: u32,
     undurable: u32,
     submitter: u32,
-    /// The message's number; `None` if the routers submitted it in its sender's name, who gets no outcome.
+    /// The message's number; `None` if the routers submitted the message in its sender's name: then the
+    /// sender gets no outcome.
     number: Option<u64>,
     is_reported: bool,
 }
@@ -503,7 +504,8 @@ impl Dispatch {
         self.release();
     }
 
-    /// Frees indices that no route names. Must follow a flush, so that none of them waits for one.
+    /// Frees the indices that no route names. Must follow a flush, so that nothing waits to be flushed under
+    /// a freed index.
     fn release(&mut self) {
         let done = self.routes.done_through();
         while self.departed.front().is_some_and(|departed| departed.last <= done) {
@@ -533,8 +535,8 @@ impl Dispatch {
         for number in first..=last {
             match known.outcome(number) {
                 Some(outcome) => submitter.notice.push(number, outcome),
-                // The outcome is not logged yet, or not known. The sender learns it (again) when the log has
-                // it.
+                // The outcome is not logged yet, or not known. The sender learns it, perhaps for a second
+                // time, when the log has it.
                 None => {
                     submitter.asked = submitter.asked.max(number);
                     (self.asked, open) = (true, true);
@@ -555,7 +557,7 @@ impl Dispatch {
         self.mark(place);
     }
 
-    /// Returns the members with unconfirmed messages, and the number of these.
+    /// Returns the members with unconfirmed messages, each with the number of its unconfirmed messages.
     pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
         self.destinations.iter().filter_map(|destination| Some((destination.process, destination.lag()?)))
     }

@@ -119,7 +119,7 @@ pub(super) enum LogEntry {
     /// The configuration with which the domain was founded. The founder's entry is first.
     Founded(Bytes),
     /// A member died, as far as the routers can tell. Void if more than `learned` of its messages were
-    /// ordered before.
+    /// ordered before this entry.
     Expelled { process: ProcessId, learned: u64 },
 }
 

@@ -85,7 +85,8 @@ pub enum MemberCommand {
         /// Last position executed.
         through: Position,
     },
-    /// Deliveries need not be sent again. For a member with a disk ([`Member::persist`]).
+    /// The user has made deliveries durable, so routers need not send them again. For a member with a disk
+    /// ([`Member::persist`]).
     Durable {
         /// Last durable position.
         through: Position,
@@ -118,7 +119,7 @@ pub enum MemberEvent {
     },
     /// An injected message. Everything for this process up to `at` has been delivered, and nothing later.
     Injected {
-        /// The stamp.
+        /// The stamp: the last position ordered when the message was injected.
         at: Position,
         /// The process that injected the message.
         sender: ProcessId,
@@ -126,7 +127,7 @@ pub enum MemberEvent {
         token: u64,
         /// The message.
         body: Bytes,
-        /// Whether this member is at that place in the order. If not, the sender must ask again.
+        /// Whether this member stands at the position `at` of the order. If not, the sender must ask again.
         fits: bool,
     },
     /// The outcome of a submitted message.
@@ -159,7 +160,7 @@ pub enum MemberEvent {
     /// Meanwhile nothing is ordered.
     Adrift(bool),
     /// A founder that this process follows wants a report. The user sends it [`Member::witness`], with the
-    /// configuration at the last position delivered before.
+    /// configuration at the last delivered position.
     WitnessWanted {
         /// The founder.
         founder: ProcessId,
@@ -177,15 +178,15 @@ pub struct Member {
     leader: Option<ProcessId>,
     /// The router to which messages are sent.
     target: Option<ProcessId>,
-    /// Numbered messages without an outcome, and later ones.
+    /// Numbered messages without an outcome, and the messages after them.
     window: Window,
     control: VecDeque<(u64, Bytes)>,
     data: VecDeque<(u64, Bytes)>,
     credit: u64,
     delivered: Position,
     executed: Position,
-    /// Position up to which nothing need be sent again; `None` for a member without a disk, which needs
-    /// nothing that it delivered again.
+    /// Position up to which routers need not send messages again. `None` for a member without a disk, which
+    /// never needs a delivered message again.
     durable: Option<Position>,
     /// Record that must be durable before a submission is sent.
     after: Option<Ticket>,
@@ -221,7 +222,7 @@ pub struct Member {
     /// The founder that this process follows, as long as its link stands.
     pledged: Option<ProcessId>,
     wedged: bool,
-    /// The latest reason that a router gave for refusing this process.
+    /// The latest reason that a router gave for not admitting this process.
     not_admitted: Option<NotAdmitted>,
     refused: u64,
     resends: u64,
@@ -312,7 +313,7 @@ impl Member {
         (self.window.len(), self.control.len() + self.data.len())
     }
 
-    /// Returns the latest reason that a router gave for refusing this process.
+    /// Returns the latest reason that a router gave for not admitting this process.
     pub fn not_admitted(&self) -> Option<&NotAdmitted> {
         self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
     }
@@ -343,7 +344,7 @@ impl Member {
         link.heard.then_some(link.address.as_str())
     }
 
-    /// Whether a control message would be sent at once if it were submitted now.
+    /// Whether a control message that is submitted now would be sent at once.
     pub fn can_send(&self) -> bool {
         self.target.is_some() && !self.wedged && !self.tail_unheard
     }
@@ -456,7 +457,8 @@ impl Member {
         self.kept.push(last, kept);
     }
 
-    /// Numbers waiting messages as far as credit allows, and sends the numbered ones that are not sent.
+    /// Numbers waiting messages as far as credit allows, and sends all numbered messages that have not been
+    /// sent.
     fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         // A message without a number was never sent and can be taken back, so nothing gets a number while no
         // router is in reach. The same holds while this process may be out: a second submission, even of its
@@ -492,7 +494,7 @@ impl Member {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
-                // Routers that are known name each other. But all known ones may be gone, or be routers no
+                // Routers that are known name each other. But all known routers may be gone, or be routers no
                 // longer.
                 if !self.led_by().is_some_and(|leader| self.hears(leader)) {
                     for seed in seeds {

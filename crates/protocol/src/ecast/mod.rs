@@ -202,7 +202,7 @@ pub enum Pace {
     /// The cluster waits for the process, which may not return. Nothing uses credit, and routers send it
     /// nothing that needs credits.
     Waits,
-    /// The process stopped for a moment, of its own will and with a disk. Nothing uses credit, and nobody
+    /// The process has a disk, and stopped for a moment of its own will. Nothing uses credit, and nobody
     /// waits for its confirmations. Routers keep its messages until they are durable there.
     Away,
 }
@@ -260,8 +260,8 @@ pub trait Routing: 'static {
     }
 
     /// Returns the control message by which routers remove a dead member in its name
-    /// ([suspicion](crate::suspicion)). `None` if the process is no member, or if others judge members of
-    /// this part.
+    /// ([suspicion](crate::suspicion)). `None` if the process is no member, or if processes other than
+    /// routers judge members of this part.
     fn expulsion(_config: &Self::Config, _process: ProcessId) -> Option<Bytes> {
         None
     }
@@ -284,7 +284,7 @@ pub trait Routing: 'static {
     ) -> Option<Bytes>;
 
     /// Returns the configuration that a member reports when a domain is founded again from members
-    /// ([`Witness`]); `None` if the bytes are none.
+    /// ([`Witness`]); `None` if the bytes are no configuration.
     fn witnessed(word: &Bytes) -> Option<Self::Config> {
         decode_body(&mut word.clone()).ok()
     }

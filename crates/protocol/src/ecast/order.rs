@@ -134,14 +134,15 @@ pub(super) struct Order<R: Routing> {
     senders: FxHashMap<ProcessId, Sender>,
     /// The last departed members, oldest first.
     departed: VecDeque<ProcessId>,
-    /// Members that did not follow into the present generation. Routers neither listen to them nor deliver to
-    /// them.
+    /// Members that did not follow into the present generation. Routers ignore their messages and deliver
+    /// nothing to them.
     fenced: BTreeSet<ProcessId>,
     /// The beginning of the present generation, unless it is the first.
     reformed: Option<Reformed>,
     /// Whether the log contains the founding configuration.
     founded: bool,
-    /// Number of log entries that did not decode. It is equal at all routers, because the bytes are.
+    /// Number of log entries that did not decode. The number is equal at all routers, because all learn the
+    /// same bytes.
     pub(super) malformed: u64,
 }
 
@@ -162,12 +163,13 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    /// Whether the log contains the founding configuration, or it is too late for one.
+    /// Whether the log contains the founding configuration, or already contains messages, so that a founding
+    /// configuration would come too late.
     pub(super) fn is_founded(&self) -> bool {
         self.founded || self.last() > Position(0)
     }
 
-    /// All messages at or below this position are stable.
+    /// Returns the position up to which all messages are stable.
     pub(super) fn base(&self) -> Position {
         self.live_messages.done_through()
     }
@@ -207,7 +209,7 @@ impl<R: Routing> Order<R> {
         self.senders.get(&process)
     }
 
-    /// Whether `process` was a member and is none now. It will never be one again.
+    /// Whether `process` was a member and has left. Such a process never becomes a member again.
     pub(super) fn is_departed(&self, process: ProcessId) -> bool {
         self.is_fenced(process) || !R::is_member(self.config(), process) && self.departed.contains(&process)
     }
@@ -252,7 +254,8 @@ impl<R: Routing> Order<R> {
         learned
     }
 
-    /// Replaces the configuration with which this router began by the founder's, which is the domain's.
+    /// Replaces the configuration with which this router began by the founder's configuration, which is the
+    /// domain's.
     fn found(&mut self, mut config: Bytes, learned: &mut EntryEffects) {
         if self.is_founded() {
             return;

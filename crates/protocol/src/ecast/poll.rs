@@ -17,7 +17,7 @@ pub enum Pledge {
     Follows,
     /// The member follows another founder, which the answer names.
     FollowsAnother(ProcessId),
-    /// The member hears that this router leads.
+    /// The member hears that the router named here leads.
     Led(ProcessId),
 }
 
@@ -47,12 +47,12 @@ pub enum RefoundRefusal {
         "this router belongs to the domain, or another router sends it the log: only a fresh router can begin a generation from the members alone"
     )]
     NotFresh,
-    /// An earlier command waits for members.
+    /// An earlier command to begin a generation still waits for members.
     #[error(
         "an earlier request to begin a generation at this router still waits for members: wait until that request has ended"
     )]
     Underway,
-    /// A member hears that this router leads.
+    /// A member hears that the router named here leads.
     #[error("a member hears that router {0} is the leader: nothing is lost, and no new generation is needed")]
     LeaderLives(ProcessId),
     /// Too many members follow another founder for a majority; the value is one such founder.

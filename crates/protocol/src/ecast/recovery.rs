@@ -43,7 +43,7 @@ pub(super) struct EarlierHistory {
 }
 
 impl Recovery {
-    /// Whether the entry may follow `last`, the end of the history in which it is learned.
+    /// Whether the entry may come after `last`, the end of the history in which it is learned.
     pub(super) fn fits(&self, last: Position) -> bool {
         let ahead = self.through.0.checked_sub(self.behind.0);
         let continues =

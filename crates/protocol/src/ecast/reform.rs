@@ -170,8 +170,8 @@ pub struct Reformed {
     pub generation: Generation,
     /// If no router survived: the generation from whose members the history continues.
     pub from_members: Option<Generation>,
-    /// The last position of the surviving router. Without one: the last position up to which no following
-    /// member lacked anything.
+    /// The last position of the surviving router. If no router survived: the last position up to which no
+    /// following member lacked anything.
     pub behind: Position,
     /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
     pub through: Position,
@@ -200,8 +200,8 @@ pub(super) struct Gathering {
     messages: Messages,
     /// The deliveries of processes that the survivor's log does not know.
     newcomers: BTreeMap<ProcessId, Messages>,
-    /// The answering processes. A process that reported all its deliveries has the number up to which it
-    /// knows its outcomes.
+    /// The processes that have answered. For a process that reported all its deliveries, the value is the
+    /// number up to which it knows its outcomes.
     answers: BTreeMap<ProcessId, Option<u64>>,
     /// Entries of the survivor's log that were not known to be chosen.
     unchosen: Vec<Bytes>,
@@ -310,9 +310,10 @@ impl Gathering {
         members.iter().all(|member| self.answers.contains_key(member))
     }
 
-    /// Ends the collection. Returns the entries to propose. Messages that the survivor had accepted come
-    /// last. Its entries about stability are dropped, because their positions may hold other messages now. So
-    /// is the joining of a process that did not report: it may have joined already in the lost part.
+    /// Ends the collection. Returns the entries to propose, last the messages that the survivor had accepted.
+    /// The survivor's entries about stability are dropped, because their positions may hold other messages
+    /// now. The joining of a process that did not report is dropped, too: it may have joined already in the
+    /// lost part.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         let recovery = self.recovery();
         let mut entries = vec![LogEntry::encode_recovered(&recovery)];

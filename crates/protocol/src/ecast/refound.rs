@@ -165,7 +165,7 @@ fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<
 
 impl<R: Routing> Router<R> {
     /// Begins a generation, because an operator says that no router of the domain will come back. The
-    /// operator names its members; `before` is the latest generation of any of them.
+    /// operator names the domain's members; `before` is the latest generation of any of them.
     pub(super) fn refound(
         &mut self,
         cx: &mut Context<'_>,
@@ -286,7 +286,7 @@ impl<R: Routing> Router<R> {
         let witnesses = self.member_poll.take().expect("just seen").witnesses;
         let (gathering, entry) = self.recovered(cx, start, witnesses);
         self.gathering = Some(gathering);
-        // The ground is the founding configuration here.
+        // The ground takes the place of a founding configuration here.
         self.founding = true;
         self.drive(cx, Input::Command(paxos::Command::Found), out);
         self.propose(cx, entry, out);

@@ -17,7 +17,7 @@ pub(super) struct MemberMonitor {
     pub(super) second_opinions: BTreeMap<ProcessId, SecondOpinion>,
     /// The number of the last second opinion.
     pub(super) second_opinion: u64,
-    /// Members whose expulsion was proposed, and when.
+    /// Members whose expulsion was proposed, each with the time of the proposal.
     pub(super) accused: BTreeMap<ProcessId, Time>,
     /// Whether the members changed since the watched ones were listed.
     pub(super) is_stale: bool,

@@ -31,9 +31,9 @@ pub(super) struct Destination {
     pub(super) process: ProcessId,
     pub(super) linked: bool,
     gone: bool,
-    /// The last confirmed position, and the highest one so far, which a process that came back may no longer
-    /// have.
+    /// The position that the last confirmation named. A process that came back may confirm less than before.
     reached: Position,
+    /// The highest position confirmed so far, which a process that came back may no longer have.
     confirmed: Position,
     executed: Position,
     durable: Position,
@@ -64,7 +64,7 @@ struct QueuedMessage {
     at: Position,
     previous: Position,
     bytes: u32,
-    /// Whether somebody waits for its confirmation.
+    /// Whether somebody waits for this destination's confirmation.
     awaited: bool,
 }
 
@@ -92,7 +92,7 @@ pub(in crate::ecast) struct Watermarks {
 /// A message that a member has confirmed for the first time.
 pub(super) struct ConfirmedMessage {
     pub(super) at: Position,
-    /// Whether the message is durable there, too.
+    /// Whether the message is durable at the member, too.
     pub(super) durable: bool,
 }
 
@@ -116,14 +116,14 @@ pub(super) struct AwaitedSteps {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WaivedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Positions of messages that used credit until now.
+    /// Positions of messages that used credit until the pace changed.
     pub(super) unexecuted: Vec<Position>,
 }
 
 /// Waits that end because the member has left.
 pub(super) struct DepartedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Positions of messages that used credit until now.
+    /// Positions of messages that used credit until the member left.
     pub(super) unexecuted: Vec<Position>,
     pub(super) undurable: Vec<Position>,
 }
@@ -263,7 +263,8 @@ impl Destination {
         self.reached
     }
 
-    /// Changes the pace. Returns waits that end. A message that does not count now will not count later.
+    /// Changes the pace. Returns the waits that end. A message that uses no credit now will not use any
+    /// later.
     pub(super) fn change_pace(&mut self, pace: Pace) -> WaivedWaits {
         self.pace = pace;
         let mut waived = WaivedWaits::default();
@@ -290,7 +291,7 @@ impl Destination {
     }
 
     /// Notes that the member has executed everything through this position. Returns the messages that used
-    /// credit until now.
+    /// credit until then.
     pub(super) fn execute(&mut self, through: Position) -> SmallVec<[Position; 64]> {
         self.executed = self.executed.max(through);
         let mut done = SmallVec::new();

@@ -106,7 +106,7 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
 fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
     let mut leader = Leader::new(order());
     leader.flush();
-    // One message was sent to the member before it went away, and another comes while it is away.
+    // A first message was sent to the member before it went away, and a second one comes while it is away.
     leader.learn(block(1, 2, &["a"]));
     leader.flush();
     leader.confirm(process(1), 3, 3);
@@ -198,8 +198,8 @@ fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
     assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
 }
 
-/// A router that comes back from its disk during a reform learns at once several messages that members have
-/// confirmed.
+/// A router that comes back from its disk during a reform learns several messages at once, after members have
+/// confirmed them. It waits for no second confirmation of them.
 #[test]
 fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
     let mut leader = Leader::new(order());
@@ -452,7 +452,8 @@ fn so_much_is_under_way_to_one_destination() {
     assert_eq!(leader.flush(), "1<-6(5)");
 }
 
-/// A new leader receives confirmations of messages that its predecessor sent.
+/// A new leader receives a confirmation of a message that its predecessor sent. A message injected at the new
+/// leader is delivered after that message, not before it.
 #[test]
 fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
     let mut order = order();

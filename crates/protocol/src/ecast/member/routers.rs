@@ -24,7 +24,8 @@ impl Member {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
             if self.delivered > Position(0) {
-                // The cut was made without this member's deliveries.
+                // The new generation's history was cut without this member's deliveries, so this member is
+                // out.
                 return self.wedge(out);
             }
         } else if generation != self.generation {
@@ -35,8 +36,8 @@ impl Member {
             self.base = Position(0);
         }
         if self.tail_unheard {
-            // The cut has been made. If this member's report was lost, the router answers that the member is
-            // out.
+            // The new generation's history has been cut. If this member's report was lost, the router answers
+            // that the member is out.
             self.tell_tail(from, Vec::new(), out);
         }
         if let Some(link) = self.routers.get_mut(&from) {
@@ -109,7 +110,8 @@ impl Member {
         self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
     }
 
-    /// Returns the leader that a router names. If the named router is in reach itself, it must say the same.
+    /// Returns the leader that a router names. If the named router is in reach, it must itself say that it
+    /// leads.
     fn believed(&self, link: &RouterLink) -> Option<ProcessId> {
         link.says.filter(|leader| !self.hears(*leader) || self.leads(*leader))
     }

@@ -33,11 +33,11 @@ const ASIDE_MAX: u64 = 1 << 20;
 pub struct Submissions {
     /// All messages up to this number have an outcome, or were given up.
     pub passed: u64,
-    /// The later messages in order, with their tokens.
+    /// The messages after `passed` in order, with their tokens.
     pub messages: Vec<(u64, Bytes)>,
 }
 
-/// Numbered messages without an outcome, and later ones.
+/// Numbered messages without an outcome, and the messages after them.
 #[derive(Default)]
 pub(super) struct Window {
     /// The last number that was given to a message.
@@ -98,7 +98,7 @@ impl Window {
         self.aside.first_key_value().map_or(self.answered_through, |(first, _)| first - 1)
     }
 
-    /// Returns the number of messages without an outcome, and of later ones.
+    /// Returns the number of messages in the window: those without an outcome, and those after them.
     pub(super) fn len(&self) -> usize {
         self.aside.len() + self.recent.len()
     }

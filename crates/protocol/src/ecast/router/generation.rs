@@ -50,7 +50,7 @@ impl<R: Routing> Router<R> {
     /// recorded the beginning.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.resumes = false;
-        // The log first reports what it knows to be chosen.
+        // The log first reports the slots that it knows to be chosen.
         self.drive(cx, Input::Drained, out);
         if self.knows_beginning() {
             return;
@@ -99,7 +99,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Proposes the beginning of the generation, once all have answered or the time is over.
+    /// Proposes the beginning of the generation, once all members have answered or their time is over.
     pub(super) fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(gathering) = &mut self.gathering else { return };
         let over = gathering.until().is_some_and(|until| until <= cx.now);
@@ -134,8 +134,8 @@ impl<R: Routing> Router<R> {
             out.send(Destination::Many(told), Message::Counted { generation, members }, None);
         }
         // Fenced members learn the leader, too, because they would not accept their removal from an unknown
-        // router. If the generation began elsewhere, all members do: they may have reported their deliveries
-        // before this router could judge them.
+        // router. If the generation began at a router other than this one, all members learn the leader: they
+        // may have reported their deliveries before this router could judge them.
         let mut told = self.linked.clone();
         told.retain(|it| !began_here || self.order.is_fenced(*it));
         self.tell_lead(told.into_iter().collect(), out);

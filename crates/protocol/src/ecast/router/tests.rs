@@ -72,7 +72,8 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     domain.heard(process(7));
     let (at, ahead) = (Position(last.0 + 1), Position(last.0 + 2));
     assert_eq!(domain.routers[&leader].position(), at);
-    // Each of these would count as confirmed by both, if the router believed it.
+    // Each of these reports is ahead of the history. The message would count as confirmed by both members if
+    // the router believed the report.
     let wrong = [(ahead, at, at), (at, ahead, at), (at, at, ahead)];
     for (count, has) in (4..).zip(wrong) {
         domain.has(7, leader, has);
@@ -400,7 +401,8 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         assert!(told.iter().all(out), "{message:?}: {told:?}");
     }
     assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
-    // A member that is in gets a notice, however late its report. A process without deliveries may join.
+    // A member of the new generation gets a notice, however late its report is. A process without deliveries
+    // may join.
     let witness = |delivered| {
         let Message::Tail(tail) = tail(generation, delivered) else { unreachable!("it was made so") };
         let (kept_behind, base, sent) = (Position(0), Position(0), 0);
@@ -425,8 +427,8 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
     assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
 }
 
-/// A member that was fenced off is asked like any other at the next generation, so that it learns that it is
-/// out.
+/// At the next generation, a member that was fenced off is asked like any other member, so that it learns
+/// that it is out.
 #[test]
 fn one_that_is_out_is_asked_too_while_members_are_heard() {
     let (mut domain, survivor) = gathering();
