@@ -165,7 +165,7 @@ fn one_that_ended_before_leaves_no_deadline_behind() {
     let told = give(&mut client, start, Input::Command(ClientCommand::Cancel { token: 1 }));
     assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
     assert_eq!(client.unordered, [(start + WAIT, 2)]);
-    // A read does not wait by `write_wait`.
+    // `write_wait` does not limit the waiting of a read.
     let read = ClientCommand::Read {
         token: 3,
         strength: Strength::Sequential,

@@ -107,20 +107,20 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
         assert_eq!(give_up(&mut client, START, number), [(number, ClientError::MaybeApplied { request })]);
     }
     assert_eq!(maybe(&client), [1, 2, 3]);
-    // A repetition in vain does not prolong the memory of a number; another gateway's number is not
-    // remembered.
+    // A repetition that fails does not prolong the memory of a number. A number of another gateway's session
+    // is not remembered.
     let later = START + Duration::from_secs(1);
     said(&mut client, later, write(4, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 4);
     said(&mut client, later, write(5, Some(RequestId { session: 77, number: 9 }), true, range(0, 9)));
     give_up(&mut client, later, 5);
     assert_eq!(client.maybe, [(START, 1), (START, 2), (START, 3)]);
-    // A repetition after the number was given up starts its memory again.
+    // A repetition after its number was given up starts the memory of the number again.
     client.maybe.retain(|(_, number)| *number != 2);
     said(&mut client, later, write(6, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 6);
     assert_eq!(client.maybe, [(START, 1), (START, 3), (later, 2)]);
-    // A repetition that is done, or known to have failed, ends the memory.
+    // A repetition that is done, or known to have failed, ends the memory of its number.
     said(&mut client, later, write(7, Some(id(1)), true, range(0, 9)));
     stable(&mut client, 7);
     let answer = piece(&client, 7, 0, true, range(0, 9));
@@ -236,7 +236,8 @@ fn forgetful() -> ClientSettings {
     }
 }
 
-/// Returns the floor in the next `Forget`: the first number that stays, and lower numbers that stay.
+/// Returns the contents of the next `Forget`: the first number that is not forgotten, and the lower numbers
+/// that are not forgotten either.
 fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     let before = client.forgotten;
     let said = said(client, now, Input::Drained);
@@ -252,7 +253,7 @@ fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     if client.forgotten == before {
         return None;
     }
-    // The message keeps the lowest numbers of those that may be kept.
+    // If more numbers should be kept than a message may name, the message keeps the lowest ones.
     let below = client.forgotten;
     let mut known: Vec<u64> = maybe(client).into_iter().chain(client.writes.iter().copied()).collect();
     known.sort_unstable();
@@ -318,7 +319,8 @@ fn too_many_that_are_stuck_hold_the_rest_back_and_are_not_counted_each_time() {
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
 
-/// The replica that answers a range may be out of reach.
+/// A write is asked about sooner while a process is out of reach, because that process may be the replica
+/// that answers the write's range.
 #[test]
 fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
     let settings = ClientSettings::default();
