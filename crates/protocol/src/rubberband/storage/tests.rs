@@ -18,7 +18,8 @@ use crate::{
 
 const CLIENT: u64 = 30;
 
-/// Builds process 2 of three, which holds 10-19 of a ring without further replicas; 30 and 31 are clients.
+/// Builds process 2 of three, which holds 10-19 of a ring with a single replica of each range; 30 and 31 are
+/// clients.
 fn storage(states: &str) -> Storage {
     let mut state = State::from(town(1, &[0, 10, 20], states));
     let client = MemberInfo { role: Role::Gateway, name: String::new(), address: String::new() };
@@ -48,7 +49,7 @@ fn hear(storage: &mut Storage, from: u64, message: Direct) -> Vec<(ProcessId, Di
     direct.collect()
 }
 
-/// Returns the replies to clients, and whether each was the last.
+/// Returns the replies to clients, each with whether it was the last piece.
 fn told(said: &[(ProcessId, Direct)]) -> Vec<(ReplyContent, bool)> {
     let replies = said.iter().filter_map(|(_, message)| match message {
         Direct::Reply(reply) => Some((reply.content.clone(), reply.last)),
@@ -92,14 +93,14 @@ fn a_client_hears_which_of_its_reads_are_under_way() {
     let (underway, unknown) = (vec![(ReplyContent::Underway, false)], vec![(ReplyContent::Unknown, true)]);
     assert_eq!(ask(&mut storage, CLIENT, 7), underway);
     assert_eq!(ask(&mut storage, CLIENT, 9), unknown);
-    // A cancelled read is gone, and no other is.
+    // A cancelled read is gone, and all other reads stay.
     hear(&mut storage, CLIENT, Direct::Cancel { token: 7 });
     assert_eq!(ask(&mut storage, CLIENT, 7), unknown);
     assert_eq!(ask(&mut storage, CLIENT, 8), underway);
     assert_eq!(ask(&mut storage, CLIENT + 1, 7), underway);
 }
 
-/// Holds a write of all three processes, which this one has evaluated.
+/// Makes the process hold an evaluated write of all three processes.
 fn hold(storage: &mut Storage, at: u64) {
     let all = [range(0, 9), range(10, 19), range(20, u64::MAX)];
     let write = Write {
@@ -185,7 +186,8 @@ fn whoever_asks_for_rows_again_is_answered_once() {
     let refused = hear(&mut storage, 1, fetch(0));
     assert_eq!(refused, [(process(1), Direct::FetchRefused { change: Position(0) })]);
     assert_eq!(waiting(&storage).len(), 3);
-    // When a change ends, nobody waits for its rows any longer; others still wait for theirs.
+    // When a change ends, nobody waits for its rows any longer; receivers of other changes still wait for
+    // theirs.
     storage.queue.push_back(QueuedStep::Release { at: Position(5) });
     give(&mut storage, Input::Drained);
     assert_eq!(waiting(&storage), [(1, 6)]);
@@ -202,7 +204,7 @@ fn rows_are_asked_for_elsewhere_when_their_source_refuses_them() {
         let refused = Direct::FetchRefused { change: Position(change) };
         let message = Message::Direct(refused);
         let said = give(&mut storage, Input::Receive { from: process(from), message });
-        // No other replica exists.
+        // The ring has no other replica, so the failure is final.
         let wedged = said.events.iter().any(|event| matches!(event, StorageEvent::Wedged));
         assert_eq!(wedged, !goes_on, "{from} {change}");
     }
@@ -314,7 +316,7 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         ["drop 2 60", "forget 2 7 [3] 60", "forget 3 5 [] 60", "forget 4 18446744073709551615 [] 60"];
     for (config, expected) in [
         (Config::from(state), &forgets[..]),
-        // The kept rows are dropped, and all steps that concern them.
+        // The kept rows are dropped, and all steps that concern these rows.
         (taken_for_another, &["drop 2 60", "clear 0-9 60"]),
     ] {
         let mut storage = storage("AAA");

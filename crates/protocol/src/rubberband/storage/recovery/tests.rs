@@ -131,7 +131,8 @@ fn a_journal_says_what_was_durable() {
             [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
             Some((5, vec![], vec![bytes("r")], 2)),
         ),
-        // Another process's import does not matter, nor does a lost range that begins empty.
+        // The import of a process other than this one does not matter, nor does a lost range that begins
+        // empty.
         (vec![join(None), replace(4, 7, true)], Some((4, vec![4], vec![], 1))),
         (vec![join(None), replace(4, ME, false)], Some((4, vec![4], vec![], 1))),
         ([vec![replace(4, ME, true)], whole(5, "r")].concat(), Some((5, vec![], vec![bytes("r")], 1))),
@@ -288,7 +289,7 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
     let back = Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1)));
     assert_eq!(recovered(&records[1..]), back);
 
-    // The next checkpoint has no new fragments, and keeps the record of the first.
+    // The next checkpoint has no new fragments, and keeps the record of the first checkpoint.
     storage.membership.journal().expect("it has a disk").bytes = 1 << 20;
     let first = records.len();
     assert_eq!(give(&mut storage, &mut records, Input::Drained).0, [TaskKind::Pin]);
@@ -349,8 +350,8 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
 
-/// After a crash, the journal behind the last checkpoint is executed again, which takes many times longer
-/// than reading its effects.
+/// A checkpoint comes sooner if the disk has had little to do. After a crash, the journal behind the last
+/// checkpoint is executed again, which takes many times longer than reading its effects.
 #[test]
 fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     let me = Peer { id: process(ME), address: String::new() };
@@ -368,8 +369,8 @@ fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     assert_eq!([due(79, 80, 4), due(80, 80, 0)], [false, true], "as many as the last one took");
 }
 
-/// Regression: such a checkpoint prevented every later one, so that the process's next import never
-/// completed.
+/// Regression: a checkpoint that waited for steps that were then dropped prevented every later checkpoint, so
+/// that the process's next import never completed.
 #[test]
 fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
     let me = Peer { id: process(ME), address: String::new() };
