@@ -53,7 +53,7 @@ pub enum StorageState {
     /// The process is on the ring and complete.
     Active,
     /// The process is on the ring and suspected, and some range has no other complete, unsuspected replica.
-    /// The cluster waits for the process (S14). Its ranges take no writes meanwhile, so the process has
+    /// The cluster waits for the process (S14). The process's ranges take no writes meanwhile, so it has
     /// missed nothing when it returns.
     Unreachable,
     /// The process is not on the ring. It keeps the rows of its former life until other processes have them
@@ -62,7 +62,7 @@ pub enum StorageState {
     /// The process stopped by itself before a restart, and will come back from its disk
     /// ([away](super::away)). It takes writes, which routers store for it, and serves no reads.
     Away {
-        /// Whether the member is on the ring, and complete after it has caught up. Otherwise it is in
+        /// Whether the member is on the ring, and so complete once it has caught up. If not, it is in
         /// reserve.
         on_ring: bool,
     },
@@ -113,7 +113,7 @@ pub struct State {
     /// Sessions whose replies are remembered. Replies to numbers below the value are forgotten (S6). A
     /// session opens when its gateway joins, and outlives the gateway.
     pub sessions: BTreeMap<u128, u64>,
-    /// Numbers below that value whose replies are remembered nevertheless.
+    /// Numbers below a session's value in `sessions` whose replies are remembered nevertheless.
     pub kept: BTreeMap<u128, BTreeSet<u64>>,
     /// Tables by number.
     pub tables: BTreeMap<u32, TableEntry>,
@@ -185,8 +185,8 @@ impl Config {
         self.tables.iter().find(|(_, entry)| entry.name == name).map(|(&table, entry)| (table, entry))
     }
 
-    /// Whether `process` is no storage process of the configuration: its place on the ring needs a new
-    /// holder.
+    /// Whether `process` is no storage process of the configuration, so that its place on the ring needs a
+    /// new holder.
     pub fn is_dead(&self, process: ProcessId) -> bool {
         !self.storage.contains_key(&process)
     }
@@ -230,8 +230,8 @@ impl State {
         Terms { replicas, wanted_storage, wanted_routers }
     }
 
-    /// Returns the member of this node, unless the cluster waits for that member: such a member does not
-    /// block a new process of its node.
+    /// Returns the member of this node, unless the cluster waits for that member. A member for which the
+    /// cluster waits does not block a new process of its node.
     fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberInfo)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
@@ -282,7 +282,8 @@ impl ConfigChange {
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Removes `process`. If that would lose rows (S14), marks it unreachable instead, which it may refute.
+    /// Removes `process`. If that would lose rows (S14), marks `process` as unreachable instead; it may
+    /// refute.
     fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true })
@@ -298,11 +299,11 @@ impl ConfigChange {
 }
 
 /// Whether a joining process takes the place of the member of its node at once, instead of waiting for that
-/// member's removal. A super does: it stores nothing, and if all supers died at once, nobody else could
-/// remove them. A gateway does if it listens at the member's address: it stores nothing either, and two live
-/// processes cannot listen there. A storage process waits, because supers must judge whether the cluster can
-/// do without its former life. While the member has a link to the routers, they refuse the joining process in
-/// any case.
+/// member's removal. A super takes it: a super stores nothing, and if all supers died at once, nobody else
+/// could remove them. A gateway takes it if it listens at the member's address: a gateway stores nothing
+/// either, and two live processes cannot listen there. A storage process waits, because supers must judge
+/// whether the cluster can do without its former life. While the member has a link to the routers, they
+/// refuse the joining process in any case.
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,

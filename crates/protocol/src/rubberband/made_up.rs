@@ -2,14 +2,14 @@
 //! it has expired (S6).
 //!
 //! **Promise.** A write under a made-up id takes effect once, however often and through whichever gateways
-//! the application sends it, until the id expires. After that it is refused, and nobody knows whether it was
-//! applied. Another statement under the id is refused.
+//! the application sends it, until the id expires. After that the write is refused, and nobody knows whether
+//! it was applied. A different statement under the id is refused.
 //!
 //! **How.** A number that a gateway gives out belongs to a session, which opened when the gateway joined. A
 //! made-up id belongs to no gateway: any gateway may be the first to send it. So the first write under the id
-//! opens it, at the write's position. Routers then remember the hash of its statement. They admit a further
-//! write under the id as a repetition, which the ranges answer from memory, or refuse it. Members store
-//! nothing, and opening costs no message.
+//! opens it, at the write's position. Routers then remember the hash of its statement. They admit a later
+//! write under the id if it has the same statement, as a repetition, which the ranges answer from memory.
+//! Otherwise they refuse it. Members store nothing, and opening costs no message.
 //!
 //! **Expiry.** [`Control::Expire`](super::Control::Expire) names a position. Ids first used up to it expire,
 //! and ranges forget their replies to writes under made-up ids up to it. A super sends the message for a
@@ -21,7 +21,7 @@
 //! write was admitted no later than it was executed, so the same message expires the id, and routers route no
 //! repetition after it. The message may come twice, late, or from two supers at once: it never reopens an id.
 //!
-//! - *Two gateways send one id at once.* One write is first in the order. The other is a repetition, or
+//! - *Two gateways send one id at once.* One write is first in the order. The other write is a repetition, or
 //!   refused.
 //! - *The first write is refused by its range, or lost.* The id is open, and no range remembers it. A
 //!   repetition is executed as if it were the first write.
@@ -39,7 +39,7 @@ use crate::ecast::{Position, Refusal};
 
 /// Number of a gateway's latest writes under made-up ids that the ranges remember.
 pub(super) const SENT_MAX: usize = 65_536;
-/// Maximum number of open ids; further ids are refused until some expire.
+/// Maximum number of open ids; new ids are refused until some expire.
 const OPEN_MAX: usize = 1 << 20;
 /// Maximum number of expired ids whose marks are kept.
 const EXPIRED_MAX: usize = 1 << 20;
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(ids.admit(Position(5), name(7, 1)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(6), name(7, 2)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(7), name(8, 1)), Ok(()));
-        // A snapshot carries the same knowledge; an old expiry message reopens no id.
+        // A snapshot carries the same knowledge. An old expiry message reopens no id.
         let bytes = postcard::to_stdvec(&ids).expect("our own types always serialise");
         let mut copy: MadeUpIds = postcard::from_bytes(&bytes).expect("our own bytes decode");
         assert_eq!(copy, ids);

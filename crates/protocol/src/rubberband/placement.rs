@@ -41,8 +41,8 @@ impl Config {
         matches!(self.storage.get(&process), Some(StorageState::Active))
     }
 
-    /// Whether `process` gets the writes to its ranges: it is complete, or importing, or away from its place
-    /// on the ring.
+    /// Whether `process` gets the writes to its ranges, because it is complete, or importing, or away while
+    /// it keeps its place on the ring.
     fn takes_writes(&self, process: ProcessId) -> bool {
         let takes = |state: &StorageState| {
             matches!(
@@ -53,7 +53,7 @@ impl Config {
         self.storage.get(&process).is_some_and(takes)
     }
 
-    /// Whether each segment that one of `risked` replicates has a complete replica outside `risked` and
+    /// Whether each segment that a process in `risked` replicates has a complete replica outside `risked` and
     /// `died`.
     pub(super) fn survives_loss_of(&self, risked: &[ProcessId], died: &[ProcessId]) -> bool {
         let further = |process: &ProcessId| !risked.contains(process) && !died.contains(process);

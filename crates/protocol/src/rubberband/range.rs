@@ -50,7 +50,7 @@ impl Segment {
         let replicas = |primary: usize| (0..factor).map(|step| ids[(primary + step) % ids.len()].1).collect();
         let mut segments = Vec::with_capacity(ids.len() + 1);
         if first > 0 {
-            // The last id's segment wraps around zero: this is its lower part.
+            // The last id's segment wraps around zero: this is the part at the lower end.
             segments.push(Segment {
                 range: Range { low: 0, high: first - 1 },
                 replicas: replicas(ids.len() - 1),

@@ -26,8 +26,8 @@ pub const TOO_MANY_IDS: Refusal = Refusal(10);
 pub const NODE_IN_USE: Refusal = Refusal(11);
 /// The domain was founded with other terms than the sender assumes.
 pub const OTHER_TERMS: Refusal = Refusal(12);
-/// Mark, in the lower 9 bits, of a refusal because no complete replica of a range can be reached. The
-/// upper bits are those of the range's lowest key. See [`range`].
+/// Mark, in the lower 9 bits, of a refusal because no complete replica of a range can be reached. The upper
+/// bits are the upper bits of the range's lowest key. See [`range`].
 const RANGE: u64 = 256;
 
 /// Returns the refusal that names a range by its lowest key, rounded down to a multiple of 512.

@@ -146,7 +146,7 @@ fn a_read_is_divided_evenly_and_the_offset_says_between_whom() {
     assert_eq!(assigned(config.assign_read(&[], 7)), "");
 }
 
-/// The slow twin: walks the ring key by key, as the definition says (002 §6.2).
+/// The slow twin of the ring: walks it key by key, as the definition says (002 §6.2).
 struct Walk<'a> {
     config: &'a Config,
 }
