@@ -269,7 +269,7 @@ impl Core {
     }
 }
 
-/// Returns the destination of these processes, if there are any.
+/// Returns a destination that consists of these processes, if there are any.
 fn destination(to: Vec<ProcessId>) -> Option<Destination> {
     match to[..] {
         [] => None,

@@ -154,7 +154,7 @@ impl Paxos {
             }
             State::Removed => return,
             State::Leader(reign) => {
-                // A leader that is voted out still leads until the others know it.
+                // A leader that is voted out leads until the other members know of the change.
                 reign.members_changed(&mut self.core, cx.now, out);
                 self.core.tell_leader(false, out);
                 self.reach_members(out);
@@ -231,8 +231,8 @@ impl Reign {
             let by = by.clone();
             return core.send(peer.id, Message::NodeInUse { by }, out);
         }
-        // An older incarnation of the same node is gone, and its promises with it. So it is replaced if it is
-        // a member, and dismissed otherwise.
+        // An older incarnation of the same node is gone, and its promises with it. So that incarnation is
+        // replaced if it is a member, and dismissed otherwise.
         let older: Vec<_> = self.peers.keys().filter(|id| id.node == peer.id.node).copied().collect();
         for id in older {
             match self.peers.get_mut(&id) {
@@ -366,7 +366,7 @@ impl Reign {
             }
         }
         let room = core.members.len() < core.settings.wanted;
-        // The process holds the whole chosen prefix, and all later slots are on their way to it.
+        // The process to add holds the whole chosen prefix, and all later slots are on their way to it.
         let ready = self.peers.values().find(|peer| {
             !peer.member
                 && (room || peer.demanded.is_some())
@@ -382,8 +382,9 @@ impl Reign {
         }
     }
 
-    /// Proposes new members, unless a majority of them was not heard just now. If those were dead, nothing
-    /// could be chosen any longer, by them or by the old members. Returns whether it proposed them.
+    /// Proposes new members if a majority of the new members was heard just now. If such a majority were
+    /// dead, nothing could be chosen any longer, by the new members or by the old ones. Returns whether the
+    /// new members were proposed.
     fn propose_members(
         &mut self,
         core: &mut Core,
@@ -439,9 +440,9 @@ impl Reign {
         self.peers.contains_key(&process) || self.leaving.iter().any(|(_, leaving)| *leaving == process)
     }
 
-    /// Dismisses voted-out processes once a majority of the others has learned the change. Before that, the
-    /// others still need their votes to learn it if the leader fails. Returns whether this process itself may
-    /// go.
+    /// Dismisses voted-out processes once a majority of the others has learned the change. Until then, the
+    /// others still need the votes of the voted-out processes to learn it if the leader fails. Returns
+    /// whether this process itself may go.
     pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();

@@ -245,7 +245,7 @@ impl Paxos {
         self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())
     }
 
-    /// Sends this process's pulse to the others, and updates its way to the leader.
+    /// Sends this process's pulse to the other members, and updates its way to the leader.
     pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.core.concerns(cx.me) {
             return;

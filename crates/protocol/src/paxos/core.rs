@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct Core {
     pub(super) me: Peer,
     pub(super) settings: Settings,
-    /// The router takes part in no ballot below this one.
+    /// The highest ballot promised: the router takes part in no lower ballot.
     pub(super) promised: Ballot,
     /// The ballot in which the log behind `chosen` was accepted. That part of the log is a prefix of the
     /// proposals of this ballot's leader.
@@ -170,7 +170,7 @@ impl Core {
     }
 
     /// Returns the slot through which this process holds the proposals of the leader of `ballot`; `None`
-    /// before its first sync.
+    /// before the first sync in `ballot`.
     pub(super) fn held(&self, ballot: Ballot) -> Option<Slot> {
         (self.accepted == ballot).then(|| self.log.last())
     }

@@ -32,7 +32,7 @@ impl Paxos {
     }
 
     /// Asks a router outside the known members, which has no vote. All known members may be gone since they
-    /// voted this process out, and then only such a router can report that.
+    /// voted this process out, and then only such a router can report the removal.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -51,7 +51,8 @@ impl Paxos {
             return false;
         }
         let core = &self.core;
-        // A candidate that knows more may know of a change that makes it, or this process, a member.
+        // A candidate whose log is newer may know of a change that makes the candidate, or this process, a
+        // member.
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
@@ -73,8 +74,9 @@ impl Paxos {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // If this log beats the candidate's, the promise must carry all of it that the candidate lacks. That
-        // part must still be kept and fit into a message. The holder of the better log lacks nothing.
+        // If this process's log beats the candidate's, the promise must carry the whole part of it that the
+        // candidate lacks. This part must still be kept and fit into a message. A candidate with the better
+        // log lacks nothing.
         let behind =
             self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
         behind.then_some(Refusal::Behind)
@@ -107,7 +109,7 @@ impl Paxos {
         }
         let ballot = prepare.ballot;
         if self.leader() == Some(from) {
-            // A leader that asks for votes no longer leads.
+            // A leader that asks for votes does not lead any longer.
             self.lose_leader(cx, self.interval() * 2, out);
         }
         // Stability: while a leader seems well to this process, this process helps no candidate.
@@ -125,7 +127,7 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The other candidate is better connected.
+                    // The candidate that asks is better connected than this one.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -138,7 +140,7 @@ impl Paxos {
                 });
                 self.core.send(from, Message::PreVoted { ballot, better }, out);
                 if let Some(election) = &mut self.election {
-                    // The candidate gets time to succeed.
+                    // The candidate that asks gets time to succeed.
                     *election = (*election).max(cx.now + self.core.settings.detector.interval * 2);
                 }
             }
@@ -146,8 +148,8 @@ impl Paxos {
     }
 
     /// Whether this process helps another candidate at present, so that of two simultaneous candidates only
-    /// one reaches phase 1. A candidate gives way to a better connected one. It also gives way once it was
-    /// refused or cannot win, until it reaches phase 1 itself.
+    /// one reaches phase 1. A candidate gives way to a better connected candidate. A candidate that was
+    /// refused or cannot win also gives way, until it reaches phase 1 itself.
     fn has_rival(&self, cx: &Context<'_>, prepare: &Prepare) -> bool {
         let own = match &self.state {
             State::Candidate(candidacy) if matches!(candidacy.stage, CandidateStage::PreVote(_)) => {
@@ -196,7 +198,8 @@ impl Paxos {
         let core = &self.core;
         let (accepted, last, start) = (core.accepted, core.log.last(), prepare.chosen);
         // This process may no longer keep slots known to be chosen. Then it promises like a router that
-        // accepted as much and has not learned yet what was chosen. The better log holds those slots.
+        // accepted as many slots and has not learned yet which values were chosen. The better log holds those
+        // slots.
         let (chosen, values) = if self.beats(&prepare) {
             (core.chosen, self.values_behind(start, last).expect("a candidate that lacks more was refused"))
         } else {
@@ -272,7 +275,8 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // A candidate that lacks much lets the others stand first, and so does one with a rival.
+                    // A candidate that lacks much lets other members stand first, and so does a candidate
+                    // with a rival.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,

@@ -92,7 +92,7 @@ impl Paxos {
         }
         let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
         while waiting.peek().is_some() {
-            // Proposals of several members may be more than one message can carry.
+            // The proposals of several members may exceed the size of one message.
             let mut bytes = 0;
             let mut payloads = Vec::new();
             while let Some(payload) =
@@ -127,7 +127,7 @@ impl Paxos {
 
     /// Learns that everything up to `through` is chosen, as the leader of `ballot` says.
     pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut dyn Sink<Self>) {
-        // The statement concerns only slots that are held in this ballot.
+        // The leader's statement concerns only slots that are held in this ballot.
         if let Some(last) = self.core.held(ballot) {
             self.core.learn(through.min(last), out);
         }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 /// A message between routers. The first eight kinds are frequent and have byte forms of their own. Kinds with
-/// values or state, whose memory is shared, also have byte forms of their own. The others are small and rare.
+/// values or state, whose memory is shared, also have byte forms of their own. The other kinds are small and
+/// rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// To the leader of `ballot`: propose these payloads, in this order.
@@ -58,14 +59,14 @@ pub enum Message {
         chosen: Slot,
         /// Every member holds the log up to this slot, so nobody needs it any longer.
         collect: Slot,
-        /// The last slot sent to the receiver in this session and ballot; zero before its [`Message::Sync`].
+        /// The last slot sent to the receiver in this session and ballot; zero before the [`Message::Sync`].
         sent: Slot,
     },
     /// Answers [`Message::Heartbeat`], or tells the leader that the sender lacks something.
     Following {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The last slot that the sender holds in this ballot; `None` before its first [`Message::Sync`].
+        /// The last slot that the sender holds in this ballot; `None` before the first [`Message::Sync`].
         through: Option<Slot>,
         /// The last slot that the sender has learned.
         chosen: Slot,
@@ -182,7 +183,7 @@ pub enum Message {
         /// The reason.
         refusal: Refusal,
     },
-    /// The leader steps down: the receivers should elect another now.
+    /// The leader steps down: the receivers should elect another leader now.
     Resign {
         /// The leader's ballot.
         ballot: Ballot,

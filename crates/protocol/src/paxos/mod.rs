@@ -223,7 +223,7 @@ pub struct Paxos {
     acceptance_due: bool,
     /// The round to confirm to the leader.
     confirmation_due: Option<u64>,
-    /// Whether to announce the leader to the user again, so that it proposes again.
+    /// Whether to announce the leader to the user again, so that the user proposes again.
     repeat_leader: bool,
     /// The process with the same node number that prevents the joining, while this router joins.
     namesake: Option<Peer>,
@@ -430,7 +430,7 @@ impl Paxos {
             if matches!(self.state, State::Follower) {
                 self.core.watch_members([], cx.now);
                 self.reach_members(out);
-                // The other routers may have a leader, from which this router hears after a moment.
+                // The other routers may have a leader. This router will hear from that leader after a moment.
                 self.stand_after(cx, self.interval() * 4);
                 return;
             }
@@ -454,7 +454,8 @@ impl Paxos {
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // The beginning of the generation is proposed in the same turn, as when a survivor continues.
+            // The beginning of the generation is proposed in the same turn in which the founder's slot is
+            // learned, as when a survivor continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
@@ -663,7 +664,7 @@ impl Paxos {
                 self.ask_stranger(cx, peer, out);
             }
             State::Follower if leads => {
-                // Proposals on the old link may be lost, and none may overtake them.
+                // Proposals on the old link may be lost, and later proposals must not overtake them.
                 self.forward.clear();
                 self.core.tell_leader(true, out);
             }

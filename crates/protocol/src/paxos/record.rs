@@ -52,7 +52,7 @@ pub enum Record {
     },
     /// The whole state: no earlier record is needed.
     Checkpoint {
-        /// The router takes part in no ballot below this one.
+        /// The highest ballot promised: the router takes part in no lower ballot.
         promised: Ballot,
         /// The ballot in which the values were accepted.
         accepted: Ballot,

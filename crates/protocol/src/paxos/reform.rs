@@ -75,7 +75,7 @@ impl Paxos {
         while self.core.members != [me.clone()] {
             let mut members = self.core.members.clone();
             match members.iter().position(|peer| peer.id != me.id) {
-                // A process that only an open change would add is added first.
+                // If only an open change would add this process, it is added first.
                 _ if !self.core.is_member(me.id) => members.push(me.clone()),
                 Some(other) => drop(members.remove(other)),
                 None => unreachable!("the loop ends when this router is the only member"),

@@ -110,7 +110,7 @@ pub(super) struct Rounds {
     pub(super) covered: u64,
     /// The number of the last round begun.
     pub(super) last: u64,
-    /// The rounds in progress, each with the last question that came before it began.
+    /// The rounds in progress, each with the last question that came before the round began.
     pub(super) open: VecDeque<(u64, u64)>,
 }
 

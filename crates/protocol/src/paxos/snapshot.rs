@@ -59,7 +59,7 @@ impl Reign {
     pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         match &self.snapshot {
             Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. }) if parts.first > 0 => {
-                // The first parts are gone, so waiting processes get the next snapshot.
+                // The first parts of the snapshot are gone, so waiting processes get the next snapshot.
             }
             Some(held) if held.slot >= core.log.start() => {
                 let slot = held.slot;
@@ -129,7 +129,7 @@ impl Reign {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
             // A process that is still receiving an older snapshot starts over, because the log behind that
-            // one is gone.
+            // snapshot is gone.
             if matches!(peer.phase, FollowerPhase::Installing { .. }) {
                 peer.phase = FollowerPhase::Waiting;
             }
@@ -164,7 +164,7 @@ impl Reign {
         self.want_part(core, out);
     }
 
-    /// Asks the user for another part, if there is room for it.
+    /// Asks the user for the next part, if there is room for it.
     fn want_part(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if let Some(OutgoingSnapshot { slot, content: SnapshotContent::Parts(parts), .. }) =
             &mut self.snapshot

@@ -14,7 +14,7 @@ use crate::{
 /// Settings of a set of routers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Patience before a router is suspected.
+    /// Settings of the detector, which decide when a router is suspected.
     pub detector: detector::Settings,
     /// Number of routers that the domain should have.
     pub wanted: usize,
@@ -28,16 +28,16 @@ pub struct Settings {
     pub window_min: usize,
     /// Maximum size of the window, in slots in flight.
     pub window_max: usize,
-    /// Bytes in flight from which no further slot is opened.
+    /// Bytes in flight from which on no new slot is opened.
     pub in_flight_bytes_max: usize,
-    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses further ones, and
-    /// their proposer learns of it. A single larger proposal is taken if no other waits.
+    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that,
+    /// and their proposer learns of it. A single larger proposal is taken if no other waits.
     pub pending_bytes_max: usize,
     /// Bytes of chosen log that are kept for members that lag.
     pub log_bytes_kept: usize,
     /// Bytes of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
-    /// Approximate bytes of records after which another checkpoint is made; `None` without a disk.
+    /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ pub enum Command {
     SnapshotPart {
         /// The slot of the snapshot.
         slot: Slot,
-        /// The bytes behind those given before.
+        /// The bytes that follow the parts given until now.
         bytes: Bytes,
         /// Whether these are the last bytes.
         last: bool,
