@@ -81,7 +81,7 @@ impl DeliverBlockBuilder {
     /// Appends a delivery to a block that is not full.
     pub(super) fn push(&mut self, item: &Delivery) {
         assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
-        // The sender is nearly always that of the previous item.
+        // An item nearly always has the same sender as the previous item.
         let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
             Some(index) => index,
             None => {

@@ -108,7 +108,7 @@ pub enum RouterRefusal {
     /// Only a router may change the routers.
     #[error("this router is not a member of the domain, or was removed from the domain: ask another router")]
     NotRouter,
-    /// No other router in reach has the whole log, so none can take over.
+    /// No other router in reach has the whole log, so no router can take over.
     #[error(
         "no other router can take over now: no router that this router hears has the whole log; try again \
          later"
@@ -189,8 +189,8 @@ impl Commands {
         Some((id, result))
     }
 
-    /// Ends all changes, because this router was removed and hears nothing of the others any longer. A change
-    /// that removes this router has succeeded.
+    /// Ends all changes, because this router was removed and hears nothing of the other routers any longer. A
+    /// change that removes this router has succeeded.
     pub(super) fn take_all(&mut self, me: ProcessId) -> Vec<(CommandId, Result<(), RouterRefusal>)> {
         let result =
             |change| if change == Change::Remove(me) { Ok(()) } else { Err(RouterRefusal::NotRouter) };

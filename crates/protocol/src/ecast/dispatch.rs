@@ -44,7 +44,7 @@ pub(super) struct Dispatch {
     by_process: FxHashMap<ProcessId, u32>,
     submitters: Vec<Submitter>,
     by_sender: FxHashMap<ProcessId, u32>,
-    /// Indices of departed processes, oldest first, which routes may still name.
+    /// Indices of departed processes that routes may still name, oldest first.
     departed: VecDeque<Departed>,
     /// Free indices, for new processes.
     free_destinations: Vec<u32>,
@@ -137,8 +137,8 @@ impl Dispatch {
         let flight = order.flight(at).expect("a message above the base is kept");
         let (id, class) = (flight.id, flight.class);
         if flight.stable {
-            // All remaining destinations have confirmed the message. It is sent to nobody, and every chain
-            // may skip it.
+            // All remaining destinations have confirmed the message. It is sent to nobody, and every
+            // destination's chain may skip it.
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
@@ -228,7 +228,7 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        // The submitter's unfinished messages are not counted here, but when they are routed.
+        // The submitter's unfinished messages are not counted here: they are counted when they are routed.
         let learned = order.sender(process).map_or(0, |sender| sender.learned);
         let notice = Notice::default();
         let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
@@ -275,9 +275,9 @@ impl Dispatch {
         }
     }
 
-    /// Notes the outcome of a message in the log. Usually this leader reported it already. But the entry may
-    /// come from an earlier leader, which counted confirmations that this one has not received: every present
-    /// destination has confirmed.
+    /// Notes the outcome of a message in the log. Usually this leader has already reported the outcome. But
+    /// the log entry may come from an earlier leader, which counted confirmations that this leader has not
+    /// received. Then every present destination has confirmed.
     pub(super) fn settle(&mut self, at: Position, id: MessageId, outcome: Outcome) {
         let mut unconfirmed = SmallVec::new();
         let news = self.route_at(at).is_some_and(|route| {
@@ -536,7 +536,7 @@ impl Dispatch {
             match known.outcome(number) {
                 Some(outcome) => submitter.notice.push(number, outcome),
                 // The outcome is not logged yet, or not known. The sender learns it, perhaps for a second
-                // time, when the log has it.
+                // time, when the outcome is in the log.
                 None => {
                     submitter.asked = submitter.asked.max(number);
                     (self.asked, open) = (true, true);

@@ -382,8 +382,8 @@ impl Member {
         for number in self.window.advance(self.settings.window_bytes) {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        // A leader that finds a new way to this process repeats its knowledge, which may lack the awaited
-        // outcomes. So only real news restarts the timer.
+        // A leader that finds a new way to this process repeats the outcomes that it knows, and the awaited
+        // ones may not be among them. So only real news restarts the timer.
         if news || self.window.is_empty() {
             self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
         }
@@ -392,7 +392,8 @@ impl Member {
         }
     }
 
-    /// Reports an outcome to the user, unless it was reported before. Returns whether it did.
+    /// Reports an outcome to the user, unless it was reported before. Returns whether the outcome is reported
+    /// now.
     fn answer(&mut self, number: u64, outcome: Outcome, out: &mut dyn Sink<Self>) -> bool {
         let Some(token) = self.window.answer(number) else { return false };
         let id = MessageId { sender: self.me, number };
@@ -565,7 +566,7 @@ impl Protocol for Member {
                 Message::Counted { generation, members } if generation == self.generation => {
                     self.counted = (generation, members);
                 }
-                // From here on, only messages of routers count.
+                // The messages below count only if a router sent them.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => {
                     if let Some(link) = self.routers.get_mut(&from).filter(|link| link.stale) {
@@ -577,7 +578,7 @@ impl Protocol for Member {
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
-                    // The reason may vanish soon: the process in the way may be dead.
+                    // The reason for the refusal may vanish soon: the process in the way may be dead.
                     let again = cx.now + REJOIN_AFTER;
                     self.resend_at = self.resend_at.map(|at| at.min(again));
                 }
@@ -604,7 +605,7 @@ impl Protocol for Member {
             Input::Cast { .. } => self.refused += 1,
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
-            // A router speaks first: it names the leader.
+            // The member sends nothing on a new link: the router speaks first, and names the leader.
             Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
                 self.pledged = self.pledged.filter(|founder| *founder != peer);

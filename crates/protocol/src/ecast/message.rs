@@ -89,7 +89,7 @@ pub enum Message {
     },
     /// Member → router: answers [`Message::Refound`].
     Witness(Box<Witness>),
-    /// Founder that gives up → members that pledged to follow it: you may follow another.
+    /// Founder that gives up → members that pledged to follow it: you may follow another founder.
     Release,
     /// Router with which a generation began → its members: the members whose answers counted. Sent before the
     /// members learn who leads.

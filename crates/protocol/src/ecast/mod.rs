@@ -194,7 +194,7 @@ pub struct Destinations {
 /// A destination's effect on the credit of its submitters (S7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// A message uses its submitter's credit until it is executed here.
+    /// A message uses its submitter's credit until the process has executed it.
     Executes,
     /// The process catches up. A message uses credit only if it is routed while the process is very far
     /// behind.
@@ -203,7 +203,7 @@ pub enum Pace {
     /// nothing that needs credits.
     Waits,
     /// The process has a disk, and stopped for a moment of its own will. Nothing uses credit, and nobody
-    /// waits for its confirmations. Routers keep its messages until they are durable there.
+    /// waits for its confirmations. Routers keep its messages until they are durable at the process.
     Away,
 }
 
@@ -225,7 +225,7 @@ pub trait Routing: 'static {
     fn admit(ledger: &mut Self::Ledger, at: Position, class: Class, body: &Bytes) -> Result<(), Refusal>;
 
     /// Returns the configuration after a control message, `None` if it changes nothing. The sender is a
-    /// member of `config`, or would be one of the result.
+    /// member of `config`, or would be a member of the returned configuration.
     ///
     /// # Errors
     ///

@@ -272,15 +272,16 @@ impl<R: Routing> Order<R> {
 
     fn append(&mut self, block: RouteBlock, learned: &mut EntryEffects) {
         let before = self.last();
-        // A new generation may lack messages whose outcomes an earlier one reported. Their sender does not
-        // send them again.
+        // A new generation may lack messages whose outcomes an earlier generation reported. The sender of
+        // these messages does not send them again.
         if let Some(sender) = self.senders.get_mut(&block.sender)
             && block.acknowledged > sender.learned
         {
             sender.acknowledge(block.acknowledged);
         }
         let expected = self.expected(block.sender);
-        // S3: a block that begins above the sender's next number is dropped whole; its sender sends it again.
+        // S3: a block that begins above the sender's next number is dropped whole, and its sender sends the
+        // block again.
         if block.first > expected || block.last() < expected {
             if self.departed.contains(&block.sender) {
                 learned.departed_senders.push(block.sender);
@@ -405,7 +406,8 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // A recovered generation lacks the message, but members may have delivered it before the ground.
+            // The recovered generation lacks the message, but members may have delivered it before the
+            // ground.
             if let Some(sent) =
                 earlier_history.as_ref().and_then(|earlier_history| earlier_history.sent.get(process))
             {
@@ -513,8 +515,8 @@ impl<R: Routing> Order<R> {
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
-        // A silent destination holds the base back. It must not also keep the bodies of all later messages in
-        // memory.
+        // A silent destination holds the base back. That must not keep the bodies of all later messages in
+        // memory, too.
         flight.body = Bytes::new();
         let id = flight.id;
         learned.settled.push((position, id, outcome));

@@ -42,7 +42,7 @@ pub struct Witness {
 /// The reason why no generation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RefoundRefusal {
-    /// This process is a router, or another router feeds it the log. It may continue as a survivor.
+    /// This process is a router, or another router feeds it the log. This process may continue as a survivor.
     #[error(
         "this router belongs to the domain, or another router sends it the log: only a fresh router can begin a generation from the members alone"
     )]
@@ -55,7 +55,8 @@ pub enum RefoundRefusal {
     /// A member hears that the router named here leads.
     #[error("a member hears that router {0} is the leader: nothing is lost, and no new generation is needed")]
     LeaderLives(ProcessId),
-    /// Too many members follow another founder for a majority; the value is one such founder.
+    /// This founder cannot have a majority, because too many members follow another founder. The value is one
+    /// such founder.
     #[error(
         "too many members follow router {0}, which was also asked to begin a generation from them: wait and see whether router {0} succeeds"
     )]

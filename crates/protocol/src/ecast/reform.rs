@@ -114,8 +114,8 @@ pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 pub struct Tail {
     /// The generation that the member has entered.
     pub generation: Generation,
-    /// The last earlier generation whose routers the member heard after their cut. Its deliveries come from
-    /// that generation, or earlier ones.
+    /// The last earlier generation whose routers the member heard after the generation's cut. The member's
+    /// deliveries come from that generation, or earlier ones.
     pub before: Generation,
     /// Last position delivered.
     pub delivered: Position,
@@ -238,9 +238,9 @@ impl Gathering {
         self.answers.insert(from, Some(0));
     }
 
-    /// Takes a process's answer. `known` says that the survivor's log has it as a member that is not fenced
-    /// off, so its deliveries in earlier generations count, too. A process may answer twice; both answers are
-    /// the same.
+    /// Takes a process's answer. If `known`, the survivor's log has the process as a member that is not
+    /// fenced off, so the process's deliveries in earlier generations count, too. A process may answer twice;
+    /// both answers are the same.
     pub(super) fn take(&mut self, from: ProcessId, tail: Tail, known: bool) {
         if tail.generation != self.generation || self.until.is_none() {
             return;

@@ -112,7 +112,8 @@ struct HistoryStart<C> {
 fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<HistoryStart<R::Config>> {
     let delivered = |witness: &&Witness| witness.tail.delivered > Position(0);
     let before = witnesses.values().filter(delivered).map(|witness| witness.tail.before).max()?;
-    // A later generation may have begun without members that have not heard of its beginning, or with them.
+    // Some members may not have heard of the beginning of the newest generation. It may have begun with them
+    // or without them.
     let newest = || witnesses.values().filter(|witness| witness.tail.before == before);
     let counted: BTreeSet<ProcessId> = newest().flat_map(|witness| witness.counted.iter().copied()).collect();
     let mut accounts: BTreeMap<ProcessId, MemberAccount<R::Config>> = BTreeMap::new();
@@ -127,7 +128,7 @@ fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<
             let mut witness = witness.clone();
             if witness.tail.before != before {
                 // The member's deliveries belong to the later generation's history, but messages that the
-                // earlier one called stable may not.
+                // earlier generation called stable may not belong to it.
                 (witness.tail.before, witness.base) = (before, Position(0));
             }
             accounts.insert(who, MemberAccount { witness, config, whole_to: Position(0) });
@@ -286,7 +287,7 @@ impl<R: Routing> Router<R> {
         let witnesses = self.member_poll.take().expect("just seen").witnesses;
         let (gathering, entry) = self.recovered(cx, start, witnesses);
         self.gathering = Some(gathering);
-        // The ground takes the place of a founding configuration here.
+        // The ground serves as the founding configuration here, so none is proposed.
         self.founding = true;
         self.drive(cx, Input::Command(paxos::Command::Found), out);
         self.propose(cx, entry, out);
@@ -319,7 +320,7 @@ impl<R: Routing> Router<R> {
         (gathering, entry)
     }
 
-    /// Gives up: no generation begins with this router, and the members may follow another.
+    /// Gives up: no generation begins with this router, and the members may follow another founder.
     fn give_up(&mut self, refusal: RefoundRefusal, out: &mut dyn Sink<Self>) {
         let Some(member_poll) = self.member_poll.take() else { return };
         if !member_poll.pledged.is_empty() {

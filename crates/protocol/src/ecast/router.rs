@@ -213,7 +213,7 @@ impl<R: Routing> Router<R> {
     pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         self.log_input(cx, input, &mut events, out);
-        // Handling an event may create new ones (a wanted snapshot), which go to the end of the queue.
+        // Handling an event may create new events (a wanted snapshot), which go to the end of the queue.
         let mut next = 0;
         loop {
             while next < events.len() {
@@ -271,8 +271,8 @@ impl<R: Routing> Router<R> {
             }
             paxos::Event::Install { state, .. } => match self.order.install(&state) {
                 Ok(()) => {
-                    // A leader needs nobody's snapshot. If it gets one, its soft state belongs to another
-                    // history.
+                    // A leader needs nobody's snapshot. If this router gets a snapshot, its soft state
+                    // belongs to an old history.
                     self.dispatch = None;
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
                     if knew_cut != self.knows_beginning() {
@@ -379,8 +379,8 @@ impl<R: Routing> Router<R> {
 
     fn lead(&mut self, leader: Option<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.paxos.is_leader() {
-            // The router still leads, or leads again: its proposals may have been lost, and so may members'
-            // messages.
+            // The router still leads, or leads again: its own proposals and the members' messages may have
+            // been lost.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
             if self.dispatch.is_none() && self.gathering.is_none() {
                 let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
@@ -520,7 +520,8 @@ impl<R: Routing> Router<R> {
             Message::Opinion { about, second_opinion, opinion } if self.is_router(from) => {
                 self.on_opinion(cx, from, about, (second_opinion, opinion), out);
             }
-            // A process that has not joined announces the routers to all its links, routers included.
+            // The sender has not joined: it announces the routers to all its links, routers included. A
+            // router ignores this.
             Message::Lead { .. } => {}
             Message::Notice(_)
             | Message::Deliver(_)
@@ -601,8 +602,8 @@ impl<R: Routing> Router<R> {
             },
             Message::Confirm { through, executed, durable } => {
                 if let Some(dispatch) = &mut self.dispatch {
-                    // A confirmation cannot be ahead of the history. A forged one must not make the routers
-                    // forget anything.
+                    // A true confirmation cannot be ahead of the history. A forged one must not make the
+                    // routers forget anything.
                     let last = self.order.last();
                     if through <= last && executed <= through && durable <= through {
                         dispatch.confirm(from, Watermarks { through, executed, durable });

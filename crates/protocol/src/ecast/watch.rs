@@ -22,7 +22,7 @@ pub(super) struct MemberMonitor {
     /// Whether the members changed since the watched ones were listed.
     pub(super) is_stale: bool,
     pub(super) tick_at: Time,
-    /// Number of expulsions proposed here.
+    /// Number of expulsions that this router proposed.
     pub(super) expelled: u64,
 }
 

@@ -22,22 +22,23 @@ use crate::{
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// A destination that catches up uses nobody's credit until this many bytes wait there for execution.
+/// Bytes that must wait for execution at a destination that catches up before it uses anybody's credit.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
-/// Maximum number of injected reads that wait for one destination; further ones are refused.
+/// Maximum number of injected reads that wait for one destination; more reads are refused.
 const INJECTED_MAX: usize = 16_384;
 
 pub(super) struct Destination {
     pub(super) process: ProcessId,
     pub(super) linked: bool,
     gone: bool,
-    /// The position that the last confirmation named. A process that came back may confirm less than before.
+    /// The position that the last confirmation named. A process that came back may confirm less than it did
+    /// earlier.
     reached: Position,
     /// The highest position confirmed so far, which a process that came back may no longer have.
     confirmed: Position,
     executed: Position,
     durable: Position,
-    /// The last position routed here.
+    /// The last position routed to this destination.
     last: Position,
     /// Unconfirmed messages, in order; the first `sent` have been sent on the present link.
     queue: VecDeque<Item>,
@@ -201,8 +202,8 @@ impl Destination {
         self.confirmed = before.max(through);
         let mut settled = SmallVec::new();
         while let Some(item) = self.next_confirmed() {
-            // A message that was not sent on this link may be confirmed nevertheless, because an earlier
-            // leader sent it.
+            // A message that this leader has not sent on this link may be confirmed nevertheless, because an
+            // earlier leader sent it.
             if self.sent > 0 {
                 self.sent -= 1;
                 self.sent_bytes -= item.bytes as usize;
@@ -213,7 +214,7 @@ impl Destination {
                 settled.push(ConfirmedMessage { at: item.at, durable: is_durable });
             }
             // A message that nobody waited for, or that was confirmed before the member lost it, is not
-            // settled now. `keep` will report that it is durable.
+            // settled now. `keep` will report when the message is durable.
             let is_told = settles || item.at <= self.durable;
             if !is_durable || !is_told {
                 self.kept.push_back(item);
@@ -248,7 +249,7 @@ impl Destination {
     }
 
     /// Notes that everything through this position is durable. Returns the confirmed messages that have
-    /// become so.
+    /// become durable.
     pub(super) fn keep(&mut self, durable: Position) -> SmallVec<[Position; 8]> {
         self.durable = self.durable.max(durable);
         let mut kept = SmallVec::new();

@@ -115,7 +115,7 @@ impl Member {
     }
 
     /// Returns the report to the founder that this process follows. `config` is the encoded configuration at
-    /// [`Member::delivered`], or empty if there is none.
+    /// [`Member::delivered`], or empty if this member has no configuration.
     pub fn witness(&self, config: Bytes) -> Message {
         let (told, ref counted) = self.counted;
         Message::Witness(Box::new(Witness {

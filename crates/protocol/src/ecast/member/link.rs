@@ -11,7 +11,8 @@ pub(super) struct RouterLink {
     pub(super) heard: bool,
     /// The leader, by the router's latest statement. A leader names itself as long as a majority follows it.
     pub(super) says: Option<ProcessId>,
-    /// Whether that statement is old: expected news did not come, and another router knows of no leader.
+    /// Whether the statement in `says` is old: expected news did not come, and another router knows of no
+    /// leader.
     pub(super) stale: bool,
 }
 

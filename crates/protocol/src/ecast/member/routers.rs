@@ -47,8 +47,8 @@ impl Member {
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
         if !same && learned < self.routers_as_of {
-            // A router that lags, or is a router no longer, has old news. But it may be the only one in
-            // reach.
+            // A router that lags, or is a router no longer, has old news. But such a router may be the only
+            // one in reach.
             if self.target.is_none() {
                 let random = (cx.random)();
                 self.choose(None, random);
@@ -58,7 +58,7 @@ impl Member {
         }
         self.routers_as_of = self.routers_as_of.max(learned);
         self.adopt(&routers, from, leader, out);
-        // A former leader may announce that it leads no longer after its successor has spoken.
+        // A former leader may announce only after its successor has spoken that it leads no longer.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
         if leader == Some(from) {
@@ -68,7 +68,8 @@ impl Member {
         let before = self.target;
         let random = (cx.random)();
         self.choose(None, random);
-        // A router that speaks has a new leader, or a new way to it: messages through it may be lost.
+        // A router that announces a leader has a new leader, or a new way to the leader: messages through
+        // this router may be lost.
         if self.target != before || self.target == Some(from) {
             self.resend();
         }

@@ -160,8 +160,9 @@ fn who_may_be_out_submits_nothing() {
     assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
 }
 
-/// A member whose routers are gone may find routers of the next generation that do not know it. A submission
-/// there, even of its joining, would be ordered for a process that is out.
+/// Nothing is submitted to a router that has not named the leader. A member whose routers are gone may find
+/// routers of the next generation that do not know the member. A submission to these routers, even of its
+/// joining, would be ordered for a process that is out.
 #[test]
 fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -277,8 +278,8 @@ fn what_was_delivered_in_another_generation_does_not_count() {
     assert_eq!(recovered(other, true), (1, true));
 }
 
-/// Regression: a leader repeated all its answers each time that a router reported another way to the member.
-/// The member took them for news of a message that had been lost, and never sent it again.
+/// Regression: a leader repeated all its answers each time that a router reported a new way to the member.
+/// The member took the answers for news of a message that had been lost, and never sent that message again.
 #[test]
 fn answers_that_were_known_do_not_put_off_sending_again() {
     let mut member = member();

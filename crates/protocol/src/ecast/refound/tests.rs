@@ -73,8 +73,7 @@ fn one_that_kept_all_behind_the_ground_stays() {
 
 #[test]
 fn one_that_was_removed_and_does_not_know_has_no_say() {
-    // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for those who are
-    // members.
+    // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for members.
     let witnesses = [
         (7, witness(15, 20, 0, &[7, 9])),
         (8, witness(10, 0, 0, &[7, 8, 9])),
@@ -92,7 +91,7 @@ fn who_has_not_heard_of_the_last_beginning_stays_if_it_counted() {
         heard.counted = counted.iter().map(|node| process(*node)).collect();
         heard
     };
-    // The other member's base, 25, was true in the earlier generation.
+    // The other member's base, 25, was true in the earlier generation only.
     let other = witness(10, 25, 0, &[7, 8]);
     assert_eq!(chosen(&[(7, heard(&[7])), (8, other.clone())]), Some((30, vec![7, 8], vec![7])));
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));

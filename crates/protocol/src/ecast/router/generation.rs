@@ -60,13 +60,14 @@ impl<R: Routing> Router<R> {
             _ => false,
         };
         if self.paxos.unchosen().into_iter().any(begins) {
-            // Members may have heard of that beginning, so there must be no other. The entry is learned once
-            // this router leads.
+            // Members may have heard of the beginning that this log contains, so there must be no second
+            // beginning. The entry is learned once this router leads.
             self.founding = true;
             return;
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
-            // A founder's ground was in memory only, and nobody has heard of it.
+            // This router was a founder. The ground that it chose was in memory only, and nobody has heard of
+            // that ground.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
@@ -126,7 +127,8 @@ impl<R: Routing> Router<R> {
             out.emit(RouterEvent::Reformed(reformed));
         }
         if began_here {
-            // If no router survives to inform the others, members that have heard of the beginning can.
+            // If no router survives to tell the others of this generation, members that have heard of its
+            // beginning can tell them.
             let members = R::members(self.order.config()).into_iter();
             let members: Vec<ProcessId> = members.filter(|it| !self.order.is_fenced(*it)).collect();
             let told = members.iter().copied().filter(|it| self.linked.contains(it)).collect();

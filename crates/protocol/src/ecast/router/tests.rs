@@ -59,7 +59,8 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
     let (last, refused) = (domain.routers[&leader].position(), domain.refused(leader));
-    // A block in another's name, one without a message, and bytes that are no block.
+    // Three wrong blocks: one in the name of a different sender, one without a message, and bytes that are no
+    // block.
     for (count, wrong) in (1..).zip([block(8, 2, &["a"]), block(7, 2, &[]), Bytes::from_static(b"a")]) {
         domain.say(process(7), leader, Message::Route(wrong));
         assert_eq!(domain.refused(leader), refused + count);
@@ -359,7 +360,7 @@ fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
     domain.run(Duration::from_millis(500));
     assert!(domain.routers[&survivor].log().is_leader() && !domain.routers[&survivor].is_leader());
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
-    // The survivor ignores a member that has reported, too, as long as others have not.
+    // The survivor ignores even a member that has reported, as long as other members have not reported.
     let generation = domain.routers[&survivor].generation();
     domain.say(process(7), survivor, tail(generation, last));
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
@@ -421,7 +422,7 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         domain.say(process(member), survivor, message);
         assert_eq!(domain.heard(process(member)), [Message::Notice(Notice::default())], "{member}");
     }
-    // A process that is no member and has deliveries knows of messages that nobody here knows.
+    // A process that is no member and has deliveries knows of messages that are unknown here.
     domain.say(process(9), survivor, tail(generation, last));
     let wedged = Notice { wedged: true, ..Notice::default() };
     assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
