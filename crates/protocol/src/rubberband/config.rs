@@ -31,7 +31,7 @@ pub const RING_MAX: usize = 64;
 /// A member's entry in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// The member's role: one of those [of tables](Role::is_of_tables).
+    /// The member's role: a role [of tables](Role::is_of_tables).
     pub role: Role,
     /// The member's name, for people.
     pub name: String,
@@ -208,7 +208,7 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the ranges have forgotten this id. Routers refuse such a request.
+    /// Whether the ranges have forgotten this id. Routers refuse a request with a forgotten id.
     pub(super) fn is_forgotten(&self, RequestId { session, number }: RequestId) -> bool {
         let kept = || self.kept.get(&session).is_some_and(|kept| kept.contains(&number));
         self.sessions.get(&session).is_none_or(|below| number < *below && !kept())
@@ -302,8 +302,8 @@ impl ConfigChange {
 /// member's removal. A super takes it: a super stores nothing, and if all supers died at once, nobody else
 /// could remove them. A gateway takes it if it listens at the member's address: a gateway stores nothing
 /// either, and two live processes cannot listen there. A storage process waits, because supers must judge
-/// whether the cluster can do without its former life. While the member has a link to the routers, they
-/// refuse the joining process in any case.
+/// whether the cluster can do without its former life. While the member has a link to the routers, the
+/// routers refuse the joining process in any case.
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,
@@ -412,7 +412,8 @@ impl Routing for Rubberband {
                     return Err(refusal::NOT_ALLOWED);
                 }
                 for Removal { process, suspected, .. } in removals {
-                    // A keeper that is needed stays in spite of the suspicion: nobody else has its rows.
+                    // A keeper that is needed stays in spite of the suspicion, because nobody else has its
+                    // rows.
                     let due = change.state.suspected.get(&process) == Some(&suspected);
                     if due && !config.is_needed(process) {
                         change.depart(process, at);
@@ -564,7 +565,7 @@ impl Routing for Rubberband {
         body: &Bytes,
     ) -> Result<Destinations, Refusal> {
         if class == Class::Control {
-            // All members keep the configuration.
+            // The message goes to all members, because all members keep the configuration.
             return Ok(Destinations {
                 processes: config.members.keys().copied().collect(),
                 ..Destinations::default()

@@ -34,7 +34,7 @@ pub enum Control {
     },
     /// Founds the ring: gives all keys to a set of storage processes.
     Place {
-        /// The placement version that the super saw; the message has no effect on another version.
+        /// The placement version that the super saw. If the version has changed, the message has no effect.
         expected: u64,
         /// Ring id and process of each place.
         ring: Vec<(u64, ProcessId)>,
@@ -42,7 +42,7 @@ pub enum Control {
     /// A standby takes the ring id of a process that is dead or has to make way. A live process keeps its
     /// rows until the standby is complete ([keeping](super::keeping)).
     Replace {
-        /// The placement version that the super saw; the message has no effect on another version.
+        /// The placement version that the super saw. If the version has changed, the message has no effect.
         expected: u64,
         /// The process that loses its place.
         old: ProcessId,

@@ -233,7 +233,7 @@ impl From<paxos::Record> for Record {
     }
 }
 
-// The tags below 64 are those of the log's records.
+// Tags below 64 belong to the records of the routers' log.
 const SUBMITTED: u8 = 64;
 const DELIVERED_DATA: u8 = 65;
 const DELIVERED_CONTROL: u8 = 66;

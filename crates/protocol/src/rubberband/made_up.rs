@@ -52,7 +52,7 @@ pub struct MadeUpIds {
     open: BTreeMap<RequestId, (u64, Position)>,
     /// Open ids in the order of their first use.
     order: VecDeque<(Position, RequestId)>,
-    /// Marks of expired ids, oldest first. `marks` is the same as a set.
+    /// Marks of expired ids, oldest first. `marks` holds the same marks as a set.
     expired: VecDeque<u64>,
     marks: FxHashSet<u64>,
 }
@@ -158,7 +158,8 @@ mod tests {
         let count = OPEN_MAX as u64 + EXPIRED_MAX as u64 + 10;
         let mut refused = 0;
         for id in 0..count {
-            // Ids are digests, so consecutive test ids must not be similar.
+            // Real ids are digests, so the ids of this test, made from consecutive numbers, must not be
+            // similar either.
             let digest = u128::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let admitted = ids.admit(Position(id), name(digest, 1));
             if admitted == Err(refusal::TOO_MANY_IDS) {

@@ -25,8 +25,8 @@ use crate::{
 /// An item that the order hands to a role.
 #[derive(Debug)]
 pub(super) enum Delivered {
-    /// A control message, already applied to [`Membership::config`]. `before` is the configuration before it,
-    /// or `None` on joining.
+    /// A control message, already applied to [`Membership::config`]. `before` is the configuration before the
+    /// message, or `None` if this process joins by the message.
     Control { at: Position, sender: ProcessId, control: Control, before: Option<Config> },
     /// A data message.
     Data { at: Position, id: MessageId, header: DataHeader, operation: Bytes },
@@ -179,7 +179,7 @@ impl Membership {
         self.events.push_back(event);
     }
 
-    /// Ends the replay. Refutes a suspicion of this process, because its former life may not have done so.
+    /// Ends the replay. Refutes a suspicion of this process, because its former life may not have refuted it.
     pub(super) fn replayed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.replaying = false;
@@ -308,7 +308,7 @@ impl Membership {
     }
 
     /// Submits a message through the order. The outcome arrives by [`Membership::next`]; a wedged process
-    /// gets none.
+    /// gets no outcome.
     pub(super) fn submit<P>(
         &mut self,
         cx: &mut Context<'_>,

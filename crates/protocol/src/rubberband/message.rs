@@ -27,7 +27,7 @@ pub(super) const TAG: u8 = 1;
 pub struct WriteName {
     /// The id.
     pub request: RequestId,
-    /// Hash of the statement. The ranges remember it, and refuse another statement under a known id.
+    /// Hash of the statement. The ranges remember it, and refuse a different statement under a known id.
     pub print: u64,
     /// Whether an earlier attempt may have used the id. If not, the gateway gave the number to this write
     /// alone, so anything that a range already remembers under the number belongs to some other write.
@@ -225,7 +225,7 @@ pub enum Direct {
         /// The ranges that the sender evaluated.
         ranges: Vec<Range>,
         /// The reason of the failure (an answer's byte form), `None` if the write can take effect. Empty if
-        /// the id belongs to another statement.
+        /// the id belongs to a different statement.
         failure: Option<Bytes>,
         /// The sender has all its decisions up to this position on disk, and will ask for none of them again.
         settled: Position,
@@ -315,7 +315,7 @@ pub struct Reply {
     pub piece: u32,
     /// Whether this is the process's last piece.
     pub last: bool,
-    /// The read's cost here.
+    /// The read's cost at the process that replies.
     pub spent: ReadCost,
     /// The content.
     pub content: ReplyContent,
@@ -349,9 +349,9 @@ pub enum ReplyContent {
     Expired,
     /// The storage process does not know the request that the client asked about.
     Unknown,
-    /// The read that the client asked about waits or runs here, and will be answered.
+    /// The read that the client asked about waits or runs at this storage process, and will be answered.
     Underway,
-    /// The write was not executed, because the id belongs to another statement.
+    /// The write was not executed, because the id belongs to a different statement.
     OtherStatement,
     /// The write took effect, or failed and changed nothing; its answer is no longer known.
     Forgotten {

@@ -144,8 +144,8 @@ impl Commands {
         Ok(token)
     }
 
-    /// Ends the command with this token. `outcome` is that of its message, `None` if the message was never
-    /// sent.
+    /// Ends the command with this token. `outcome` is the outcome of the command's message, `None` if the
+    /// message was never sent.
     pub(super) fn end(
         &mut self,
         token: u64,

@@ -18,7 +18,7 @@ pub const MALFORMED: Refusal = Refusal(6);
 pub const NO_RING: Refusal = Refusal(7);
 /// The request's session has ended, or its number was forgotten.
 pub const EXPIRED: Refusal = Refusal(8);
-/// The request's id belongs to another statement.
+/// The request's id belongs to a different statement.
 pub const OTHER_STATEMENT: Refusal = Refusal(9);
 /// Routers already remember the maximum number of open made-up ids.
 pub const TOO_MANY_IDS: Refusal = Refusal(10);

@@ -74,16 +74,16 @@ pub struct Super {
     second_opinions: BTreeMap<ProcessId, SecondOpinion>,
     /// The number of the last second opinion.
     second_opinion: u64,
-    /// The last step against each failed member, and the time from which it may be repeated. A removal names
-    /// its suspicion; `None` is the announcement of a suspicion.
+    /// The last step against each failed member, and the time from which it may be repeated. A removal is
+    /// stored as the position of its suspicion, the announcement of a suspicion as `None`.
     announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
     /// Keepers that no process needs, each with the time at which this super dismisses it.
     dismissals_due: BTreeMap<ProcessId, Time>,
     /// Members that are away, each with the time from which it may be suspected.
     away: BTreeMap<ProcessId, Time>,
-    /// Members that this super found when it joined and has not heard yet, and the time until which it
-    /// removes none of them. If all processes ended together, those that come back last are not lost.
-    /// Bounded by the storage processes of the configuration.
+    /// Members that this super found when it joined and has not heard yet, each with the time until which
+    /// this super does not remove it. If all processes ended together, the processes that come back last are
+    /// thus not lost. Bounded by the storage processes of the configuration.
     late: BTreeMap<ProcessId, Time>,
     /// The placement version that needs a change, and the time at which this super submits the change.
     due: Option<(u64, Time)>,
@@ -185,7 +185,7 @@ impl Super {
         let is_away =
             |process: &ProcessId| matches!(config.storage.get(process), Some(StorageState::Away { .. }));
         for process in self.away.extract_if(.., |process, _| !is_away(process)).map(|(process, _)| process) {
-            // The process's silence while it was away proves nothing.
+            // The process was away, so its silence until now proves nothing.
             self.detector.unwatch(process);
             self.detector.watch(process, cx.now);
         }
@@ -353,8 +353,8 @@ impl Super {
                 continue;
             }
             let announced = self.announced.get(&process);
-            // A removal follows its suspicion at once. Any other step waits, so that a member that refutes is
-            // not suspected again as fast as messages are ordered.
+            // The removal follows its suspicion at once. Any other step waits, so that a member that refutes
+            // is not suspected again as fast as messages are ordered.
             let follows = |step: Option<Position>| step.is_none() && suspected.is_some();
             if announced.is_some_and(|&(step, again)| !follows(step) && again > cx.now)
                 || !self.agrees(process, cx.now)
@@ -516,7 +516,7 @@ impl Super {
             if standbys.len() < wanted || wanted == 0 {
                 return None;
             }
-            // A ring of one has its process at 0: the step then saturates.
+            // A ring of one process has that process at 0: the step then saturates.
             let step = (u64::MAX / wanted as u64).saturating_add(1);
             let ring = standbys.into_iter().take(wanted).enumerate();
             let ring = ring.map(|(index, process)| (index as u64 * step, process)).collect();

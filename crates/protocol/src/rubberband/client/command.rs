@@ -25,7 +25,7 @@ pub enum ClientCommand {
         /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
         /// close to the newest. `None` lets the client choose.
         request: Option<RequestId>,
-        /// Hash of the statement. The ranges refuse another statement under a known id.
+        /// Hash of the statement. The ranges refuse a different statement under a known id.
         print: u64,
         /// Whether the id may have been used before.
         repeated: bool,
@@ -154,7 +154,7 @@ pub enum ClientEvent {
 pub struct ProcessAnswer {
     /// The process.
     pub from: ProcessId,
-    /// The read's cost there.
+    /// The read's cost at the process.
     pub spent: ReadCost,
     /// The answer, opaque here; usually one piece.
     pub pieces: SmallVec<[Bytes; 1]>,
@@ -168,7 +168,7 @@ impl ClientError {
     pub fn fate(self) -> Option<Fate> {
         match self {
             ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: Some(request) }),
-            // Supers will found the ring at any moment.
+            // Supers will found the ring soon, so the request may be sent again.
             ClientError::Rejected(refusal::NO_RING) => Some(Fate::NotSent),
             ClientError::Rejected(_)
             | ClientError::OtherStatement
@@ -221,7 +221,7 @@ pub enum ClientError {
     /// The request's id has expired. This attempt was not executed. Whether an earlier attempt was executed
     /// is unknown.
     Expired,
-    /// The request's id belongs to another statement. The request was not executed.
+    /// The request's id belongs to a different statement. The request was not executed.
     OtherStatement,
     /// The request is a repetition of a write whose answer is no longer known.
     Forgotten {
@@ -247,8 +247,8 @@ pub enum ClientError {
         /// without a complete replica.
         again: bool,
     },
-    /// A storage process had no memory left for this read's answer, because other clients take theirs too
-    /// slowly.
+    /// A storage process had no memory left for this read's answer, because other clients take their answers
+    /// too slowly.
     NoRoom {
         /// The process.
         process: ProcessId,

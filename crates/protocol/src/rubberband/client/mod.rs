@@ -301,7 +301,8 @@ impl Client {
                 let offset = (cx.random)() as u32;
                 let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
                 let mut write = OpenWrite::new(name, ranges);
-                // The replica that answers a range may be out of reach, so the client asks the others sooner.
+                // The replica that answers a range may be out of reach, so the client asks the other replicas
+                // sooner.
                 write.doubted = !self.unreached.is_empty();
                 self.insert(token, OpenRequest { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);

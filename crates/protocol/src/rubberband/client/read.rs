@@ -133,12 +133,12 @@ impl Client {
         let Some(config) = self.membership.config() else {
             return NextAttempt::Ask { offset: random, expected: SmallVec::new() };
         };
-        // Reads of a single segment take turns among its replicas. Reads of many segments all use the same
-        // division at first, so that a process scans the same rows for all of them. Later attempts use other
-        // divisions.
+        // Reads of a single segment take turns among the segment's replicas. Reads of many segments all use
+        // the same division at first, so that a process scans the same rows for all these reads. Later
+        // attempts use other divisions.
         let wide = || read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let first = if read.tries == 0 && wide() { 0 } else { random };
-        // A process without a link, or silent before, cannot answer.
+        // A process without a link, or one that was silent in an earlier attempt, is not expected to answer.
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
         let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
@@ -149,7 +149,7 @@ impl Client {
             return NextAttempt::Ask { offset, expected };
         };
         let again = read.died.len() > 1;
-        // Whether a process may be asked: even if it died of the read, no range would lose its last complete
+        // Whether a process may be asked: if it died of the read, too, no range would lose its last complete
         // replica.
         let expendable = |assigned: &Assignment| {
             !read.died.contains(&assigned.process)
@@ -267,7 +267,7 @@ impl Client {
             read.proven.extend(reply.ranges.iter().map(|range| (from, *range)));
         }
         match reply.content {
-            // The attempt had failed before this reply came.
+            // The attempt had failed by the time this reply came.
             content if read.void => {
                 let part = read.part(from);
                 part.ended |= reply.last && matches!(content, ReplyContent::Answer(_));

@@ -120,8 +120,8 @@ impl Client {
                 write.forgotten = true;
                 self.finish_write(cx, token, out);
             }
-            // The replica does not know the write yet, or knows another position for it. The client asks
-            // again later.
+            // The replica does not know the write yet, or knows a different position for the write. The
+            // client asks again later.
             ReplyContent::Unknown | ReplyContent::Retry => {}
             ReplyContent::Underway | ReplyContent::NoRoom | ReplyContent::Untaken => self.refused += 1,
         }
@@ -148,7 +148,7 @@ impl Client {
                 .is_some_and(|it| cx.now.since(it.since) >= self.settings.unreached_after)
         };
         if write.stable && !replicas.is_empty() && replicas.iter().all(late) {
-            // The write takes effect, but no replica that could tell its result is in reach.
+            // The write takes effect, but no replica in reach could report its result.
             return self.give_up(cx.now, token, out);
         }
         write.asked += u32::from(write.stable);

@@ -64,9 +64,9 @@ fn suspects_are_judged_together() {
         ("?12 -12@100", "1! 2! 3 4"),
         ("?12 -1@100", "1! 2? 3 4"),
         ("?1 ?2 -1@100 -2@101", "1! 2! 3 4"),
-        // Two suspects that share no range do not protect each other.
+        // Two suspects that share no range do not prevent each other's removal.
         ("?13 -13@100", "2 4"),
-        // The live suspect refutes, and only then can the other be removed.
+        // The live suspect refutes, and only then can the dead one be removed.
         ("?12 -12@100 1@100", "1 2! 3 4"),
         ("?12 -12@100 1@100 -2@100", "1 3 4"),
     ] {
@@ -83,11 +83,11 @@ fn a_suspicion_that_was_refuted_is_void() {
     for (messages, expected) in [
         ("?1 1@100", "1 2 3 4"),
         ("?1 1@100 -1@100", "1 2 3 4"),
-        // An old removal does not act on a new suspicion, nor does an old refutation end one.
+        // An old removal does not act on a new suspicion, and an old refutation does not end a new suspicion.
         ("?1 1@100 ?1 -1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 -1@102", "2 3 4"),
-        // A second suspicion of the same process keeps the first one's position; without a suspicion, nobody
+        // A second suspicion of the same process keeps the position of the first. Without a suspicion, nobody
         // is removed.
         ("?1 ?1 -1@101", "1? 2 3 4"),
         ("-1@0", "1 2 3 4"),

@@ -190,7 +190,8 @@ impl Storage {
                     TaskResult::Crowded,
                 ) => {
                     if kept {
-                        // The engine keeps the version once more, so one of the two references is released.
+                        // The engine was already keeping this version and now keeps it once more, so one of
+                        // the two references is released.
                         self.outboxes.unwanted(at);
                     }
                     let asked = (client, token);
@@ -272,7 +273,8 @@ impl Storage {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut dyn Sink<Self>) {
-        // A released or injected step may have a position that was not delivered here.
+        // A step that releases a version, or an injected step, may have a position that was not delivered
+        // here.
         let through = through.min(self.membership.member.delivered());
         if through > self.executed {
             self.executed = through;

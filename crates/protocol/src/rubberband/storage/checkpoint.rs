@@ -61,8 +61,8 @@ impl Storage {
     /// checkpoint.
     pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // The journal is as long as the last checkpoint. So disks write everything at most twice, usually
-        // much less.
+        // A checkpoint is due once the journal is as long as the last checkpoint. So disks write everything
+        // at most twice, usually much less.
         if bytes >= least.max(self.checkpoint_bytes) {
             return true;
         }
@@ -117,8 +117,7 @@ impl Storage {
         cursor: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
-        // Fragments of an abandoned checkpoint are written as well, because the engine remembers them as
-        // saved.
+        // Fragments of an abandoned checkpoint are written as well, because the engine considers them saved.
         let (number, bytes) = (self.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });
@@ -168,7 +167,7 @@ impl Storage {
                 let kept = self.fragment_index.keep(&checkpoint.named);
                 out.collect(checkpoint.began, &kept);
                 let completes = checkpoint.completes;
-                // A checkpoint of an import says nothing about how much usually changes.
+                // The size of a checkpoint after an import does not tell how much usually changes.
                 self.checkpoint_bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
                 self.checkpoint = None;
                 if let Some(change) = completes {

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_named_is_kept_and_thin_stretches_are_carried() {
         let mut fragment_index = FragmentIndex::new(1);
-        // Three stretches of 100 bytes, and the beginning of a fourth.
+        // The records fill three stretches of 100 bytes, and the beginning of a fourth stretch.
         for number in 1..=7 {
             fragment_index.put(number, Ticket(number * 10), 50, 5);
         }
@@ -121,7 +121,8 @@ mod tests {
         assert!(fragment_index.carried(100).is_empty(), "all of it is named");
         let kept = fragment_index.keep(&named(&[(1, 5), (2, 1), (3, 2), (5, 5), (7, 1)]));
         assert_eq!(kept, [10, 20, 30, 50, 70].map(Ticket));
-        // 60 bytes of the first stretch are named, 20 of the second, 50 of the third; the last is not full.
+        // 60 bytes of the first stretch are named, 20 of the second, 50 of the third; the last stretch is not
+        // full.
         assert_eq!(fragment_index.carried(100), BTreeSet::from([3]));
         assert_eq!((fragment_index.next(), fragment_index.has(4), fragment_index.has(5)), (8, false, true));
     }

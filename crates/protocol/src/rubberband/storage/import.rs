@@ -157,7 +157,7 @@ impl Import {
                 self.deadline = None;
                 ChunkOutcome::Rows
             }
-            // Rows are always followed by memory, so there must be a next cursor.
+            // The source's memory always follows its rows, so there must be a next cursor.
             (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {

@@ -18,7 +18,8 @@ use crate::{
 };
 
 impl Storage {
-    /// Creates the next life of a storage process that is out, with the same engine and a new id.
+    /// Creates the next life of a storage process that is no longer a member, with the same engine and a new
+    /// id.
     pub fn again(me: Peer, name: String, handover: Box<Handover>) -> Self {
         let Handover {
             keeps,
@@ -56,7 +57,8 @@ impl Storage {
     }
 
     fn kept(&self) -> Option<KeptRows> {
-        // A later generation may lack messages that were delivered here.
+        // A process that leaves by command keeps nothing. Nor does one that missed a generation: the later
+        // generation may lack messages that were delivered here.
         if self.leaving || !self.membership.member.is_of_its_generation() {
             return None;
         }
@@ -108,7 +110,7 @@ impl Storage {
             | QueuedStep::Restore { .. }
             | QueuedStep::RestoreRows { .. }
             | QueuedStep::Clear { .. } => true,
-            // Nobody waits for these steps any longer.
+            // Nobody waits for these steps any longer, because this life is over.
             QueuedStep::Read { .. }
             | QueuedStep::Pin { .. }
             | QueuedStep::Release { .. }

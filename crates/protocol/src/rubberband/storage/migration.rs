@@ -37,7 +37,7 @@ impl Storage {
                 _ => self.fetches.push_back(fetch),
             }
         }
-        // Steps before the change come first: they create the tables of the rows.
+        // Steps queued before the change come first, because they create the tables of the rows to import.
         if let Some(import) = &mut self.import
             && matches!(self.queue.front(), Some(QueuedStep::Await { at }) if *at == import.change())
         {
@@ -100,7 +100,7 @@ impl Storage {
                 self.replies.adopt(replies);
                 self.received = Some(change);
                 if self.settings.checkpoint_bytes.is_some() {
-                    // No record contains the rows yet.
+                    // No record on disk contains the imported rows yet.
                     self.completion_due = Some(change);
                 } else {
                     self.complete(cx, change, out);

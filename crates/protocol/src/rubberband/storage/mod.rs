@@ -432,7 +432,8 @@ impl Protocol for Storage {
             // Nobody casts to storage processes.
             Input::Cast { .. } | Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
-                // The rest of the read's answers would arrive with a gap. The client will ask again.
+                // The rest of the read's answer would arrive with a gap, because pieces on the old link were
+                // lost. The client will ask again.
                 self.withdraw(|(client, _)| client == peer, out);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }

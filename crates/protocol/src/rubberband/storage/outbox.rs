@@ -173,8 +173,8 @@ impl Outboxes {
         }
     }
 
-    /// Whether `bytes` more may be held. Drops answers that have been held for too long, oldest first, to
-    /// make room.
+    /// Whether `bytes` more bytes may be held. To make room, drops answers that have been held for too long,
+    /// oldest first.
     fn has_room(
         &mut self,
         bytes: u64,
@@ -394,7 +394,7 @@ impl Outbox {
         self.held - sent
     }
 
-    /// Whether the window permits another piece.
+    /// Whether the window permits one more piece.
     fn is_open(&self, window: u64) -> bool {
         self.sent == self.consumed || self.sent - self.consumed < window
     }

@@ -48,7 +48,7 @@ const BLOCK_BITS: u32 = 8;
 pub(super) struct Remembered {
     /// The position at which the write was executed.
     pub(super) at: Position,
-    /// The answers by keys, or the reason of the failure. `None` if the answer or reason was dropped.
+    /// The answers by keys, or the reason of the failure. An answer or reason that was dropped is `None`.
     pub(super) results: Result<Vec<(Range, Option<Bytes>)>, Option<Bytes>>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum KnownReply<'a> {
     Nothing,
     /// The write was executed.
     Done(&'a Arc<Remembered>),
-    /// The id belongs to another statement.
+    /// The id belongs to a different statement.
     OtherStatement,
 }
 

@@ -54,7 +54,7 @@ impl Storage {
             return;
         }
         // All replicas of one range evaluate a write alike; only different ranges can disagree. Even a write
-        // that cannot fail may be refused by a range that knows its id under another statement.
+        // that cannot fail may be refused by a range that knows the write's id under a different statement.
         let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let exchanged = (header.kind == DataKind::FallibleWrite || header.name.repeated) && spans;
         let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);

@@ -182,7 +182,7 @@ fn whoever_asks_for_rows_again_is_answered_once() {
         storage.fetches.iter().map(|fetch| (fetch.from.node, fetch.change.0)).collect()
     };
     assert_eq!(waiting(&storage), [(1, 6), (3, 5), (1, 5)]);
-    // A change that was delivered here without a pin will never have one.
+    // A change that was delivered here without pinning a version will never have a pin.
     let refused = hear(&mut storage, 1, fetch(0));
     assert_eq!(refused, [(process(1), Direct::FetchRefused { change: Position(0) })]);
     assert_eq!(waiting(&storage).len(), 3);
@@ -305,7 +305,8 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         |name: &str| TableEntry { name: name.to_owned(), definition: Bytes::new(), created: Position(1) };
     state.tables = BTreeMap::from([(1, entry("stays")), (2, entry("goes"))]);
     let former = Config::from(state.clone());
-    // The first session is unchanged, the second advanced, the third lost a number, the fourth ended.
+    // The first session is unchanged, the second has a higher floor, the third lost a kept number, the fourth
+    // ended.
     state.sessions = BTreeMap::from([(1, 5), (2, 7), (3, 5), (5, 5)]);
     state.kept = BTreeMap::from([(1, kept(&[3])), (2, kept(&[3])), (5, kept(&[3]))]);
     state.tables.remove(&2);

@@ -437,7 +437,7 @@ mod tests {
         assert!(verdicts.is_decided(Position(7)), "1 has not told that it has this on disk");
         assert!(!verdicts.is_decided(Position(8)), "2 has");
         assert!((26..=30).all(|at| verdicts.is_decided(Position(at))), "or it has not, here");
-        // The journal of this process contains the decisions, too.
+        // The journal of a process that comes back contains the decisions, too.
         let mut again = self::verdicts(4);
         assert!(verdicts.encode(1).iter().all(|piece| again.take_in(piece)));
         again.owe_all([1, 2].into_iter().map(process));
@@ -476,7 +476,7 @@ mod tests {
             assert_eq!(verdicts.known(Position(1)), void, "it stays void, whatever goes");
             let newest = if length > LIMITS.failure_bytes_max { void } else { Some(told.clone()) };
             assert_eq!(verdicts.known(Position(number)), newest);
-            // An earlier version did not cut long reasons.
+            // An earlier version of the program did not cut long reasons.
             let mut again = self::verdicts(LIMITS.settled_max);
             again.restore(Position(1), (vec![Range::ALL], Some(Bytes::from(vec![7; 1 << 20]))));
             assert!(pieces.iter().all(|piece| again.take_in(piece)));

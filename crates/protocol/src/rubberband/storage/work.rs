@@ -52,7 +52,7 @@ pub(super) enum QueuedStep {
     Expire {
         through: Position,
     },
-    /// Drops ranges that others hold from now on.
+    /// Drops ranges that other processes hold from now on.
     Clear {
         at: Position,
         ranges: Vec<Range>,

@@ -58,7 +58,7 @@ impl Storage {
         }
         let token = write.header.token;
         if let Some(before) = failed {
-            // The write failed before, as a whole.
+            // An earlier attempt at the write failed, as a whole.
             self.repeated += 1;
             send_remembered(write.client, token, &before, &write.header.ranges, out);
             for segment in segments {
@@ -73,7 +73,7 @@ impl Storage {
         }
         if !known.is_empty() {
             self.repeated += 1;
-            // S6: the write took effect before; its results are sent again for every range held here.
+            // S6: an earlier attempt took effect. Its results are sent again for every range held here.
             for remembered in &known {
                 send_remembered(write.client, token, remembered, &write.header.ranges, out);
             }
@@ -133,7 +133,7 @@ impl Storage {
         out.send(Destination::Many(others), Message::Direct(verdict), None);
     }
 
-    /// Handles an evaluated write: answers it, or waits for the others' verdicts.
+    /// Handles an evaluated write: answers it, or waits for the verdicts of other replicas.
     pub(super) fn wrote(
         &mut self,
         cx: &mut Context<'_>,
@@ -351,7 +351,7 @@ impl Storage {
     }
 }
 
-/// Tells a client that its write's id belongs to another statement.
+/// Tells a client that its write's id belongs to a different statement.
 fn refuse(write: &Write, out: &mut dyn Sink<Storage>) {
     tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }

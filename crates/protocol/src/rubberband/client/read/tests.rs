@@ -152,7 +152,7 @@ fn an_answer_is_told_as_it_comes_and_begins_once() {
     assert_eq!(tell(&mut client, 1, 1, false, low), "part of 1 false");
     assert_eq!(tell(&mut client, 2, 1, true, high), "part of 2 true");
     assert_eq!(tell(&mut client, 1, 2, true, low), "part of 1 true, done 0");
-    // An answer that is complete with its first pieces has no `Begun`.
+    // An answer that is complete with its first pieces causes no `Begun`.
     let mut client = two_halves(Strength::Basic);
     assert_eq!(tell(&mut client, 1, 0, true, low), "");
     assert_eq!(tell(&mut client, 2, 0, true, high), "done 2");
@@ -173,7 +173,7 @@ fn all_who_were_asked_have_to_say_that_they_are_at_it() {
     let second = answer(&client, 1, underway(), false);
     reply(&mut client, later, 2, second);
     assert_eq!((of(&mut client, 1).heard, of(&mut client, 1).asked.len()), (later, 0));
-    // The same reply without a question is no news.
+    // The same reply is no news if no question was asked.
     let unasked = answer(&client, 1, underway(), false);
     reply(&mut client, later + Duration::from_secs(1), 2, unasked);
     assert_eq!(of(&mut client, 1).heard, later);

@@ -50,7 +50,8 @@ fn asked(said: &RecordingSink<Client>) -> usize {
 
 #[test]
 fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
-    // The users of a gateway that comes back send requests before the new process knows the configuration.
+    // A gateway comes back as a new process, and its users send requests before it knows the configuration. A
+    // write that was answered before the link to its replica stood is asked for soon.
     let mut client = Client::new(
         Peer { id: ME, address: String::new() },
         String::from("gateway-1"),
@@ -66,7 +67,7 @@ fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
     said(&mut client, now, linked(1));
     let soon = now + client.settings.retry_after;
     assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
-    // The same holds for a write that is ordered only after the link is up.
+    // A write that is ordered only after the link is up is asked for soon, too.
     let mut client = self::client();
     said(&mut client, START, write(2, None, false, range(0, 9)));
     said(&mut client, START, linked(1));
@@ -213,7 +214,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     client.unreached.insert(process(2), unreached());
     let lost = ClientError::MaybeApplied { request: id(1) };
     assert_eq!(failed(&look_after(&mut client).events), [(1, lost)]);
-    // An unordered write may not take effect at all; and if a range has no replica, new ones may come.
+    // An unordered write may not take effect at all. If a range has no replica, new replicas may come.
     let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     client.unreached.extend([1, 2].map(|node| (process(node), unreached())));

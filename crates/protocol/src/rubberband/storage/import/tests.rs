@@ -259,8 +259,8 @@ fn a_source_may_die_while_the_engine_takes_its_rows() {
     }
 }
 
-/// The second source dies before, or while, the engine drops the first one's rows. None of these rows may
-/// stay, because they come again.
+/// The second source dies before, or while, the engine drops the rows of the first source. None of these rows
+/// may stay, because they are sent again.
 #[test]
 fn the_next_source_may_die_before_the_rows_of_the_first_are_dropped() {
     for dropping in [false, true] {

@@ -94,8 +94,8 @@ fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
 #[test]
 fn what_does_not_go_at_once_needs_room() {
     let other = (process(31), 1);
-    // As many pieces are sent as fill the window, and at least one, however long. The rest may fill the
-    // memory exactly.
+    // As many pieces are sent as fill the window, but at least one, however long that piece is. The remaining
+    // pieces may fill the memory exactly.
     for (lengths, expected) in [
         (&[64, 256][..], "64"),
         (&[64, 257], "NoRoom"),
@@ -106,7 +106,7 @@ fn what_does_not_go_at_once_needs_room() {
     ] {
         assert_eq!(reply(&mut outboxes(), ASKED, lengths, at(1)), expected, "{lengths:?}");
     }
-    // An answer that is sent whole needs no memory.
+    // An answer that is sent whole needs no room in the memory for held answers.
     let mut full = outboxes();
     assert_eq!(reply(&mut full, other, &[64, 256], at(1)), "64");
     assert_eq!(reply(&mut full, ASKED, &[64], at(1)), "64.");

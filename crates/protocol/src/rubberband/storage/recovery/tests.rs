@@ -105,7 +105,7 @@ fn a_journal_says_what_was_durable() {
         (vec![join(None)], Some((0, vec![], vec![], 1))),
         (vec![join(None), delivered(4), delivered(6)], Some((6, vec![4, 6], vec![], 1))),
         (vec![join(None), delivered(4), passed(9)], Some((9, vec![4], vec![], 1))),
-        // A checkpoint replaces everything before it. Other records may lie between its pieces.
+        // A checkpoint replaces everything before it. Records of other kinds may lie between its pieces.
         (
             vec![
                 delivered(4),
@@ -119,14 +119,14 @@ fn a_journal_says_what_was_durable() {
             ],
             Some((8, vec![6, 7], vec![bytes("r"), bytes("s")], 1)),
         ),
-        // An unfinished checkpoint does not count.
+        // An unfinished checkpoint does not replace the records before it.
         (
             [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), outline("s"), delivered(7)]]
                 .concat(),
             Some((7, vec![6, 7], vec![bytes("r")], 1)),
         ),
         ([whole(5, "r"), whole(9, "s")].concat(), Some((9, vec![], vec![bytes("s")], 1))),
-        // The process's own messages continue behind those of the checkpoint.
+        // The numbers of the process's own messages continue behind those in the checkpoint.
         (
             [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
             Some((5, vec![], vec![bytes("r")], 2)),
@@ -182,7 +182,7 @@ fn replies_and_decisions_come_back() {
     let mut verdicts = StorageSettings::default().verdicts();
     verdicts.restore(Position(4), (vec![Range::ALL], None));
     let failure = Some(bytes("22012"));
-    // An earlier version wrote reasons of any length.
+    // An earlier version of the program wrote reasons of any length.
     let long = Some(Bytes::from(vec![b'x'; 1 << 20]));
     let records = [
         began(5),
