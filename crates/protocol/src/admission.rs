@@ -30,7 +30,7 @@ impl Default for Terms {
 /// The reason why a process is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotAdmitted {
-    /// Another process of its node belongs to the domain.
+    /// Another process of the joining process's node belongs to the domain.
     NodeInUse(Peer),
     /// The domain was founded with other terms.
     Terms(Terms),

@@ -113,7 +113,8 @@ impl Detector {
         let Some(watch) = self.peers.get_mut(&peer) else { return };
         watch.sign = Some(now);
         let gap = now.since(watch.heard).as_nanos() as f64;
-        // Signs in bursts reveal nothing about the habit; only gaps of at least half an interval count.
+        // Signs of life in bursts reveal nothing about the peer's habit, so only gaps of at least half an
+        // interval count.
         if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
             let error = (gap - watch.gap_mean).abs();
             watch.gap_mean += (gap - watch.gap_mean) / 8.0;

@@ -121,7 +121,8 @@ impl fmt::Display for Generation {
 
 impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Eight digits distinguish lives of one node in a log line; equality always uses all of them.
+        // The first eight digits distinguish the lives of one node in a log line; equality always uses all
+        // digits.
         write!(f, "{:08x}", self.0 >> 96)
     }
 }

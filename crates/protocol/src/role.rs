@@ -94,9 +94,9 @@ pub enum State {
     Receiving,
     /// The process does its work.
     Serving,
-    /// A storage process that the others do not hear, and for which they wait.
+    /// A storage process that the other processes do not hear, and for which they wait.
     Unreachable,
-    /// A storage process that keeps the rows of a former life until others have them.
+    /// A storage process that keeps the rows of a former life until other processes have them.
     Keeping,
     /// A storage process that stopped for a moment, or that has returned and catches up.
     Away,

@@ -240,8 +240,8 @@ pub struct Lift<'a, P: Protocol, M, E> {
 }
 
 impl<'a, P: Protocol, M, E> Lift<'a, P, M, E> {
-    /// Makes the sink of a child `C`. `message` wraps or drops its messages; `event` takes its events. Both
-    /// closures may first write outputs of their own.
+    /// Makes the sink of a child `C`. `message` wraps or drops the child's messages; `event` takes the
+    /// child's events. Both closures may first write outputs of their own.
     pub fn new<C: Protocol>(out: &'a mut dyn Sink<P>, message: M, event: E) -> Self
     where
         M: FnMut(&mut dyn Sink<P>, &Destination, C::Message) -> Option<P::Message>,
