@@ -20,7 +20,7 @@ pub(super) struct Candidacy {
     pub(super) asked: BTreeSet<ProcessId>,
     /// Processes that refused in this round.
     pub(super) refused: BTreeSet<ProcessId>,
-    /// Time at which to give up.
+    /// Time at which to give up the candidacy.
     pub(super) until: Time,
 }
 

@@ -64,7 +64,7 @@ impl Reign {
         }
     }
 
-    /// Asks the processes that have not confirmed the last round again. They may have had no vote when the
+    /// Asks again those processes that have not confirmed the last round. They may have had no vote when the
     /// round began.
     pub(super) fn repeat_round(&self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let late = self.peers.iter().filter(|(_, peer)| peer.confirmed < self.rounds.last);
@@ -113,7 +113,7 @@ impl Core {
 }
 
 impl Paxos {
-    /// Returns the ballot that this process follows as a member. It has promised no higher one.
+    /// Returns the ballot that this process follows as a member. The process has promised no higher ballot.
     pub fn followed(&self) -> Option<super::Ballot> {
         let member = self.core.is_member(self.core.me.id);
         let follows = member && matches!(self.state, State::Follower);

@@ -11,7 +11,7 @@
 //!
 //! **Rules.**
 //!
-//! 1. A leader that is not connected resigns, and says so to every member it reaches.
+//! 1. A leader that is not connected resigns, and reports that to every member that it reaches.
 //! 2. A follower stays with a leader that it hears. So it helps nobody to replace a connected leader.
 //! 3. A member stands for election at once if a majority, itself included, talks with it and knows no leader;
 //!    otherwise rarely. Better connected members stand first, one interval apart ([`Core::rank`]).
@@ -32,8 +32,8 @@
 //! - *A connected leader stays.* All of N(L) hear it, and refuse every other candidate by rule 2. Another
 //!   candidate needs a majority, which meets N(L). So the lead does not move.
 //! - *A leader that is not connected is gone by T and two ticks.* It suspects members that it does not hear
-//!   at T. Members that do not hear it say so in a pulse after T. Then it resigns. Members that hear it learn
-//!   so; the others suspect it by T themselves.
+//!   at T. Members that do not hear it report that in a pulse after T. Then it resigns. Members that hear it
+//!   learn so; the others suspect it by T themselves.
 //! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
 //!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
 //!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
@@ -63,8 +63,8 @@
 //! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,
 //! because each of these needs both directions. So in every majority it counts like a dead member.
 //!
-//! All of this is a guess about the present: it decides who tries what, and when. No safety depends on it
-//! (rule S11).
+//! All knowledge of contacts is a guess about the present: it decides which router tries what, and when. No
+//! safety depends on it (rule S11).
 
 use super::{
     Context, Core, Duration, Event, Message, Paxos, ProcessId, Sink, State,

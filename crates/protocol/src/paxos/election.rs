@@ -45,7 +45,7 @@ impl Paxos {
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer. Informs a candidate that is a member no longer.
+    /// Whether a candidate's question deserves an answer. Informs the candidate if it is a member no longer.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
@@ -164,7 +164,7 @@ impl Paxos {
         own || self.could_be_carried(prepare) && self.granted.is_some_and(helps)
     }
 
-    /// Whether the candidate says that it talks with a majority.
+    /// Whether the candidate reports that it talks with a majority.
     fn could_be_carried(&self, prepare: &Prepare) -> bool {
         prepare.reach as usize >= quorum::majority(self.core.acting().len())
     }

@@ -125,7 +125,7 @@ impl Paxos {
         self.core.send_held(ballot.router, message, out);
     }
 
-    /// Learns that everything up to `through` is chosen, as the leader of `ballot` says.
+    /// Learns that everything up to `through` is chosen, as the leader of `ballot` reports.
     pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut dyn Sink<Self>) {
         // The leader's statement concerns only slots that are held in this ballot.
         if let Some(last) = self.core.held(ballot) {
@@ -155,7 +155,7 @@ impl Paxos {
         self.acceptance_due |= slot <= self.core.log.last();
     }
 
-    /// Takes the leader's log, from a slot that this process holds to the log's end.
+    /// Takes the end of the leader's log, which begins at a slot that this process holds.
     pub(super) fn sync(
         &mut self,
         ballot: Ballot,

@@ -150,9 +150,9 @@ impl Reign {
         }
     }
 
-    /// Whether a majority of the members holds the log with which this reign began, in its ballot. Without
-    /// that ground, two reigns could propose two changes of the same members, and each find a majority that
-    /// knows nothing of the other.
+    /// Whether a majority of the members holds the log with which this reign began, in the reign's ballot.
+    /// Without that ground, two reigns could propose two changes of the same members, and each find a
+    /// majority that knows nothing of the other reign.
     pub(super) fn has_ground(&self, core: &Core) -> bool {
         self.held_by_majority(core, &core.members) >= self.start
     }

@@ -20,7 +20,7 @@ use crate::{
 pub enum Message {
     /// To the leader of `ballot`: propose these payloads, in this order.
     Forward {
-        /// The reign that the sender means; another leader drops the message.
+        /// The reign that the sender means; the leader of any other reign drops the message.
         ballot: Ballot,
         /// The payloads.
         payloads: Vec<Bytes>,
@@ -88,7 +88,7 @@ pub enum Message {
         round: u64,
     },
     /// Replaces everything behind `start` in one step by the leader's log, to its end. Phase 2 begins with
-    /// it.
+    /// this message.
     Sync {
         /// The leader's ballot.
         ballot: Ballot,
@@ -331,7 +331,7 @@ const PART: u8 = 15;
 const PAYLOADS: u8 = 0;
 const MEMBERS: u8 = 1;
 
-/// The small and rare messages, in `postcard` form. New ones must be added at the end.
+/// The small and rare messages, in `postcard` form. New kinds must be added at the end.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     PreVote(Prepare),

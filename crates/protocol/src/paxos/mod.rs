@@ -67,9 +67,9 @@
 //! changes*, 2015). It lets a majority of the newest members continue alone, even if the only leader that
 //! knew them to be chosen is dead.
 //!
-//! Safety does not rest on what a promise says to be chosen: a voter that has not learned it yet says less,
-//! and its promise is equally good. So a voter that has forgotten the values may also say less, as long as
-//! its log is not the best one. Nor does safety rest on pre-votes, which promise nothing.
+//! Safety does not rest on the slots that a promise reports as chosen: a voter that has not learned them yet
+//! reports fewer, and its promise is equally good. So a voter that has forgotten the values may also report
+//! fewer, as long as its log is not the best one. Nor does safety rest on pre-votes, which promise nothing.
 //!
 //! **Why somebody can be elected.** Let B be the live router with the best log, and X the newest members in
 //! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
@@ -92,9 +92,9 @@
 //!   answers are harmless.
 //! - *A leader lost its followers.* It steps down when no majority seems well. The pre-vote keeps a router
 //!   that is cut off from raising ballots, and nobody who hears a live leader helps another candidate.
-//! - *A leader dies after it told some routers of a change of the members.* A router that holds the change
-//!   acts on it and stands for election, even a learner that becomes a member by it. Routers that never heard
-//!   of the change answer a candidate whose log is better than theirs.
+//! - *A leader dies after it sent some routers a change of the members.* A router that holds the change acts
+//!   on it and stands for election, even a learner that becomes a member by it. Routers that never heard of
+//!   the change answer a candidate whose log is better than theirs.
 //! - *A leader votes itself or another out, and dies.* A majority of the others holds the change, and needs
 //!   nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned* the
 //!   change, so that a new election is rarely needed.

@@ -54,7 +54,7 @@ pub(super) struct Contacts {
     pub(super) known: BTreeMap<ProcessId, KnownMember>,
     /// Time at which this process last talked with the leader that it follows.
     pub(super) led_at: Option<Time>,
-    /// The way to the leader, while it cannot be reached directly.
+    /// The way to the leader, while this process cannot reach the leader directly.
     pub(super) detour: Option<LeaderRoute>,
     /// Processes that count this process as a member but that this process does not know, each with the time
     /// of its last pulse.

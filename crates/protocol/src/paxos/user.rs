@@ -31,7 +31,7 @@ pub struct Settings {
     /// Bytes in flight from which on no new slot is opened.
     pub in_flight_bytes_max: usize,
     /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that,
-    /// and their proposer learns of it. A single larger proposal is taken if no other waits.
+    /// and their proposer learns of it. A single larger proposal is taken if no other proposal waits.
     pub pending_bytes_max: usize,
     /// Bytes of chosen log that are kept for members that lag.
     pub log_bytes_kept: usize,
@@ -63,8 +63,8 @@ impl Default for Settings {
 /// Commands of the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or is lost with a
-    /// leader or a link to it. Within one reign and one link session, one process's proposals are learned in
+    /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or if the leader or
+    /// the link to it fails. Within one reign and one link session, one process's proposals are learned in
     /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names a leader,
     /// until it has learned the proposal, and recognises repetitions itself (rule S3).
     Propose {
@@ -72,10 +72,10 @@ pub enum Command {
         payload: Bytes,
     },
     /// Puts a payload into the log in this reign, or not at all, because it depends on this process's
-    /// knowledge as leader in `ballot`. It is never forwarded, and never proposed in another reign. While the
-    /// process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in the order
-    /// of proposing. [`Event::Refused`] says that the payload never will be learned. After [`Event::Deposed`]
-    /// it may still be learned as a part of another leader's log.
+    /// knowledge as leader in `ballot`. The payload is never forwarded, and never proposed in another reign.
+    /// While the process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in
+    /// the order of proposing. [`Event::Refused`] reports that the payload will never be learned. After
+    /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
     ProposeIn {
         /// The reign.
         ballot: Ballot,
@@ -90,8 +90,8 @@ pub enum Command {
         /// The number of the last question.
         through: u64,
     },
-    /// Makes this process, which must run and join, a router, even beyond the wanted number. Ends in
-    /// [`Event::Members`] or [`Event::ChangeRefused`].
+    /// Makes a running, joining process a router, even beyond the wanted number. Ends in [`Event::Members`]
+    /// or [`Event::ChangeRefused`].
     AddRouter(Peer),
     /// Removes this router, which may be the process itself. Ends in [`Event::Members`], [`Event::Removed`]
     /// or [`Event::ChangeRefused`].
@@ -226,8 +226,8 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state by the state behind this slot. The next slot learned is the one after
-    /// it.
+    /// The user must replace its state by the state behind this slot. The next slot learned is the following
+    /// one.
     Install {
         /// The slot of the state.
         slot: Slot,
