@@ -6,7 +6,7 @@
 //! The leader changes the routers. It refuses a change, or the change appears in the log. A leader that
 //! resigns forgets the requests, and a link that breaks loses them. So the router asks the next leader again,
 //! and the same leader on the next link. That is harmless: if the change has happened already, the answer
-//! says so, which ends the command as well.
+//! reports that, and ends the command as well.
 
 use std::sync::Arc;
 

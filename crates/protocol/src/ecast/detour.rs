@@ -139,8 +139,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Handles a change of the way to these members: everything unconfirmed is sent to them again, and all
-    /// outcomes.
+    /// Handles a change of the way to these members: sends everything unconfirmed, and all outcomes, to them
+    /// again.
     fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
         for member in members.into_iter().filter(|member| !self.linked.contains(member)) {

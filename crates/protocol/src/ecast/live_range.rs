@@ -129,7 +129,7 @@ impl<T> LiveRange<T> {
     }
 }
 
-/// A set of numbers, kept as runs: the last number of each run by its first.
+/// A set of numbers, kept as runs: the last number of each run, by the run's first number.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Runs(BTreeMap<u64, u64>);
 

@@ -501,7 +501,7 @@ impl<R: Routing> Order<R> {
         self.collect();
     }
 
-    /// Forgets stable messages, from the front, and the configurations that only they needed.
+    /// Forgets stable messages, from the front, and the configurations that only these messages needed.
     fn collect(&mut self) {
         self.live_messages.collect(|flight| flight.stable);
         let base = self.base();

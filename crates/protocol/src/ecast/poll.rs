@@ -13,7 +13,7 @@ use crate::{id::ProcessId, time::Time};
 /// A member's answer to a founder that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pledge {
-    /// The member will follow this founder, and no other as long as the link stands.
+    /// The member will follow this founder, and no other founder as long as the link stands.
     Follows,
     /// The member follows another founder, which the answer names.
     FollowsAnother(ProcessId),

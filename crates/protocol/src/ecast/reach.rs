@@ -9,13 +9,13 @@ use crate::id::ProcessId;
 /// A router's knowledge of members beyond its own links.
 #[derive(Default)]
 pub(super) struct Detours {
-    /// For each other router, the members that it reports to reach.
+    /// For each other router, the members that it reported as reached.
     pub(super) reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
     /// The routers in `reached` with which this router talks; statements of all other routers do not count.
     pub(super) talking: BTreeSet<ProcessId>,
     /// The router to which this router last reported the members that it reaches.
     pub(super) reported_to: Option<ProcessId>,
-    /// Whether this router must report the members that it reaches again.
+    /// Whether a new report of the reached members must be sent.
     pub(super) due: bool,
 }
 

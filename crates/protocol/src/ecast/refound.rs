@@ -1,11 +1,11 @@
 //! A new generation without a surviving router: a domain continues from its members alone (rule S1).
 //!
 //! **Promise.** The same as with a survivor ([`Reformed`](super::Reformed)), except for the survivor's log.
-//! An operator tells one *founder*, a router that has just started and knows nothing. Then the domain has one
-//! history again. It contains every delivery of a member that follows, at its position. So no acknowledged
-//! message is lost if one process that delivered it follows. Everything that only routers knew is lost:
-//! messages that were ordered and delivered nowhere, and outcomes that were not reported. Senders of such
-//! messages learn [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied).
+//! An operator gives the command to one *founder*, a router that has just started and knows nothing. Then the
+//! domain has one history again. It contains every delivery of a member that follows, at its position. So no
+//! acknowledged message is lost if one process that delivered it follows. Everything that only routers knew
+//! is lost: messages that were ordered and delivered nowhere, and outcomes that were not reported. Senders of
+//! such messages learn [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied).
 //!
 //! **Source.** Rule S1 of the design; the papers have no counterpart. The two steps, a promise of a majority
 //! and then a report of each member, are those of phase 1 of Paxos, with members as acceptors and a single
@@ -48,7 +48,7 @@
 //!   member pledges to one founder as long as its link stands, and follows no other. So of two founders at
 //!   most one begins, and the other is refused; or both are refused, and the operator may try either again. A
 //!   founder that gives up releases its members. Before there is a majority, no member has moved.
-//! - *Live routers are left alone.* A member that hears of a leader says so, and the founder gives up.
+//! - *Live routers are left alone.* A member that hears of a leader reports that, and the founder gives up.
 //! - *A member that lags too far is out.* Some member may no longer keep all its deliveries behind the
 //!   ground. Then the least advanced members are fenced off, level by level, until all later deliveries are
 //!   known. The most advanced member stays, and so do acknowledged messages.

@@ -19,7 +19,7 @@ use crate::{
     wire::Wire,
 };
 
-/// Number of routers with which the domain is founded; their nodes count from 1.
+/// Number of routers with which the domain is founded; their node numbers count from 1.
 pub(super) const ROUTERS: u64 = 3;
 
 pub(super) struct Routers {
@@ -212,7 +212,7 @@ impl Routers {
         self.give(to, Input::Command(RouterCommand::Change { id: CommandId(id), change }));
     }
 
-    /// Runs for this long.
+    /// Runs the domain for this time.
     pub(super) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.now < end {

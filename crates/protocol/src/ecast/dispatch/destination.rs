@@ -79,7 +79,8 @@ impl Item {
     }
 }
 
-/// A member's progress: the positions up to which it has done something with all its messages.
+/// A member's progress: the positions up to which it has delivered, executed, and made durable all its
+/// messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ecast) struct Watermarks {
     /// Delivered.

@@ -88,8 +88,8 @@ impl Member {
         out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
     }
 
-    /// Answers a founder: a router that has just started and that an operator told to continue from members
-    /// alone.
+    /// Answers a founder, which is a router that has just started and got an operator's command to continue
+    /// from members alone.
     pub(super) fn on_call(&mut self, from: ProcessId, out: &mut dyn Sink<Self>) {
         let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
             (Some(leader), _) => Pledge::Led(leader),

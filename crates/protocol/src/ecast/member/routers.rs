@@ -111,13 +111,13 @@ impl Member {
         self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
     }
 
-    /// Returns the leader that a router names. If the named router is in reach, it must itself say that it
+    /// Returns the leader that a router names. If the named router is in reach, it must itself report that it
     /// leads.
     fn believed(&self, link: &RouterLink) -> Option<ProcessId> {
         link.says.filter(|leader| !self.hears(*leader) || self.leads(*leader))
     }
 
-    /// Whether a router is in reach and has recently said that it leads.
+    /// Whether a router is in reach and has recently reported that it leads.
     fn leads(&self, router: ProcessId) -> bool {
         let link = self.routers.get(&router).filter(|link| link.heard && !link.stale);
         link.is_some_and(|link| link.says == Some(router))

@@ -547,7 +547,7 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     assert_eq!((route.first, route.count, route.acknowledged), (4, 3, 3));
     assert_eq!(out.waits, [Ticket(5)], "a number is used once it is written down");
 
-    // A delivery is confirmed at once, and reported durable when the user says so.
+    // A delivery is confirmed at once. It is reported as durable when the user reports it.
     tell(&mut member, ROUTER, Message::Deliver(block(8, 7)));
     let confirms = |out: Out| out.sent.into_iter().find(|message| matches!(message, Message::Confirm { .. }));
     let confirm = |through, durable| Message::Confirm {

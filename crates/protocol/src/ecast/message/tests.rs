@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares the byte form with the one that other versions use, and decodes it.
+/// Checks that the message's byte form is `expected`, as in other versions, and that it decodes.
 fn check(message: &Message, expected: &str) {
     let mut bytes = BytesMut::new();
     message.encode(&mut bytes);

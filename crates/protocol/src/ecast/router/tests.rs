@@ -338,7 +338,7 @@ fn bereft() -> (Routers, ProcessId) {
     (domain, survivor)
 }
 
-/// Builds a domain whose survivor was told to continue, and waits for the members.
+/// Builds a domain whose survivor got the command to continue, and waits for the members.
 fn gathering() -> (Routers, ProcessId) {
     let (mut domain, survivor) = bereft();
     let reform = RouterCommand::Reform { id: CommandId(1), patience: A_WHILE };
