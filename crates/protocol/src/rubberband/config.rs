@@ -239,8 +239,9 @@ impl State {
         of_node.rfind(|(process, _)| !self.is_waited_for(*process))
     }
 
-    /// Whether the cluster waits for `process`, which is out of reach, because nobody else may have its rows.
-    /// It is unreachable, or a suspected keeper. It returns, or an operator declares it lost.
+    /// Whether the cluster waits for `process`, because it is out of reach and nobody else may have its rows.
+    /// Such a process is unreachable, or a suspected keeper. The waiting ends when the process returns or an
+    /// operator declares it lost.
     pub fn is_waited_for(&self, process: ProcessId) -> bool {
         match self.storage.get(&process) {
             Some(StorageState::Unreachable) => true,
@@ -282,8 +283,8 @@ impl ConfigChange {
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Removes `process`. If that would lose rows (S14), marks `process` as unreachable instead; it may
-    /// refute.
+    /// Removes `process`. If that would lose rows (S14), marks `process` as unreachable instead; `process`
+    /// may then refute the suspicion.
     fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true })

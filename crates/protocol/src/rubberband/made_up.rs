@@ -27,7 +27,7 @@
 //!   repetition is executed as if it were the first write.
 //! - *An expired id comes again.* Routers remember the marks of the last [`EXPIRED_MAX`] expired ids. If two
 //!   ids share a mark, one of them is refused without need.
-//! - *An id comes again after its mark is forgotten.* It counts as a new id. `docs/limits.md` says so.
+//! - *An id comes again after its mark is forgotten.* It counts as a new id (`docs/limits.md`).
 
 use std::collections::{BTreeMap, VecDeque};
 

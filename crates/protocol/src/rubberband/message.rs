@@ -48,7 +48,7 @@ pub enum DataKind {
     Read,
     /// A write that cannot fail at run time.
     Write,
-    /// A write that can fail at run time: if it spans several ranges, these exchange verdicts (S15).
+    /// A write that can fail at run time. If it spans several ranges, the ranges exchange verdicts (S15).
     FallibleWrite,
 }
 
@@ -61,7 +61,7 @@ pub struct DataHeader {
     pub token: u64,
     /// The name of a write; without meaning for reads.
     pub name: WriteName,
-    /// Number that selects one of the complete replicas of each range, to answer.
+    /// Number that selects, among the complete replicas of each range, the replica that answers.
     pub offset: u32,
     /// Number of the table, or [`DataHeader::NO_TABLE`].
     pub table: u32,

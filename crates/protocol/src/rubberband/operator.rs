@@ -57,7 +57,7 @@ pub enum SuperEvent {
     Removing {
         /// The process.
         process: ProcessId,
-        /// The processes that do not hear the process either.
+        /// The witnesses, which do not hear the process either.
         witnesses: Vec<ProcessId>,
     },
     /// The super submits that a standby takes the place of a dead process.

@@ -13,7 +13,8 @@ use crate::{ecast::Destinations, id::ProcessId};
 pub struct Assignment {
     /// The process.
     pub process: ProcessId,
-    /// The parts of the message's ranges that the process holds; for a read, the parts it reads.
+    /// The parts of the message's ranges that the process holds; for a read, the parts that the process
+    /// reads.
     pub held: Vec<Range>,
     /// The parts for which the process answers.
     pub answers: Vec<Range>,
@@ -72,8 +73,8 @@ impl Config {
         self.touched(range).count()
     }
 
-    /// Whether no replica of a segment has its rows or will have them again, because an operator declared the
-    /// last one lost.
+    /// Whether no replica of a segment has the segment's rows or will have them again, because an operator
+    /// declared the last such replica lost.
     pub(super) fn is_lost(&self, segment: &Segment) -> bool {
         let waits = |replica| {
             let has_rows = |state: &StorageState| {
@@ -144,7 +145,8 @@ impl Config {
         Ok(found)
     }
 
-    /// Splits a write's ranges over all replicas; `offset` selects the replica of each segment that answers.
+    /// Splits a write's ranges over all replicas; `offset` selects, for each segment, the replica that
+    /// answers.
     ///
     /// # Errors
     ///
@@ -212,7 +214,7 @@ impl Config {
         Ok(readers)
     }
 
-    /// Returns the replica of a segment that serves reads with this offset.
+    /// Returns the replica that serves reads of a segment with this offset.
     fn reader(&self, segment: &Segment, offset: u32) -> Option<ProcessId> {
         let count = self.complete(segment).count();
         self.complete(segment).nth(offset as usize % count.max(1))

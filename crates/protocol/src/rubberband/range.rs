@@ -35,7 +35,7 @@ impl Range {
 /// The keys between two neighbouring ring ids, and their replicas in ring order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The keys. A segment that wraps around zero is listed as two.
+    /// The keys. A segment that wraps around zero is listed as two segments.
     pub range: Range,
     /// The primary and its successors, dead processes included.
     pub replicas: SmallVec<[ProcessId; 4]>,

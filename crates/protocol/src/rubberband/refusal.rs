@@ -8,7 +8,7 @@ pub const PLACEMENT_CHANGED: Refusal = Refusal(1);
 pub const TABLE_EXISTS: Refusal = Refusal(2);
 /// No table has this number.
 pub const NO_SUCH_TABLE: Refusal = Refusal(3);
-/// The process is not in the state that the message assumes: no standby, or not on the ring.
+/// The process is not in the state that the message assumes: it is no standby, or it is not on the ring.
 pub const WRONG_STATE: Refusal = Refusal(4);
 /// The sender's role does not allow this message.
 pub const NOT_ALLOWED: Refusal = Refusal(5);

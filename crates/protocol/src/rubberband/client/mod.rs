@@ -350,7 +350,7 @@ impl Client {
     }
 }
 
-/// Whether a storage process stopped of its own will: then its request did not kill it.
+/// Whether a storage process stopped of its own will, and so was not killed by a request.
 fn is_away(config: &Config, process: ProcessId) -> bool {
     matches!(config.storage.get(&process), Some(StorageState::Away { .. }))
 }

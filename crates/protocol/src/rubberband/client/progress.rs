@@ -79,7 +79,8 @@ pub(super) struct Read {
     pub(super) at: Option<Position>,
     /// Processes to which the attempt probably went.
     pub(super) expected: SmallVec<[ProcessId; 4]>,
-    /// Whether the user has the beginning of the answer. It gets the rest of this answer, or an error.
+    /// Whether the user has the beginning of the answer. Such a user gets the rest of this answer, or an
+    /// error.
     pub(super) user_has_begun: bool,
     /// Number of attempts.
     pub(super) tries: u32,

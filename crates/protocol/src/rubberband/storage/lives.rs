@@ -77,8 +77,8 @@ impl Storage {
         Some(KeptRows { former: me, place, through: self.membership.member.delivered() })
     }
 
-    /// Whether this process is out. If it is about to hand over, emits [`StorageEvent::Out`], because the
-    /// engine is idle now.
+    /// Whether this process is out. If this process is about to hand over, emits [`StorageEvent::Out`],
+    /// because the engine is idle now.
     pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
         // Messages that were on their way may have arrived meanwhile. By one of them, the process may have
         // learned that others have its rows.

@@ -34,8 +34,8 @@ pub struct StorageSettings {
     /// Number of decisions that are kept for processes that ask late: decisions on writes that span ranges. A
     /// decision for which a member may still ask is kept in addition.
     pub settled_max: usize,
-    /// Maximum size of these decisions in bytes. Above it, the reasons of failures are dropped first, then
-    /// decisions for which nobody can ask.
+    /// Maximum size of the kept decisions in bytes. Above this size, the reasons of failures are dropped
+    /// first, then decisions for which nobody can ask.
     pub settled_bytes_max: usize,
     /// Maximum size in bytes of the reason of a failed write that spans ranges. A longer reason is neither
     /// kept nor sent.

@@ -249,7 +249,7 @@ impl Storage {
     }
 
     /// Writes a decision to the journal: when this process comes back from its disk, the senders of the
-    /// verdicts may have forgotten them.
+    /// verdicts may have forgotten their verdicts.
     fn write_decision(&mut self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if self.settings.checkpoint_bytes.is_some() {
             let record = out.persist(Record::Decided { at, failure });

@@ -7,7 +7,7 @@ use crate::rubberband::{
 
 const CHANGE: Position = Position(9);
 
-/// Builds four processes with three replicas, of which 2 receives 0-9, 10-19, 20-29 and 40-end.
+/// Builds four processes with three replicas, of which process 2 receives 0-9, 10-19, 20-29 and 40-end.
 fn config(states: &str) -> Config {
     ring(3, &[10, 20, 30, 40], states)
 }
