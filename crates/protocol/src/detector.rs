@@ -86,7 +86,7 @@ impl Detector {
         self.settings
     }
 
-    /// Starts to watch `peer`, which counts as alive now. No effect if it is watched already.
+    /// Starts to watch `peer`, which counts as alive now. Has no effect if `peer` is watched already.
     pub fn watch(&mut self, peer: ProcessId, now: Time) {
         let gap_mean = self.settings.interval.as_nanos() as f64;
         self.peers.entry(peer).or_insert(PeerWatch {

@@ -20,7 +20,7 @@ pub enum Fate {
         /// nothing recognizes.
         id: Option<RequestId>,
     },
-    /// The request was refused and executed nowhere: repeating it alone changes nothing.
+    /// The request was refused and executed nowhere. Merely repeating it will not change that.
     Rejected,
     /// This process was cut off from the other processes: it must rejoin before it can serve requests.
     Wedged,

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The role of a process. Messages carry its index in this list, other texts its word.
+/// The role of a process. Messages carry the role's index in this list; all other texts contain its word.
 ///
 /// ```
 /// use quorate_protocol::Role;

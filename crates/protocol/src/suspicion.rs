@@ -170,7 +170,7 @@ struct WitnessStatement {
 /// The bench's judgement of a suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The suspect is heard, or too few witnesses have said that they do not hear it.
+    /// The suspect is heard, or too few witnesses have reported that they do not hear it.
     Stays,
     /// The suspect has failed. The value lists the processes that agree, in id order.
     Failed(Vec<ProcessId>),
