@@ -93,8 +93,9 @@ struct Unreached {
 
 /// Number of requests from which throughput matters more than latency.
 const REQUESTS_MANY: usize = 16;
-/// With that many requests, input is gathered for 1/16 of the average latency, at most 2 ms. So turns are
-/// fewer and batches larger all the way from the client to the queries that share a scan.
+/// Divisor: with [`REQUESTS_MANY`] requests or more, input is gathered for 1/16 of the average latency, at
+/// most 2 ms. So turns are fewer and batches larger all the way from the client to the queries that share a
+/// scan.
 const GATHERING_PART: u32 = 16;
 const GATHERING_MAX: Duration = Duration::from_millis(2);
 

@@ -49,7 +49,7 @@ enum NextAttempt {
     Fail(ClientError),
 }
 
-/// The part of the average latency that the newest read contributes: 1/64.
+/// Divisor: the newest read contributes 1/64 to the average latency.
 const LATENCY_PART: u32 = 64;
 
 impl Client {

@@ -59,8 +59,8 @@ fn suspects_are_judged_together() {
         // A dead process is removed by the second step, not by the first.
         ("?1", "1? 2 3 4"),
         ("?1 -1@100", "2 3 4"),
-        // Two suspected neighbours both stay: whether one message removes both, or two messages do, or two
-        // messages after separate suspicions.
+        // Two suspected neighbours both stay: it makes no difference whether one message removes both, or two
+        // messages do, even after separate suspicions.
         ("?12 -12@100", "1! 2! 3 4"),
         ("?12 -1@100", "1! 2? 3 4"),
         ("?1 ?2 -1@100 -2@101", "1! 2! 3 4"),
