@@ -1,9 +1,9 @@
-//! [`Place`]: the place of an update in its group. Senders get the place of each update that they send, and
-//! members the place of each update that they deliver.
+//! [`Place`]: the place of an update in its group. Senders learn the place of each update that they send, and
+//! members learn the place of each update that they deliver.
 
 use crate::ecast::Position;
 
-/// The place of a message.
+/// The place of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The update's number in its sender's stream of the view, from 1.

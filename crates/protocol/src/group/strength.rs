@@ -1,4 +1,4 @@
-//! The strengths of a message, from which its sender chooses: they say what the group promises about the
+//! The strengths of a message, from which its sender chooses: they state what the group promises about the
 //! message's order and safety.
 
 use serde::{Deserialize, Serialize};
@@ -16,21 +16,21 @@ pub enum Strength {
     Safe(Phi),
 }
 
-/// The number of processes of the view that must have a safe message, for all of their members, before any
-/// delivers it (000 §6).
+/// Number of the view's processes that must have a safe message before any member delivers it (000 §6). A
+/// process has it on behalf of all its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phi {
-    /// Every process: right if nobody knows which machines fail together.
+    /// Every process. The right choice if it is unknown which machines fail together.
     #[default]
     All,
-    /// More than half.
+    /// More than half of the processes.
     Majority,
-    /// The given number, or all if there are fewer.
+    /// The given number of processes, or all if the view has fewer.
     Count(u16),
 }
 
 impl Phi {
-    /// Returns the number among `members`.
+    /// Returns the number of processes among `members`.
     pub(crate) fn of(self, members: usize) -> usize {
         match self {
             Phi::All => members,
