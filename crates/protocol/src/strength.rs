@@ -25,7 +25,7 @@ pub enum Strength {
 
 /// A word that names no strength.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a read is basic, snapshot or sequential")]
+#[error("unknown strength of a read: use basic, snapshot or sequential")]
 pub struct NoStrength;
 
 impl Strength {

@@ -21,7 +21,7 @@ pub enum PauseRefusal {
     #[error("this process has not joined the domain, or was cut off from the domain")]
     NotJoined,
     /// An earlier command to pause has not ended, or was accepted.
-    #[error("this process was asked to stop before")]
+    #[error("this process was already asked to stop: wait until the first request is done")]
     Already,
 }
 
