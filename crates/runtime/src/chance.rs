@@ -14,8 +14,8 @@ pub fn domain() -> DomainId {
     DomainId(system_u128())
 }
 
-/// Draws a random mark for a process's start from a directory. The mark distinguishes that start from others
-/// with the same number.
+/// Draws a random mark for one start of a process from a directory. The mark distinguishes this start from
+/// other starts with the same number.
 pub(crate) fn mark() -> u64 {
     system_u128() as u64
 }
