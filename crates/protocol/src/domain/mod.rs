@@ -9,8 +9,8 @@
 //! watch and reform.
 //!
 //! **Shape.** [`compose!`](crate::compose) makes one routing of a list of parts. [`Domain`] is the list that
-//! routers run. To add a part, add a line there, implement [`Part`], and choose the byte that precedes its
-//! messages.
+//! routers run. To add a part, add a line to [`Domain`], implement [`Part`], and choose the byte that
+//! precedes the part's messages.
 //!
 //! ```text
 //!   body:  tag │ the part's own bytes      Config:  tables ──▶ rubberband::Config   (each shared separately)
@@ -19,19 +19,20 @@
 //!
 //! **Invariants.**
 //! - *The first byte names the part.* The first byte of each ordered message is its part's [`Part::TAG`]. The
-//!   part itself writes and checks this byte, so no layer copies or cuts the message on its way. A part alone
-//!   is a routing, too, as in simulations of one part. Routers refuse a message of no part.
+//!   part itself writes and checks this byte, so no layer copies or cuts the message on its way. A part can
+//!   also be the only routing, as in simulations of one part. Routers refuse a message that belongs to no
+//!   part.
 //! - *A process is a member of one part.* Routers refuse a control message of a process that belongs to
 //!   another part, so that no process leaves twice or waits for itself. A program that needs two parts has
 //!   two processes.
-//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one neither copies nor
-//!   compares the others.
-//! - *A part sees only its own messages.* It also names destinations only among its own members.
+//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one configuration neither
+//!   copies nor compares the others.
+//! - *A part sees only its own messages.* A part also names destinations only among its own members.
 //!
 //! **Where we differ, and why.**
 //! - Parts are known at compile time, and one byte of a message selects its part. Tables are the hottest path
-//!   of the system. A table of boxed parts would cost them an indirect call and the type of their
-//!   configuration.
+//!   of the system. A list of boxed parts would cost each message an indirect call, and would hide the type
+//!   of the configuration.
 //! - A domain that is founded again from members
 //!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the part whose members
 //!   testify: tables. The other parts begin empty, and their members return as new processes.
@@ -56,8 +57,8 @@ crate::compose! {
     }
 }
 
-/// Makes one [`Routing`](crate::ecast::Routing) of several [`Part`](crate::domain::Part)s. Its `Config` and
-/// its `Ledger` have a field for each part. A module can use the macro once.
+/// Makes one [`Routing`](crate::ecast::Routing) from several [`Part`](crate::domain::Part)s. The routing's
+/// `Config` and `Ledger` have a field for each part. A module can use the macro only once.
 #[macro_export]
 macro_rules! compose {
     (
@@ -73,7 +74,7 @@ macro_rules! compose {
             $($(#[$doc])* pub $part: $crate::domain::Shared<<$kind as $crate::ecast::Routing>::Config>,)+
         }
 
-        /// The routers' own state of each part.
+        /// The routers' own state for each part.
         #[derive(Default, ::serde::Serialize, ::serde::Deserialize)]
         pub struct Ledger {
             $($(#[$doc])* pub $part: <$kind as $crate::ecast::Routing>::Ledger,)+
@@ -193,7 +194,8 @@ macro_rules! compose {
             }
 
             fn pace(config: &Config, process: $crate::ProcessId) -> $crate::ecast::Pace {
-                // A part lets whom it does not know execute.
+                // Parts that do not know `process` answer `Executes`, so the answer of the part that knows it
+                // counts.
                 $(
                     match <$kind as $crate::ecast::Routing>::pace(&config.$part, process) {
                         $crate::ecast::Pace::Executes => {}

@@ -6,7 +6,7 @@ use crate::ecast::{Refusal, Routing};
 /// An application of E-Cast that shares the routers with other applications.
 pub trait Part: Routing {
     /// The first byte of every message that the part's members submit, and of every configuration that they
-    /// report when a domain is founded again from them.
+    /// report when a domain is founded again from its members.
     const TAG: u8;
 
     /// Returns the configuration of a part without members.
