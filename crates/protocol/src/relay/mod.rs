@@ -22,7 +22,8 @@
 //! valid. Links between routers are never relayed, because elections depend on who hears whom
 //! ([`paxos`](crate::paxos)).
 //!
-//! **Roles.** Of two *ends*, the *opener* asks for a session; the *relay* is a router to which both ends have links.
+//! **Roles.** Of two *ends*, the *opener* asks for a session; the *relay* is a router to which both ends have
+//! links.
 //!
 //! ```text
 //!  opener               relay               other end
