@@ -34,7 +34,7 @@ impl Chance {
     /// Returns a uniform number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "the bound of a random number is above zero");
-        // One multiplication has a bias of 2⁻⁶⁴·bound, far below the resolution of any simulation.
+        // One multiplication has a bias of 2⁻⁶⁴·bound, which is far below the resolution of any simulation.
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -58,7 +58,7 @@ impl Chance {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// Returns a uniform duration between the two.
+    /// Returns a uniform duration between `least` and `most`.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         least + most.saturating_sub(least).mul_f64(self.unit())
     }
@@ -73,7 +73,8 @@ impl Chance {
             }
             Delay::Pareto { least_micros, shape } => {
                 let micros = least_micros / (1.0 - self.unit()).powf(1.0 / shape);
-                // Shapes up to one have no mean. A delay of hours would be a cut, so the tail is bounded.
+                // Distributions with a shape of at most one have no mean, and a delay of hours would be a
+                // cut, so the tail is bounded.
                 Duration::from_nanos((micros.min(SPAN_MICROS_MAX) * 1e3) as u64)
             }
         }
@@ -100,7 +101,7 @@ pub enum Delay {
     Pareto {
         /// The minimum, in microseconds.
         least_micros: f64,
-        /// The tail's exponent; a smaller one makes the tail heavier.
+        /// The tail's exponent. A smaller exponent makes the tail heavier.
         shape: f64,
     },
 }
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(mean(Delay::Constant { micros: 40.0 }), 40.0);
         let exponential = mean(Delay::Exponential { least_micros: 20.0, mean_micros: 100.0 });
         assert!((exponential - 100.0).abs() < 2.0, "{exponential}");
-        // The mean is least · shape / (shape − 1).
+        // The mean of a Pareto distribution is least · shape / (shape − 1).
         let pareto = mean(Delay::Pareto { least_micros: 50.0, shape: 3.0 });
         assert!((pareto - 75.0).abs() < 2.0, "{pareto}");
     }
