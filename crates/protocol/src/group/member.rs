@@ -148,7 +148,7 @@ pub(super) struct GroupMember {
     cut: Option<BTreeMap<ProcessId, u64>>,
     /// Whether this member has confirmed that it holds all of the cut.
     repaired: bool,
-    /// Number of lost soft predecessors of delivered safe messages, for each sender.
+    /// Time since which own soft messages wait for the next view.
     changing_since: Option<Time>,
     /// Time since which this member waits for the survivors.
     waiting_since: Time,
@@ -157,7 +157,7 @@ pub(super) struct GroupMember {
     /// The number of the last own soft update that was sent.
     sent: u64,
     receipts: Receipts,
-    /// Numbers of lost predecessors of delivered safe messages, by sender.
+    /// Number of lost soft predecessors of delivered safe messages, for each sender.
     missing: BTreeMap<ProcessId, u64>,
     flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
     /// The known checkpoints of the group.

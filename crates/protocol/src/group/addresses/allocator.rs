@@ -13,15 +13,15 @@ pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 /// in powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
-    /// Groups that are large and busy enough.
+    /// Number of groups that are large and busy enough for an address.
     pub candidates: u64,
-    /// Candidates that have an address.
+    /// Number of candidates that have an address.
     pub served: u64,
-    /// Addresses in use.
+    /// Number of addresses in use.
     pub addresses: u64,
     /// Deliveries by addresses to members of the group, a second.
     pub wanted: u64,
-    /// Number of groups that are large and busy enough for an address.
+    /// Deliveries to other listeners of the same address, a second.
     pub unwanted: u64,
 }
 
