@@ -50,7 +50,7 @@ pub struct Record {
 
 /// The life of a group without a reported checkpoint.
 pub(super) const FIRST_LIFE: u64 = 1;
-/// Upper bound of a life; a message with a larger one is malformed.
+/// Upper bound of a life. A message with a larger life is malformed.
 pub(super) const LIVES_MAX: u64 = 1 << 48;
 
 impl Record {

@@ -81,7 +81,7 @@ impl Front {
     }
 
     /// Returns the command whose save has to be submitted now, because all earlier sends are delivered here.
-    /// Returns it only once.
+    /// Returns each command only once.
     pub(super) fn may_close(&mut self) -> Option<CommandId> {
         self.closes.take_if(|_| self.queue.is_empty() && self.submitted.is_empty())
     }

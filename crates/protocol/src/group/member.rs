@@ -43,7 +43,8 @@ pub(super) struct Effects {
     /// Casts by multicast address, with the processes that should receive each.
     pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
-    /// Survivors' reports and completed repairs. Those of several groups share one message.
+    /// Survivors' reports and completed repairs. Reports of several groups go out as one message, and so do
+    /// repairs.
     pub(super) reports: Vec<(GroupId, SurvivorReport)>,
     pub(super) repaired: Vec<(GroupId, Position)>,
     /// Number of messages that no correct peer sends.
@@ -54,11 +55,11 @@ pub(super) struct Effects {
     pub(super) views: u64,
     /// Longest time that own soft messages of a member waited for a view.
     pub(super) longest_wait: Duration,
-    /// Number of gaps in others' streams that were requested.
+    /// Number of gaps in the streams of other members that were requested.
     pub(super) gaps: u64,
     /// Number of soft messages that were sent again.
     pub(super) resent: u64,
-    /// Number of casts, one for each receiving process.
+    /// Number of casts, counted once for each receiving process.
     pub(super) cast: u64,
     /// Number of casts by an address.
     pub(super) multicast: u64,
@@ -166,8 +167,8 @@ pub(super) struct GroupMember {
     offer: Offer,
     /// Commands to save whose messages are not yet delivered here.
     saves: VecDeque<CommandId>,
-    /// This member's commands that wait for the saved state at the beginning of the next view; `None` if no
-    /// member requested one.
+    /// This member's commands that wait until the state at the beginning of the next view is saved; `None` if
+    /// no member requested a save.
     keeps: Option<Vec<CommandId>>,
     /// Messages of later views.
     early: Vec<(ProcessId, Position, Direct)>,
@@ -397,7 +398,7 @@ impl GroupMember {
         if !scene.in_touch {
             return scene.effects.done(id, Err(Failure::OutOfTouch));
         }
-        // Earlier sends go before the flush.
+        // Earlier sends leave before the flush begins.
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
@@ -426,7 +427,7 @@ impl GroupMember {
         if last {
             self.front.close(id);
         }
-        // Earlier sends go before the save.
+        // Earlier sends leave before the save is submitted.
         self.pump(scene);
         if !last {
             self.submit_save(scene, id, true);
@@ -523,7 +524,7 @@ impl GroupMember {
     }
 
     /// Returns the number of soft messages of the same sender that must be delivered before this ordered
-    /// message; 0 if it was sent in an earlier view.
+    /// message; 0 if the ordered message was sent in an earlier view.
     fn behind(&self, waiting: &WaitingMessage) -> u64 {
         if waiting.header.view == self.view.number { waiting.header.behind } else { 0 }
     }

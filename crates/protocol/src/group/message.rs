@@ -104,7 +104,8 @@ pub enum Holders {
     Everyone = 2,
 }
 
-// Routers read the first tag in all parts of a domain, and tag 2 marks messages between processes of tables.
+// The tag of messages of the order. It is the same in all parts of a domain, because routers read the tag
+// before they know the part. Tag 2 belongs to messages between processes of tables.
 const ORDER: u8 = 1;
 const GROUP: u8 = 4;
 

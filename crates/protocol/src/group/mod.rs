@@ -326,7 +326,7 @@ pub use self::{
 /// The settings of a process in its groups.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Interval at which a process checks for lost messages, and repeats them.
+    /// Interval at which a process checks for lost messages, and sends them again.
     pub interval: Duration,
     /// Time for which a survivor may delay a view change. A member that judges such a survivor waits as long
     /// again for each punctual member that comes before it in rank.
@@ -353,7 +353,7 @@ pub struct Settings {
     pub gap_patience: Duration,
     /// Upper bound of sends that have not ended, in bytes; above it, new sends are refused.
     pub queue_bytes_max: usize,
-    /// Upper bound of one message, in bytes.
+    /// Upper bound of the size of one message, in bytes.
     pub body_bytes_max: usize,
     /// Upper bound of a piece of a state, of a repair, and of messages that arrived before their view, in
     /// bytes.
@@ -528,7 +528,7 @@ pub struct Sending {
     pub pack: Pack,
 }
 
-/// An event of a process. All events have one order.
+/// An event of a process. The events of all groups come in one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The end of a command.
@@ -547,7 +547,7 @@ pub enum Event {
         first: Place,
     },
     /// The state with which the member continues. `None` stands for the checkpoint that the host offered, or
-    /// for a fresh state if it offered none.
+    /// for a fresh state if the host offered no checkpoint.
     Restore {
         /// The group.
         group: GroupId,
@@ -562,7 +562,7 @@ pub enum Event {
         view: View,
         /// Members that were not in the previous view.
         arrived: Vec<(ProcessId, SeatId)>,
-        /// Members of the previous view that are not in this one.
+        /// Members of the previous view that are not in the present view.
         departed: Vec<(ProcessId, SeatId)>,
         /// For each departed sender, the number of its soft messages that are lost although a later safe
         /// message of that sender was delivered.
@@ -580,8 +580,8 @@ pub enum Event {
         view: Position,
     },
     /// The end of a step of events that waited behind the state of a joining member. Once the host has
-    /// applied everything before this event, it answers with [`Command::Progress`], and then gets the next
-    /// step.
+    /// applied everything before this event, the host answers with [`Command::Progress`], and then gets the
+    /// next step.
     ProgressWanted {
         /// The group that the process joins.
         group: GroupId,
@@ -705,8 +705,8 @@ pub enum Failure {
     /// The message is too long, or too many messages wait to be sent.
     #[error("the message is too long, or too many messages wait: the limit is {0} bytes")]
     Full(usize),
-    /// The process did not get into the group: updates came faster than the state arrived and the host
-    /// applied them.
+    /// The process did not get into the group: updates came faster than it received the state and its host
+    /// applied the updates.
     #[error("{0}")]
     Behind(Backlog),
 }

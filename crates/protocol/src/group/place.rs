@@ -13,7 +13,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Returns the place of the update that comes `index` places after this one.
+    /// Returns the place of the update that comes `index` places after the update at this place.
     pub fn behind(self, index: u32) -> Place {
         match self {
             Place::Soft(number) => Place::Soft(number + u64::from(index)),

@@ -92,7 +92,7 @@ pub enum Control {
     Save {
         /// The group.
         group: GroupId,
-        /// Whether all members save the state, rather than the sender alone.
+        /// Whether all members save the state, rather than only the sender.
         by_all: bool,
     },
     /// The sender has this checkpoint on disk.
@@ -337,7 +337,7 @@ pub struct Roster {
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
     /// Groups that all members left with the last control message, or whose checkpoint was forgotten. They
-    /// stay until the next message, because the leaving members still have to receive this one.
+    /// stay until the next message, because the leaving members still have to receive the last one.
     empty: BTreeSet<GroupId>,
     /// The newest known checkpoint of each group, with or without members.
     records: Records,

@@ -75,7 +75,7 @@ pub(super) struct MessageRun {
 /// The relation of a message to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeResult {
-    /// The message was the next one, and is held now.
+    /// The message continues the stream, and is held now.
     Next,
     /// The message was already held.
     Known,
@@ -180,7 +180,7 @@ impl Stream {
     }
 
     /// Returns the messages with these updates: as many as fit into `bytes`, but at least one. Returns `None`
-    /// if they are not held.
+    /// if the stream does not hold these updates.
     pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<MessageRun> {
         let mut wanted = self.since(*numbers.start()).take_while(|(first, _)| first <= numbers.end());
         let (first, soft) = wanted.next()?;

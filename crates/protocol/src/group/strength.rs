@@ -17,7 +17,7 @@ pub enum Strength {
 }
 
 /// Number of the view's processes that must have a safe message before any member delivers it (000 §6). A
-/// process has it on behalf of all its members.
+/// process counts once, however many members it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phi {
     /// Every process. The right choice if it is unknown which machines fail together.

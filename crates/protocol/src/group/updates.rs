@@ -10,10 +10,11 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes},
 };
 
-/// Size of the length before each update.
+/// Size of the field before each update that holds the update's length, in bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Consecutive updates, at least one, in their wire form: each after its length. Clones share the memory.
+/// Consecutive updates, at least one, in their wire form: the length of each update, then its bytes. Clones
+/// share the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     count: NonZeroU32,
@@ -28,8 +29,8 @@ impl Pack {
         writer.finish().expect("a pack with an update is not empty")
     }
 
-    /// Reads the complete updates at the beginning of these bytes. Returns them, or `None` if there is none,
-    /// and whether no bytes are left over.
+    /// Reads the complete updates at the beginning of these bytes. Returns these updates, or `None` if there
+    /// is none, and whether no bytes are left over.
     pub(super) fn read(bytes: Bytes) -> (Option<Pack>, bool) {
         // The pack reads a slice, because a reference for each update would change a counter that other
         // threads also change.
@@ -45,7 +46,7 @@ impl Pack {
         (pack, is_whole)
     }
 
-    /// Takes a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
+    /// Reads a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
     pub(super) fn take(input: &mut Bytes) -> Result<Pack, WireError> {
         match Pack::read(take_bytes(input)?) {
             (Some(pack), true) => Ok(pack),

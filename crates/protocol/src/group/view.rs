@@ -27,7 +27,7 @@ pub struct View {
     pub seats: Seats,
     /// Processes that were not in the previous view.
     pub joined: Vec<ProcessId>,
-    /// Processes of the previous view that are not in this one.
+    /// Processes of the previous view that are not in the present view.
     pub left: Vec<ProcessId>,
 }
 
@@ -167,7 +167,7 @@ pub enum GroupStep {
     Save {
         /// The member that requests the save.
         sender: ProcessId,
-        /// Whether all members save the state, rather than the sender alone.
+        /// Whether all members save the state, rather than only the sender.
         by_all: bool,
     },
     /// A process has these seats from the next view on.

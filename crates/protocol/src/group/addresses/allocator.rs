@@ -9,8 +9,8 @@ use crate::{group::id::GroupId, id::ProcessId};
 /// Upper bound of an address's deliveries to processes outside the group, in percent.
 pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 
-/// The result of the last assignment of addresses. Rates count messages a second, as members reported them:
-/// in powers of two.
+/// The result of the last assignment of addresses. Deliveries are computed from the reported rates of groups,
+/// which are powers of two, in messages a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
     /// Number of groups that are large and busy enough for an address.
@@ -221,7 +221,8 @@ impl Placement<'_> {
         }
     }
 
-    /// Gives each cluster an address: the former one of most of its traffic, or else a free one.
+    /// Gives each cluster an address: the former address of most of its traffic, or else a free address.
+    /// Returns each group's address, and statistics.
     fn number(self) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
         let mut statistics =
             AddressStatistics { candidates: self.candidates.len() as u64, ..AddressStatistics::default() };

@@ -83,7 +83,7 @@ const LEVEL_MIN: u8 = 4;
 const LEVEL_MAX: u8 = 24;
 /// The divisor of the total members × rate that gives the change at which addresses are assigned again.
 const DRIFT_SHARE: u64 = 16;
-/// Number of address blocks, of which each domain uses a random one.
+/// Number of blocks of multicast addresses. Each domain uses a random one of these blocks.
 const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
 
 /// Counts the soft messages of a group at one member.
@@ -132,7 +132,7 @@ pub(super) struct Addresses {
     drift: u64,
     /// The position of the last assignment.
     moved_at: Position,
-    /// The groups whose address the last assignment changed.
+    /// The groups whose addresses the last assignment changed.
     moved: Shared<BTreeSet<GroupId>>,
     statistics: AddressStatistics,
 }
@@ -229,7 +229,7 @@ impl Addresses {
         (self.moved_at, self.moved) = (at, Shared::new(moved));
     }
 
-    /// Returns the groups whose address the message at this position changed.
+    /// Returns the groups whose addresses the message at this position changed.
     pub(super) fn moved(&self, at: Position) -> impl Iterator<Item = GroupId> + '_ {
         self.moved.iter().copied().filter(move |_| self.moved_at == at)
     }

@@ -137,7 +137,7 @@ impl EventBacklog {
         *self = EventBacklog::default();
     }
 
-    /// Takes the first events, up to this memory, but at least one if there is any.
+    /// Removes and returns the first events, up to this memory, but at least one event if there is any.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Event> {
         let (mut events, mut room) = (Vec::new(), bytes_max);
         while let Some(first) = self.events.front().map(WaitingEvent::bytes)

@@ -93,7 +93,7 @@ pub(super) enum Wanted {
 }
 
 impl Feed {
-    /// Whether the state is on its way.
+    /// Whether this process awaits a state that is on its way.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.stage, FeedStage::Awaits(_))
     }

@@ -246,7 +246,7 @@ impl GroupMember {
         }
     }
 
-    /// Delivers the rest of the view that ends.
+    /// Delivers the remaining messages of the view that ends.
     fn end_view(&mut self, scene: &mut Scene<'_>) {
         self.installing = true;
         self.deliver(scene);
@@ -300,8 +300,8 @@ impl GroupMember {
         piece: &bytes::Bytes,
     ) {
         if self.limit.is_some() {
-            // This process reported that it has no state, so it takes none now, and requests the state again
-            // once the view is installed.
+            // This process reported that it has no state, so it accepts no piece of a state now. It requests
+            // the state again once the view is installed.
             return;
         }
         let pace = scene.settings.state_bytes_per_second;

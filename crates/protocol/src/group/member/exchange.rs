@@ -118,8 +118,8 @@ impl GroupMember {
         for soft in messages {
             let first = next;
             next = next.saturating_add(soft.count());
-            // Messages that are already here count as news, because their sender may not know that they are
-            // here.
+            // Messages that are already here cause a new receipt, too, because their sender may not know that
+            // they arrived.
             news |= stream.take(first, soft, room) != TakeResult::Gap;
         }
         if news {
@@ -140,7 +140,7 @@ impl GroupMember {
             self.note_gap(scene, from);
         }
         // Other members can repair messages that the sender's link cannot deliver: their receipts show that
-        // they hold them.
+        // they hold these messages.
         for (&sender, &count) in &receipt.counts {
             // Only members have streams, and a correct member sends no count for other processes.
             let Some(next) = self.streams.get(sender).map(|stream| stream.received() + 1) else { continue };

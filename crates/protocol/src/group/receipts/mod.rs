@@ -38,8 +38,8 @@ pub(super) struct Receipts {
 /// A member's part in the tree of a large view.
 #[derive(Debug, Default)]
 struct BranchReceipts {
-    /// Whether a tick has passed since the last receipt of the branch. The branch sends one at each tick even
-    /// without news, because the last receipt may be lost.
+    /// Whether a tick has passed since the last receipt of the branch. The branch sends a receipt at each
+    /// tick even without news, because the last receipt may be lost.
     due: bool,
     /// The news for which a safe message may wait.
     soon: SafeNews,
@@ -226,8 +226,9 @@ impl Receipts {
             comes = Tick::PushOn;
         } else if any || self.due {
             self.round.due = true;
-            // If all members asked at every tick, each would get receipts from all. So members take turns to
-            // ask all others directly instead of through the tree, and do so only while a caller waits.
+            // If all members asked at every tick, each member would get receipts from all others. So members
+            // take turns to ask all others directly instead of through the tree, and do so only while a
+            // caller waits.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;

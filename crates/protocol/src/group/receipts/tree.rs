@@ -10,7 +10,7 @@ pub(crate) struct Tree {
     pub(crate) rank: usize,
     /// Number of members of the view.
     pub(crate) members: usize,
-    /// Upper bound of the members directly below one member.
+    /// Maximum number of members directly below one member.
     pub(crate) width: usize,
 }
 

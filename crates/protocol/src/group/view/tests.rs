@@ -50,7 +50,7 @@ fn places(places: &[(ProcessId, SeatId)]) -> Vec<(u64, u32)> {
     places.iter().map(|(id, seat)| (id.node, seat.0)).collect()
 }
 
-/// Makes all survivors report the same, so that the change in progress ends.
+/// Makes all survivors send the same report, so that the change in progress ends.
 fn agree(group: &mut Group, at: u64) {
     let prepared = group.change.as_ref().expect("one is under way").prepared.0;
     for id in group.late() {
@@ -134,7 +134,8 @@ fn reports_make_the_cut_and_repairs_the_view() {
     let mut group = group(&[1, 2, 3]);
     assert_eq!(group.step(Position(20), &GroupStep::Drop(process(1))), Some(vec![Turn::Prepared]));
     assert_eq!(group.step(Position(21), &report(2, 20, &[(1, 5), (2, 1)])), Some(vec![]));
-    // A report of a suspected process, of an earlier change, or a repeated one does not count.
+    // A report does not count if its sender is suspected, if it belongs to an earlier change, or if it
+    // repeats another report.
     assert_eq!(group.step(Position(22), &report(1, 20, &[(1, 9)])), None);
     assert_eq!(group.step(Position(22), &report(3, 19, &[])), None);
     assert_eq!(group.step(Position(22), &report(2, 20, &[(1, 6)])), None);
