@@ -63,7 +63,7 @@ pub(super) struct Builder {
 /// The offset of the count of instances, which follows the ballot and the first number.
 const COUNT_AT: usize = 32 + 8;
 
-/// The length of the field before a change that holds the change's length, in bytes.
+/// Size of the field before a change that holds the change's length, in bytes.
 const LENGTH_BYTES: usize = 4;
 
 const OPEN: u8 = 0;

@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(all_next(&mut locks), [10, 1]);
     }
 
-    /// A transaction may overtake an earlier request that waited for it only through a third request, even
-    /// after the third request is gone.
+    /// A transaction overtakes only the requests that waited for it when its own request came. If the request
+    /// through which they waited is gone later, nothing changes.
     #[test]
     fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();

@@ -175,7 +175,7 @@ pub enum Abort {
     /// The leader does not know the transaction: it began in an earlier reign, was idle for too long, or was
     /// aborted for a checkpoint.
     Gone,
-    /// The transaction and others would have waited for each other.
+    /// The transaction and other transactions would have waited for one another.
     Deadlock,
     /// The bytes of the transaction's changes exceed a limit.
     TooLarge,

@@ -209,8 +209,8 @@ use crate::{
 /// The settings of a replica set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The settings of the replica's log, including its disk. Either all replicas of a set have disks or none
-    /// has.
+    /// The settings of the replica's log, including its disk. Either all replicas of a set have disks, or
+    /// none of them has one.
     pub log: paxos::Settings,
     /// The way in which writes follow one another.
     pub pipelining: Pipelining,
@@ -260,7 +260,7 @@ pub struct Settings {
 pub enum Pipelining {
     /// The leader executes requests on its unchosen state, and proposes batches.
     Speculative,
-    /// The leader executes a write when the previous one is chosen (003 §VI.A.2).
+    /// The leader executes a write when the previous write is chosen (003 §VI.A.2).
     OneAtATime,
 }
 
@@ -376,7 +376,7 @@ pub enum Event {
         /// The transaction.
         transaction: TransactionId,
     },
-    /// The changes of this work are chosen and will not be reverted, and neither will those of all works
+    /// All changes up to this work are chosen and will not be reverted: those of the work, and of all works
     /// whose [`Command::Executed`] came earlier. Changes of open transactions are excepted.
     Chosen {
         /// The last work whose changes are chosen.
@@ -397,8 +397,8 @@ pub enum Event {
         /// The number of the rest, ascending.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, all of which is chosen, and drop the previous checkpoint. The
-    /// replica then requests the parts one by one.
+    /// Take a checkpoint of the present state, which consists of chosen changes alone, and drop the previous
+    /// checkpoint. The replica then requests the parts one by one.
     Checkpoint {
         /// The number of the checkpoint, ascending.
         checkpoint: u64,

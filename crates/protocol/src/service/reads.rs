@@ -169,8 +169,8 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// If a told read is confirmed and executed, moves it to the answers that wait only for the changes that
-    /// they saw.
+    /// If a told read is confirmed and executed, moves its answer to the answers that wait only for the
+    /// changes that they saw.
     fn close(&mut self, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         if let Some(ToldRead { result: Some(_), by, question, .. }) = self.told.get(&id)
             && (majority(by) || question.is_some_and(|question| question <= self.confirmed))

@@ -71,9 +71,9 @@ pub struct Replica {
 /// The progress of a replica whose host has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resigning {
-    /// The replica's reign goes on without executing. Holds the number of ticks since then.
+    /// The replica's reign goes on without executing. Holds the number of ticks since the host stopped.
     Leading(u32),
-    /// The replica has asked the other replicas to remove it. Holds the number of ticks since then.
+    /// The replica has asked the other replicas to remove it. Holds the number of ticks since it asked.
     Leaving(u32),
     /// The replica has emitted [`Event::Resigned`].
     Done,
@@ -342,7 +342,7 @@ impl Replica {
         }
     }
 
-    /// Sends the leader that this replica follows a confirmation of all told reads.
+    /// Confirms all told reads to the leader, if this replica follows one.
     fn tell(&mut self, out: &mut dyn Sink<Self>) {
         let reads = std::mem::take(&mut self.told);
         if let Some(ballot) = self.paxos.followed()

@@ -129,7 +129,7 @@ impl Transactions {
         Some(transaction)
     }
 
-    /// Ends a transaction whose commit the host has executed, and returns its changes.
+    /// Ends a transaction after the host has executed its commit. Returns the transaction's changes.
     pub(super) fn committed(&mut self, id: TransactionId) -> Vec<Bytes> {
         let transaction = self.remove(id).expect("a transaction that commits is not aborted");
         assert!(transaction.stage == TransactionProgress::Committing, "a commit has its turn once");

@@ -70,7 +70,7 @@ impl CallContent {
 pub(super) struct OpenCalls {
     /// The calls. This map is never iterated, so its order does not matter.
     table: FxHashMap<u64, ClientCall>,
-    /// The numbers, ascending.
+    /// The numbers of all open calls, ascending.
     numbers: VecDeque<u64>,
     /// The numbers of unsent calls, ascending.
     unsent: VecDeque<u64>,

@@ -24,8 +24,8 @@ pub enum ClientCommand {
         /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Calls the service under a key of the user's choice. The call takes effect once, whichever clients
-    /// repeat it under this key, as long as the replicas remember it. Ends in one [`ClientEvent`].
+    /// Calls the service under a key of the user's choice. The call takes effect only once, whichever clients
+    /// repeat it under this key, as long as the replicas remember the key. Ends in one [`ClientEvent`].
     Keyed {
         /// The name that the user gives the command.
         command: CommandId,

@@ -161,7 +161,7 @@ impl Client {
         self.selector.asked()
     }
 
-    /// Returns how many messages were refused.
+    /// Returns the number of refused messages.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -180,7 +180,7 @@ impl Protocol for Client {
             Input::Receive { from, message } if message.group == self.group => {
                 self.receive(cx, from, message.body, out);
             }
-            // The message belongs to another group, or is a cast, which no replica sends.
+            // The message belongs to another replica set, or is a cast, which no replica sends.
             Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
@@ -382,8 +382,8 @@ impl Client {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 match self.calls.get_mut(id.number) {
-                    // The call is already under way. If it has a key, the open call may have begun later with
-                    // the same key.
+                    // The call is already under way. With a key, the call under way may have begun after the
+                    // call of this id.
                     Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
                     Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
                     None => {

@@ -208,7 +208,8 @@ mod tests {
         time::Duration,
     };
 
-    /// Records the processes to which the selector wants links, and those to which it no longer does.
+    /// A sink that records the processes to which the selector wants links, and those to which it no longer
+    /// wants links.
     #[derive(Default)]
     struct ReachRecorder {
         reached: BTreeSet<ProcessId>,

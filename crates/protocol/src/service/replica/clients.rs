@@ -93,5 +93,5 @@ fn fitting(answers: &[(u64, CallOutcome)]) -> usize {
     fit.count().max(1).min(answers.len())
 }
 
-/// The maximum size of the answers in one message, in bytes. A single longer answer still fits.
+/// The maximum size of the answers in one message, in bytes. A single longer answer is sent alone.
 const ANSWERS_BYTES: usize = 256 << 10;
