@@ -106,9 +106,9 @@ use stream::Stream;
 pub struct Settings {
     /// Interval of signs of life between neighbours.
     pub interval: Duration,
-    /// Minimum silence before a neighbour counts as unheard.
+    /// Minimum time since a neighbour's last message before the neighbour counts as unheard.
     pub silence_min: Duration,
-    /// Silence after which a neighbour counts as unheard in any case, in time since its last message.
+    /// Time since a neighbour's last message after which the neighbour always counts as unheard.
     pub silence_max: Duration,
     /// Time for which a wanted link may be broken before a session is requested.
     pub unlinked_max: Duration,
@@ -356,7 +356,7 @@ where
                     self.sift(cx, from, message, out);
                 }
             }
-            // A cast is no evidence about links, because it does not use them.
+            // A cast is no evidence about links, because casts do not use links.
             Input::Cast { from, message: Envelope::Plain(message) } => {
                 if self.ends.is_plain() || self.ends.direct.contains_key(&from) || self.ends.has_relayed(from)
                 {
