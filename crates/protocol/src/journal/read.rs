@@ -51,10 +51,10 @@ pub enum Damage {
         /// The offset in the segment, in bytes.
         offset: u64,
     },
-    /// A segment between others is missing.
+    /// A segment is missing although earlier and later segments exist.
     #[error("segment {0} of the journal is missing")]
     Missing(u64),
-    /// The journal belongs to another process or domain.
+    /// The journal belongs to a process or domain other than the reader's.
     #[error("the journal belongs to another process or domain: {owner:?}")]
     Foreign {
         /// The owner of the journal.

@@ -442,7 +442,7 @@ fn a_journal_of_the_version_before_is_read_and_gone_on_with() {
     written(&mut journal, &mut files, 20..40);
     let (journal, records) = files.recover(Settings { key, ..SMALL }).unwrap();
     assert_eq!((records, journal.key()), (notes(0..40), key));
-    // Rot is found in segments of both versions, and bytes after the end of either cost little.
+    // Rot is found in segments of versions 3 and 4, and bytes after the end of a segment cost little.
     for (number, at) in files.places().collect::<Vec<_>>() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
