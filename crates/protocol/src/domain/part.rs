@@ -20,6 +20,6 @@ pub mod refusal {
 
     /// The message belongs to no part that these routers know.
     pub const NO_PART: Refusal = Refusal(128);
-    /// The sender is a member of another part.
+    /// The sender is a member of a part other than the message's part.
     pub const OTHER_PART: Refusal = Refusal(129);
 }
