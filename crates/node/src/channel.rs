@@ -74,7 +74,7 @@ impl Encoded {
         Encoded { head: head.freeze(), payload }
     }
 
-    /// Returns the bytes in one piece.
+    /// Returns all bytes of the message in one piece.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self.payload {
             None => self.head,
@@ -126,7 +126,7 @@ pub(crate) enum EnvelopeContent<M> {
 /// A step in opening or ending a session between two endpoints; see [`session`](crate::session).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Asks for a session, or agrees to one.
+    /// Asks for a session, or agrees to a session that the other end asked for.
     Hail {
         /// The number that the sender gives the session.
         number: u32,

@@ -122,7 +122,7 @@ where
         }
     }
 
-    /// Removes the state for a peer without a session, if the endpoint does not want one.
+    /// Removes the state for a peer with which the endpoint neither has nor wants a session.
     fn drop_idle_session(&mut self, peer: ProcessId) {
         if let Some(session_state) = self.sessions.get(&peer)
             && session_state.is_idle()
@@ -453,7 +453,7 @@ impl NodeState {
         }
     }
 
-    /// Forgets a peer for one slot.
+    /// Forgets that a slot has or wants a session with a peer.
     pub(super) fn remove<P: Protocol>(
         &mut self,
         slot: usize,
