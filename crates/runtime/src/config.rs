@@ -161,7 +161,7 @@ pub enum StartError {
         /// The maximum number of domains.
         limit: usize,
     },
-    /// The system provided no poll, thread, or another resource.
+    /// The system refused a resource: a poll, a thread, or another one.
     #[error("the system refused a resource that this process needs: {0}")]
     System(#[from] io::Error),
 }

@@ -87,7 +87,7 @@ impl Counters {
         self.disk_syncs.inc();
         self.disk_sync_seconds.observe(took.as_secs_f64());
         self.disk_sync_nanoseconds.inc_by(nanoseconds);
-        // Only the disk thread sets this gauge, so reading before writing loses no update.
+        // Only the disk thread sets this gauge, so no update is lost between the read and the write.
         let longest = self.disk_sync_nanoseconds_max.get();
         self.disk_sync_nanoseconds_max.set(longest.max(i64::try_from(nanoseconds).unwrap_or(i64::MAX)));
     }

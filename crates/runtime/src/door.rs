@@ -319,8 +319,8 @@ impl Clients {
         std::mem::take(&mut self.drained)
     }
 
-    /// Makes the loop call [`Door::take`] for a client, even without new bytes, and even if the door had
-    /// asked for no more of them.
+    /// Makes the loop call [`Door::take`] for a client, even without new bytes, and even if the door waits
+    /// for none.
     pub fn wake(&mut self, client: ClientId) {
         if let Some(it) = self.get(client) {
             it.flow = Flow::More;

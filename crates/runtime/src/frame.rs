@@ -372,7 +372,7 @@ impl FrameWriter {
         }
     }
 
-    /// Queues a frame with this message alone, by reference.
+    /// Queues a frame that contains only this message, by reference.
     fn push_alone<const PIECES: usize>(&mut self, message: [Bytes; PIECES]) {
         self.close_frame();
         let length: usize = message.iter().map(Bytes::len).sum();

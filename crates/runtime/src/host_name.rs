@@ -34,7 +34,8 @@ const RESERVED: [&str; 3] = ["localhost", "local", "internal"];
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => match name.contains(':') {
-            // In a host with several colons, the last part is a port only if brackets end before it.
+            // With several colons, the host is an IPv6 address, and its last part is a port only if brackets
+            // end before that part.
             true if !name.ends_with(']') => host,
             _ => name,
         },

@@ -115,7 +115,7 @@ fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
     )
 }
 
-/// The host of a node with one endpoint. It passes everything to the endpoint's host.
+/// The host of a node with one endpoint. It passes every event to the endpoint's host.
 struct SingleEndpointHost<P, H> {
     host: H,
     channel: Channel,

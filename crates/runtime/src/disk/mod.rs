@@ -87,8 +87,8 @@ use crate::chance;
 pub struct Settings {
     /// The settings of the journal.
     pub journal: journal::Settings,
-    /// Limit of the bytes that wait for the disk, counted separately for unwritten records and for messages
-    /// that wait for records. Above it the process accepts no further input.
+    /// Limit of the bytes that wait for the disk. It holds separately for unwritten records, and for messages
+    /// that wait for records. Above the limit, the process accepts no further input.
     pub waiting_bytes_max: usize,
 }
 
@@ -186,7 +186,7 @@ impl Disk {
             Some(identity) => {
                 let owner = identity.owner();
                 let segments = read_segments(&mut *files)?;
-                // A directory of an earlier format has no key. Its next segment gets this one.
+                // A directory of an earlier format has no key. The next segment uses the new key.
                 let key = identity.key.unwrap_or_else(|| Key::of_older(chance::mark()));
                 match Journal::recover(owner, journal::Settings { key, ..settings.journal }, &segments) {
                     Ok(recovered) if !recovered.records.is_empty() => Some((identity, Ok(recovered))),
@@ -278,7 +278,7 @@ impl Disk {
     ) -> Result<Disk, OpenError> {
         let mut files = files(Directory::create(directory).map_err(OpenError::System)?);
         let lock = identity::lock(directory)?;
-        // This read refuses a directory that belongs to another domain or node.
+        // Reading the identity refuses a directory that belongs to a domain or node other than these.
         Identity::read(&mut *files, directory, domain, node)?;
         Disk::begin(files, directory, (domain, node), settings, lock)
     }

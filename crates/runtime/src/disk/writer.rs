@@ -115,7 +115,7 @@ impl Writer {
         self.hand_over(DiskJob::WriteIdentity(identity, None));
     }
 
-    /// Writes a new identity of the directory. Waits until it is durable or the disk has failed.
+    /// Writes a new identity of the directory. Waits until the identity is durable, or the disk has failed.
     pub(crate) fn write_identity_and_wait(&mut self, identity: Identity) {
         let (tell, told) = crossbeam_channel::bounded(1);
         self.hand_over(DiskJob::WriteIdentity(identity, Some(tell)));

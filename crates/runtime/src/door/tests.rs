@@ -252,7 +252,7 @@ fn the_client_that_holds_most_is_cut_off_and_not_the_one_that_is_fed() {
     let (handle, address) = start(limits);
     let mut hoarder = connect(address);
     hoarder.get_mut().write_all(&[b'x'; 90]).unwrap();
-    // The answers of the former door arrive before those of the new one.
+    // The first answer to `other` shows that the bytes of `hoarder` have already arrived.
     let mut other = connect(address);
     other.get_mut().write_all(b"a\n").unwrap();
     assert_eq!(line(&mut other), "a\n");

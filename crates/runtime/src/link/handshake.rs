@@ -210,8 +210,8 @@ impl Links {
                 self.establish(token, key, &hello, number);
             }
             Err(error) => {
-                // Our own dial to this peer was already given up in favour of this connection, so a new one
-                // begins.
+                // Our own dial to this peer was already given up in favour of this connection, so the peer
+                // may have to be dialled again.
                 self.drop_connection(token);
                 self.resume(key, &error.to_string());
             }

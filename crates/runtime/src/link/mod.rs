@@ -97,7 +97,7 @@ pub(crate) struct Links {
     connections: Slab<LinkConnection>,
     /// Number of accepted connections that are not links yet.
     handshakes: usize,
-    /// The answers for processes that ask about this one, one for each domain.
+    /// The answers to processes that ask about this process, one answer for each of its domains.
     answers: Vec<DomainAnswer>,
     peers: Slab<Peer>,
     peer_keys: FxHashMap<ProcessId, usize>,
@@ -202,7 +202,7 @@ struct Peer {
     outage_reported: bool,
     /// The reason why the peer last refused us. A repeated reason is not logged again.
     refusal: Option<Reason>,
-    /// The version of the next hello, if the peer has refused a newer one.
+    /// The version of the next hello, if the peer has refused a newer version.
     version: Option<u16>,
 }
 
@@ -257,7 +257,7 @@ impl Links {
         })
     }
 
-    // Calls of the loop, in the order of a turn.
+    // Methods for the loop, in the order of a turn.
 
     /// Returns the latest time for the next [`Links::attend`], even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -454,7 +454,7 @@ impl Links {
         self.link_events.pop_front()
     }
 
-    /// Sends to one peer. Without a link the message is dropped.
+    /// Sends a message to one peer. Without a link, the message is dropped.
     pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> SendOutcome {
         let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
         let pushed = self.connections[token].writer.push(message, self.limits.frame_bytes_max);
@@ -479,7 +479,7 @@ impl Links {
     }
 
     /// Handles the result of queueing a message. A message that is too long for a frame is a bug of this
-    /// process. It ends the link, because the peer would otherwise miss the message without noticing. The
+    /// process. The link then ends, because the peer would otherwise miss the message without noticing. The
     /// process goes on.
     fn queued(&mut self, to: ProcessId, token: usize, pushed: Result<(), Oversized>) -> SendOutcome {
         match pushed {
@@ -526,7 +526,7 @@ impl Links {
         self.unwritten = unwritten;
     }
 
-    // Requests of the protocol.
+    // Methods for the requests of the protocol.
 
     /// Keeps a link to `id`, which listens at `address`, from now on.
     pub(crate) fn reach(&mut self, id: ProcessId, address: &str) {
@@ -702,7 +702,7 @@ impl Links {
         }
     }
 
-    // Small helpers.
+    // Helpers of the methods above.
 
     fn peer_key(&mut self, id: ProcessId) -> usize {
         *self.peer_keys.entry(id).or_insert_with(|| {

@@ -118,7 +118,7 @@ impl<M: Wire> Durable<M> {
         self.counters.disk_restart_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    // Outputs of the protocol.
+    // Methods for the outputs of the protocol.
 
     pub(super) fn persist(&mut self, record: &impl Wire) -> Ticket {
         self.seal_at = None;
@@ -217,7 +217,7 @@ impl<M: Wire> Durable<M> {
         self.held_bytes -= dropped.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     }
 
-    // Queries of the loop.
+    // Methods for the queries of the loop.
 
     /// Whether more records have become durable, or the disk has failed.
     pub(super) fn has_news(&self) -> bool {
@@ -344,7 +344,7 @@ impl<M: Wire> Durable<M> {
             }
         }
         let finished = writer.finish();
-        // From now on another process may lock the directory.
+        // The lock is released here, and another process may lock the directory from now on.
         drop(lock);
         finished
     }
@@ -356,9 +356,9 @@ const SEAL_AFTER: Duration = Duration::from_millis(20);
 /// nothing. An older copy that an operator restores was nearly always made longer ago.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// Time after the start before the first announcement. Some peers remember nothing of this process, for
-/// example a peer that took another's place. Suppose an older copy announced its last record to such a peer,
-/// before it met a peer that remembers more. The newest copy, restored later, would then be taken for the
-/// older one.
+/// example a peer that took another peer's place. Suppose an older copy announced its last record to such a
+/// peer before it met a peer that remembers more. The newest copy, restored later, would then be taken for
+/// the older one.
 const FIRST_ANNOUNCEMENT_AFTER: Duration = Duration::from_millis(300);
-/// Minimum number of reserved numbers that must be left: more than the connections that one turn makes.
+/// Number of reserved numbers that must be left at least: more than the connections that one turn makes.
 const RESERVED_NUMBERS_MIN: u32 = 2048;
