@@ -87,8 +87,8 @@ pub(crate) struct Disk {
     pub(crate) slow_until: Time,
     /// Whether the next sync fails.
     pub(crate) fails: bool,
-    /// Whether a durable frame marks every durable record as durable. Rot can be distinguished from a torn
-    /// tail only while one does.
+    /// Whether a durable frame marks every durable record as durable. Only then can rot be distinguished from
+    /// a torn tail.
     sealed: bool,
     /// Whether a durable byte has rotted.
     rotten: bool,
@@ -137,7 +137,7 @@ const SECTOR: usize = 512;
 const SPARE_MAX: usize = 2;
 /// The secret of the journal's key. No workload knows it.
 const SECRET: u64 = 0x2545_f491_4f6c_dd1d;
-/// Time between two notes of other processes' announcements, the same as in a real process.
+/// Time between two notes of other processes' announcements: as long as in a real process.
 const NOTE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Disk {

@@ -277,7 +277,7 @@ impl Nemesis {
             }
             Fault::OlderCopy => {
                 if !world.is_copy_known_as_older(victim) || !may_crash(world, victim) {
-                    // There is no older copy to put back yet, but the copies taken now may serve the next
+                    // An older copy cannot be put back now, but the copies taken here may serve the next
                     // strike.
                     world.copy_disks();
                     return None;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Delay;
 
-/// One life of a process: an index into all processes ever started.
+/// The number of a life: an index into all lives of processes in the world so far.
 pub(crate) type LifeNumber = u32;
 
 /// The behaviour of the network without faults.
@@ -54,7 +54,7 @@ pub struct CastSettings {
     /// Share of the directions between two machines in which no cast arrives. The seed draws these
     /// directions.
     pub closed: f64,
-    /// Share of the directions in which no multicast arrives, while casts to one process do.
+    /// Share of the directions in which no multicast arrives. Casts to one process do arrive there.
     pub deaf: f64,
     /// Share of the directions in which no cast longer than [`CastSettings::short_bytes`] arrives.
     pub narrow: f64,

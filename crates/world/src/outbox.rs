@@ -26,7 +26,7 @@ pub(crate) struct Outbox<P: Protocol> {
     /// Length of the longest cast, in bytes.
     pub(crate) longest_cast: usize,
     pub(crate) tickets: u64,
-    /// Encoded records; `None` if no disk and no environment needs them.
+    /// Encoded records; `None` if neither a disk nor the environment needs them.
     pub(crate) records: Option<Vec<Bytes>>,
     /// The first record that the process still needs in full sequence, and earlier records that it needs in
     /// addition.

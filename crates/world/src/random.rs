@@ -43,7 +43,7 @@ impl Chance {
         self.below(length as u64) as usize
     }
 
-    /// Picks one of several values, or `None` if there are none.
+    /// Returns a uniform choice among several values, or `None` if there are none.
     pub fn pick<T: Copy>(&mut self, several: &[T]) -> Option<T> {
         (!several.is_empty()).then(|| several[self.index(several.len())])
     }
@@ -85,19 +85,19 @@ impl Chance {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Delay {
-    /// Always the same duration.
+    /// The same duration at every draw.
     Constant {
         /// The duration, in microseconds.
         micros: f64,
     },
-    /// Exponential, shifted by the minimum.
+    /// An exponential distribution, shifted by the minimum.
     Exponential {
         /// The minimum, in microseconds.
         least_micros: f64,
         /// The mean, in microseconds.
         mean_micros: f64,
     },
-    /// Pareto, with a heavy tail.
+    /// A Pareto distribution, which has a heavy tail.
     Pareto {
         /// The minimum, in microseconds.
         least_micros: f64,

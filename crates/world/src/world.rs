@@ -158,8 +158,8 @@ pub struct World<P: Protocol> {
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
-    /// For each machine, the last instant at which it had trouble with others: a broken or delayed link, or
-    /// the start or end of a process.
+    /// For each machine, the last instant at which it had trouble with other machines: a broken or delayed
+    /// link, or the start or end of a process.
     trouble: Vec<Time>,
     /// The id of each machine's first life. If set, later lives of the machine take this id, too: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
@@ -309,8 +309,8 @@ where
         self.lives.len() as u64
     }
 
-    /// Whether this process lives, or can be restored from its disk. A process whose disk is an older copy
-    /// cannot.
+    /// Whether this process lives, or can be restored from its disk. A process cannot be restored from an
+    /// older copy of its disk.
     pub fn remains(&self, id: ProcessId) -> bool {
         let rests = |slot: &Machine<P>| {
             slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
@@ -443,12 +443,12 @@ where
         self.machines.len()
     }
 
-    /// Returns the process on `machine`, if one runs.
+    /// Returns the process that runs on `machine`, if any.
     pub fn process(&self, machine: usize) -> Option<&P> {
         self.machines[machine].process.as_ref()
     }
 
-    /// Returns the id of the process on `machine`, if one runs.
+    /// Returns the id of the process that runs on `machine`, if any.
     pub fn id(&self, machine: usize) -> Option<ProcessId> {
         let slot = &self.machines[machine];
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)

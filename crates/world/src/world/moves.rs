@@ -156,7 +156,7 @@ where
         }
     }
 
-    // Links.
+    // Methods for links.
 
     /// Returns the links that stand, each once, in the order of their ends.
     pub fn links(&mut self) -> Vec<Direction> {
@@ -308,7 +308,7 @@ where
         self.relink(environment)
     }
 
-    // Messages under way.
+    // Methods for messages under way.
 
     /// Puts a message on its way over a standing link.
     pub(super) fn leave(&mut self, (from, to): Direction, message: Bytes) {
@@ -336,7 +336,7 @@ where
         self.manual().held_casts.clear();
     }
 
-    // Casts under way.
+    // Methods for casts under way.
 
     /// Puts a cast on its way. `by` is the multicast address, or `None` for a cast to `to` alone.
     pub(super) fn leave_cast(&mut self, (from, to): Direction, by: Option<MulticastAddress>, message: Bytes) {
@@ -457,7 +457,7 @@ where
         Ok(self.take_in_casts(environment, id)? | !due.is_empty())
     }
 
-    // Time.
+    // Methods for time.
 
     /// Returns the earliest deadline of the processes that are not paused.
     pub fn next_deadline(&self) -> Option<Time> {

@@ -59,8 +59,8 @@ where
         let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
             let mut durable = outbox.tickets;
             process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
-            // Without a disk every record is durable at once, and the process is notified before its next
-            // input. It may write more records when it is notified.
+            // Without a disk every record is durable at once, and the process is notified of this before its
+            // next input. The process may then write more records.
             while outbox.tickets > durable && !on_disk {
                 durable = outbox.tickets;
                 let persisted = Input::Persisted(Ticket(durable));
