@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::{Place, SeatId, View};
 use crate::{ecast::Position, id::ProcessId};
 
-/// The locks of a group, with their holders and waiting claims.
+/// The locks of a group, by name. Each has a queue of claims, of which the first holds the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
 

@@ -47,7 +47,7 @@ pub(super) struct Effects {
     /// repairs.
     pub(super) reports: Vec<(GroupId, SurvivorReport)>,
     pub(super) repaired: Vec<(GroupId, Position)>,
-    /// Number of messages that no correct peer sends.
+    /// Number of refused messages, which no correct peer sends.
     pub(super) refused: u64,
     /// Number of messages from processes that were dropped.
     pub(super) firewalled: u64,

@@ -657,7 +657,7 @@ pub struct GroupCounters {
     pub waiting: u64,
     /// Number of messages from processes that were dropped.
     pub firewalled: u64,
-    /// Number of messages that no correct peer sends.
+    /// Number of refused messages, which no correct peer sends.
     pub refused: u64,
 }
 

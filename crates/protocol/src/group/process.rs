@@ -132,7 +132,7 @@ impl Process {
         self.wedged
     }
 
-    /// Returns the number of messages that no correct peer sends.
+    /// Returns the number of refused messages, which no correct peer sends.
     pub fn refused(&self) -> u64 {
         self.refused + self.effects.refused + self.order.refused()
     }

@@ -134,7 +134,7 @@ impl Stream {
         self.told = self.told.max(number);
     }
 
-    /// Whether the stream's sender has sent more than is held.
+    /// Whether the stream's sender has sent more updates than are held here.
     pub(super) fn lacks(&self) -> bool {
         self.told > self.received()
     }

@@ -86,7 +86,7 @@ pub(super) enum RequestReason {
 /// The next request for an awaited state, or the time at which it is due.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// A request to this process for the state of this view.
+    /// A request, to this process, for the state as of this view.
     Now(ProcessId, Position, Direct),
     /// The next request must wait until this instant.
     At(Time),

@@ -290,7 +290,7 @@ impl GroupMember {
         }
     }
 
-    /// Takes a piece of the state.
+    /// Stores a piece of the state, and hands the complete state to the host.
     pub(super) fn on_state(
         &mut self,
         scene: &mut Scene<'_>,
