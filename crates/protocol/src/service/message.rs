@@ -60,8 +60,8 @@ pub enum Body {
         /// The numbers of the calls.
         numbers: Vec<u64>,
     },
-    /// A replica confirms told reads to the leader: after the replica learned of these reads, it followed
-    /// this ballot and had promised no higher ballot.
+    /// A replica confirms announced reads to the leader: after the replica learned of these reads, it
+    /// followed this ballot and had promised no higher ballot.
     Told {
         /// The leader's ballot.
         ballot: Ballot,
@@ -421,7 +421,7 @@ fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
     let kind = match tag & !(KEYS | PART | FIRST) {
         WRITE => Kind::Write,
         READ => Kind::Read,
-        // A told read is refused in a transaction, because the transaction's commit confirms its reads.
+        // An announced read is refused in a transaction, because the transaction's commit confirms its reads.
         TOLD_READ if part.is_none() => Kind::ToldRead,
         COMMIT if part.is_some() => Kind::Commit,
         _ => return Err(WireError::Tag(tag)),

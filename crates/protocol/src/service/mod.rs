@@ -394,7 +394,7 @@ pub enum Event {
     /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be
     /// reverted. Sent only to hosts that execute in any order.
     Rest {
-        /// The number of the rest, ascending.
+        /// The number of this order to rest, ascending.
         rest: u64,
     },
     /// Take a checkpoint of the present state, which consists of chosen changes alone, and drop the previous

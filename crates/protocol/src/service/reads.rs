@@ -56,11 +56,11 @@ pub(super) struct Reads {
     uncovered: bool,
     /// The number of the last question that the log confirmed.
     confirmed: u64,
-    /// Told reads, which their client has announced to the replicas. Each stays until it is executed and the
-    /// reign is known to have stood.
+    /// Reads that their clients have announced to the replicas. Each stays until it is executed and the reign
+    /// is known to have stood.
     told: BTreeMap<CallId, ToldRead>,
-    /// Confirmations of told reads that have not arrived themselves: those since the last tick, and those
-    /// between the last two ticks.
+    /// Confirmations of announced reads that have not arrived themselves: those since the last tick, and
+    /// those between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
     /// Answers that wait only until the changes that they saw are chosen.
     confirmed_reads: VecDeque<WaitingRead>,
@@ -79,7 +79,7 @@ struct WaitingRead {
     outcome: CallOutcome,
 }
 
-/// A told read: the client has announced it to the replicas.
+/// A read that its client has announced to the replicas.
 #[derive(Debug, Default)]
 struct ToldRead {
     /// The last instance whose change the read saw, the client, and the answer. `None` until the read is
@@ -124,7 +124,8 @@ impl Reads {
         (self.asked, self.confirmed) = (asked, asked);
     }
 
-    /// Begins to count confirmations of a told read. Returns whether this is the first attempt of this call.
+    /// Begins to count confirmations of a read that its client has announced to the replicas. Returns whether
+    /// this is the first attempt of this call.
     pub(super) fn expect(&mut self, id: CallId) -> bool {
         if self.told.contains_key(&id) {
             return false;
@@ -139,7 +140,7 @@ impl Reads {
         true
     }
 
-    /// Counts a replica's confirmation of a told read.
+    /// Counts a replica's confirmation of a read that the client has announced to it.
     pub(super) fn follows(&mut self, from: ProcessId, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         let by = match self.told.get_mut(&id) {
             Some(told) => &mut told.by,
@@ -154,7 +155,7 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// Records the answer of a told read, which was executed on the state after instance `seen`.
+    /// Records the answer of an announced read, which was executed on the state after instance `seen`.
     pub(super) fn executed_told(
         &mut self,
         seen: u64,
@@ -169,7 +170,7 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// If a told read is confirmed and executed, moves its answer to the answers that wait only for the
+    /// If an announced read is confirmed and executed, moves its answer to the answers that wait only for the
     /// changes that they saw.
     fn close(&mut self, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         if let Some(ToldRead { result: Some(_), by, question, .. }) = self.told.get(&id)
@@ -180,7 +181,8 @@ impl Reads {
         }
     }
 
-    /// Handles a tick: told reads that lack confirmations for too long get a question to the log.
+    /// Handles a tick: announced reads that lack confirmations for too long are covered by a question to the
+    /// log.
     pub(super) fn tick(&mut self) {
         self.early_confirmations.swap(0, 1);
         self.early_confirmations[0].clear();
@@ -234,7 +236,7 @@ impl Reads {
 /// The memory of a waiting answer in addition to the answer itself, in bytes.
 const WAITING_BYTES: usize = 72;
 
-/// The maximum number of told reads whose early confirmations are kept between two ticks.
+/// The maximum number of announced reads whose early confirmations are kept between two ticks.
 const EARLY_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -28,8 +28,8 @@ pub(super) struct Reign {
     pub(super) settled: bool,
     /// Whether a checkpoint is wanted, so that nothing more is executed until all results are chosen.
     pub(super) pausing: bool,
-    /// The number of the rest that the host was ordered to take for the checkpoint, and whether the host
-    /// already rests.
+    /// The number of the order to rest that the host got for the checkpoint, and whether the host already
+    /// rests.
     rest: Option<(u64, bool)>,
     /// Number of ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,
@@ -164,8 +164,8 @@ impl Reign {
         self.executing.remove(place)
     }
 
-    /// Pauses for a checkpoint. Returns `rest` if the reign was not yet pausing: the caller then orders the
-    /// host to rest. So the host gets this order only once.
+    /// Pauses for a checkpoint. Returns `rest`, the number of an order to rest, if the reign was not yet
+    /// pausing. The caller then sends the host this order, so that the host gets it only once.
     pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.pausing, true);
         let told = rest.filter(|_| is_first)?;
@@ -173,7 +173,7 @@ impl Reign {
         Some(told)
     }
 
-    /// Records that the host now takes the rest of this number.
+    /// Records that the host rests now, after the order to rest with this number.
     pub(super) fn rests(&mut self, rest: u64) {
         if let Some((told, rests)) = &mut self.rest {
             *rests |= *told == rest;

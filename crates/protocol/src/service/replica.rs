@@ -342,7 +342,7 @@ impl Replica {
         }
     }
 
-    /// Confirms all told reads to the leader, if this replica follows one.
+    /// Confirms all reads that clients have announced here, to the leader that this replica follows.
     fn tell(&mut self, out: &mut dyn Sink<Self>) {
         let reads = std::mem::take(&mut self.told);
         if let Some(ballot) = self.paxos.followed()

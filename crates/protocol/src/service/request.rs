@@ -65,7 +65,7 @@ pub(super) enum Access {
     Write,
     /// A read that the question of this number covers.
     Asked(u64),
-    /// A told read: the client has announced it to the replicas.
+    /// A read that its client has announced to the replicas.
     Told,
     /// A request of a transaction.
     Part(TransactionId),

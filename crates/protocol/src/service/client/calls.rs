@@ -33,7 +33,7 @@ pub(super) struct ClientCall {
     pub(super) also: Vec<CommandId>,
 }
 
-/// The content of a call.
+/// The content of a call, which stays the same in all attempts.
 #[derive(Clone, Debug)]
 pub(super) struct CallContent {
     /// The kind; never [`Kind::ToldRead`], because the client chooses that only when it sends the call.
@@ -53,7 +53,7 @@ impl CallContent {
         self.scope.as_mut()?.part.as_mut()
     }
 
-    /// Whether the client may announce this call to all replicas as a told read.
+    /// Whether the client may announce this call, a read, to all replicas.
     pub(super) fn may_be_told(&self) -> bool {
         self.kind == Kind::Read && self.transaction().is_none()
     }

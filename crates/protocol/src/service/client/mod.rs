@@ -105,7 +105,7 @@ pub struct Client {
     number: u64,
     /// The memory of requests, including those of calls with an unknown fate, in bytes.
     kept_bytes: usize,
-    /// The number of messages that no correct process sends to a client.
+    /// The number of refused messages, which no correct process sends to a client.
     refused: u64,
 }
 
