@@ -11,11 +11,11 @@ use crate::channel::Channel;
 pub(crate) struct Records {
     /// Records that are not known to be durable, each with the slot that wrote it.
     waiting: VecDeque<(Ticket, usize)>,
-    /// The first record of the contiguous part that each endpoint needs.
+    /// For each endpoint, the first record from which on it needs all its records.
     needed: BTreeMap<Channel, Ticket>,
     /// The pairs of `needed`, in the order of their records.
     floors: BTreeSet<(Ticket, Channel)>,
-    /// Earlier records that each endpoint needs in addition.
+    /// For each endpoint, the single earlier records that it needs in addition.
     kept: BTreeMap<Channel, Vec<Ticket>>,
     collected: Option<Ticket>,
 }
