@@ -88,7 +88,7 @@ pub struct Limits {
     pub queue_bytes_max: usize,
     /// Length of the longest frame accepted from a peer, in bytes.
     pub frame_bytes_max: usize,
-    /// Number of open connections above which no more are accepted.
+    /// Number of open connections. Above the limit, no more connections are accepted.
     pub connections_max: usize,
     /// Number of accepted connections that are not links yet. Above the limit, no more connections are
     /// accepted.

@@ -520,8 +520,8 @@ impl Links {
                 }
             }
         }
-        // A link that broke may have listed other connections, and a partly written connection is listed
-        // again.
+        // Writing may have listed connections: those that a broken link left to be written, and those that
+        // were written only partly.
         unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
