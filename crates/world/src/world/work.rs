@@ -70,7 +70,7 @@ where
         let mut malformed = 0u64;
         let (lives, all_admitted) = (&self.lives, self.all_admitted);
         for arrival in batch {
-            // Arrivals from a peer that the newly adopted policy forbids are dropped.
+            // Arrivals from peers that the newly adopted policy forbids are dropped.
             let forbidden = |peer: LifeNumber, outbox: &Outbox<P>| {
                 let Some((_, mine)) = outbox.adopted.last().filter(|_| !all_admitted) else { return false };
                 let theirs = &lives[peer as usize].policy;
