@@ -457,7 +457,7 @@ impl GroupMember {
     }
 
     /// Makes own soft messages follow this position at all members. If the position was delivered in an
-    /// earlier life of this member, the other members have it before this view.
+    /// earlier life of this member, the other members have delivered it before this view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft_after = self.soft_after.max(at.min(self.through()));
     }

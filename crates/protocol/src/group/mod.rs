@@ -455,7 +455,7 @@ pub enum Command {
         /// The checkpoint's name.
         checkpoint: Mark,
     },
-    /// Requests the figures of this process. Answered by [`Event::Figures`].
+    /// Requests the counters of this process. Answered by [`Event::Figures`].
     Figures {
         /// The caller's name for the command.
         token: u64,
@@ -616,7 +616,7 @@ pub enum Event {
     Figures {
         /// The caller's name for the command.
         token: u64,
-        /// The figures.
+        /// The counters of the process.
         figures: GroupCounters,
     },
     /// Whether a reachable router knows a leader. While none does, nothing is delivered here and soft sends

@@ -5,10 +5,10 @@
 //! address, at most [`UNWANTED_PERCENT_MAX`](allocator::UNWANTED_PERCENT_MAX) percent reach processes outside
 //! the group, as of the last assignment.
 //!
-//! **Source.** 000 §6, which has it from Dr. Multicast: addresses are scarce, because switches and network
-//! cards filter few of them and let everything pass above that. "Allocate IPMC addresses to those groups with
-//! the largest membership and highest data rate, merging similar groups if the software filtering cost of
-//! doing so will be small enough."
+//! **Source.** 000 §6, which follows Dr. Multicast: addresses are scarce, because switches and network cards
+//! filter only few addresses, and let all traffic pass above that number. "Allocate IPMC addresses to those
+//! groups with the largest membership and highest data rate, merging similar groups if the software filtering
+//! cost of doing so will be small enough."
 //!
 //! **Assignment.** The routers assign addresses, as part of the order: the assignment is a function of the
 //! earlier control messages. So it is the same at all routers, and no router's death interrupts it.

@@ -223,7 +223,7 @@ mod tests {
         let all = behind.bytes();
         assert!((9_000..18_000).contains(&all), "{all}");
         assert_eq!(behind.take(all / 2).len(), 4);
-        // The run is still here, and grows.
+        // The run was not taken yet, so the new update joins it.
         behind.push(deliver(7, Place::Soft(2), "b"));
         assert_eq!(behind.take(1).len(), 1, "one at least");
         assert_eq!(behind.take(usize::MAX).len(), 5);
