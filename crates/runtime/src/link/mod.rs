@@ -520,8 +520,8 @@ impl Links {
                 }
             }
         }
-        // Writing may have listed connections: those that a broken link left to be written, and those that
-        // were written only partly.
+        // The loop may have listed connections again: partly written ones, and those to which the end of a
+        // broken link queued output.
         unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
