@@ -63,9 +63,10 @@ use self::shared::{Identity, ProcessShared};
 /// The reason why an operation has not taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// The process has not taken the operation up: it has ended, or too many commands wait. Nothing was done.
+    /// The process has not accepted the operation, because the process has ended or too many commands wait.
+    /// Nothing was done.
     Untaken,
-    /// The operation was refused, or has not ended in time: the reason.
+    /// The reason why the operation was refused or has not ended in time.
     Because(String),
 }
 
@@ -80,7 +81,7 @@ impl fmt::Display for NotDone {
 
 /// The resources that a process needs in addition to its node.
 pub struct Parts {
-    /// A storage process's engine, and the threads that scan its rows.
+    /// A storage process's engine, and the options of the threads that scan its rows.
     pub engine: Option<(Box<dyn Engine>, ScanThreadOptions)>,
     /// The receiver of a client's events. It is called on the protocol thread, and must not block.
     pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
@@ -88,7 +89,7 @@ pub struct Parts {
     pub routers: Vec<String>,
     /// The terms that the process expects of the domain; `None` accepts any.
     pub terms: Option<Terms>,
-    /// The process's disk, and the ticket of the first record there, if it has one.
+    /// The disk, if the process has one, and the ticket of the first record on it.
     pub disk: Option<(Disk, Ticket)>,
 }
 
@@ -98,19 +99,19 @@ pub struct Process {
     shared: Arc<ProcessShared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
-    /// The search for routers ends when this is dropped.
+    /// The search for routers ends when this sender is dropped.
     seeks: Mutex<Option<Sender<()>>>,
 }
 
 struct NodeHost {
     shared: Arc<ProcessShared>,
     engine: Option<Arc<Worker<Job>>>,
-    /// The withdrawals of the batch at the engine.
+    /// The tasks of the batch at the engine that were withdrawn.
     withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
-    /// Whether a thread checks if the process with this one's node number lives.
+    /// Whether a thread is checking if the other process with the same node number is alive.
     probing: Arc<AtomicBool>,
     end: Sender<End>,
 }
@@ -180,7 +181,7 @@ impl Process {
         &self.port
     }
 
-    /// Yields one message with the reason when the process cannot continue.
+    /// Returns a receiver that gets one message, with the reason, when the process cannot continue.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
@@ -207,21 +208,21 @@ impl Process {
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`.
-    /// [`Member::operate`] asks a member over its lives.
+    /// [`Member::operate`] does the same for a member that may restart meanwhile.
     ///
     /// [`Member::operate`]: crate::node::Member::operate
     pub fn operate(&self, operation: AdminOperation, patience: Duration) -> Result<(), NotDone> {
         self.ended_within(patience, |id| Command::Operate { id, operation })
     }
 
-    /// Leaves the cluster, and waits until the process is out. The error is the reason why it is not, at the
-    /// latest after `patience`.
+    /// Leaves the cluster, and waits until the process is out. Returns the reason as an error if the process
+    /// is not out after `patience`, or cannot leave.
     pub fn leave(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
     /// Prepares the other processes for this process's stop before a restart, and waits until they are
-    /// prepared. The error is the reason why they will notice the stop.
+    /// prepared. Returns an error if they are not prepared, so that they will treat the stop as a failure.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())
     }
@@ -242,8 +243,8 @@ impl Process {
         }
     }
 
-    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
-    /// will keep the rows. Returns it once.
+    /// Takes the state that a storage process which is out leaves to its next incarnation, and the engine, so
+    /// that the next incarnation keeps the rows. Later calls return `None`.
     pub fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);
@@ -287,7 +288,7 @@ impl NodeHost {
         }
     }
 
-    /// Ends the process if the domain was founded with other terms than it is configured for.
+    /// Ends the process if the domain was founded with other terms than the process is configured for.
     fn compare_terms(&self, theirs: Terms) {
         let Some(ours) = self.identity.terms else { return };
         let pairs = [
