@@ -19,14 +19,15 @@
 //! | reads, writes | the fraction of the reads, or of the writes, that are strong |
 //!
 //! The [model](crate::model) *proposes*: among some places on each way it takes the one that it predicts to
-//! be farthest within all bounds. Windows *dispose*. Along a way consistency improves and speed decreases. So
+//! be farthest within all bounds. Windows *decide*. Along a way consistency improves and speed decreases. So
 //! a setting that fails in one of the two shows the direction in which to continue. A setting that fails in
-//! both shows that the way leads nowhere. Each try thus shortens the stretch of its way, by half after two
-//! failures, so the search ends however wrong the model is. The difference between a window and its
-//! prediction also *corrects* later predictions of that line. The controller tries a way last if the model
-//! predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could sound the
-//! store) it halves one way after another. If the strong end breaks a line on a percentile, delays come
-//! before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
+//! both shows that no place on the way keeps the agreement. Each try thus shortens the stretch of its way, by
+//! half after two failures, so the search ends however wrong the model is. The difference between a window
+//! and its prediction also *corrects* later predictions of that line. The controller tries a way last if the
+//! model predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could
+//! sound the store) it halves one way after another. If the strong end breaks a line on a percentile, delays
+//! come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better
+//! there.
 //!
 //! ```text
 //!             ┌── a line broken, or a load at which it will be ──┐
@@ -42,8 +43,8 @@
 //! breaks a window or two and changes nothing. The controller also leaves a setting if at least
 //! [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the interval
 //! leaves that open. When the clients' rate changes, it asks the model whether the held setting will do, and
-//! leaves it at once if not. The search after a held setting does not return to the ends, because both break
-//! the agreement. It begins with the model and the stretches that remain.
+//! leaves it at once if the model predicts that it will not. The search after a held setting does not return
+//! to the ends, because both break the agreement. It begins with the model and the stretches that remain.
 
 use std::collections::VecDeque;
 
@@ -70,7 +71,7 @@ pub enum Phase {
     Search,
     /// Stays with a setting that keeps the agreement.
     Hold,
-    /// Stays with the best setting found. None keeps the agreement.
+    /// Stays with the best setting found. No setting keeps the agreement.
     OutOfReach,
 }
 
@@ -143,7 +144,7 @@ struct HeldSetting {
 }
 
 /// The error of the predictions of a line: the logarithm of measured by predicted. `None` until a window
-/// shows it.
+/// shows the error.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction(Option<f64>);
 
@@ -207,7 +208,7 @@ impl Correction {
     }
 }
 
-/// Whether a window keeps the lines of each kind.
+/// For each kind of line, whether a window keeps the lines of this kind.
 #[derive(Clone, Copy, Debug)]
 struct KindsStatus {
     consistency: LineStatus,
@@ -369,8 +370,8 @@ impl Controller {
         consistency == LineStatus::Kept && speed == LineStatus::Kept
     }
 
-    /// Returns the ways that may lead to a setting that keeps the agreement. `strong` is the window of the
-    /// strong end.
+    /// Returns the ways on which some setting may keep the agreement. `strong` is the window of the strong
+    /// end.
     fn ways_between(&self, strong: &Window) -> Vec<WayRange> {
         let weak = self.tried.first().map(|tried| &tried.window);
         // The median latency, because one bad window must not rule out a way.
@@ -380,7 +381,7 @@ impl Controller {
             _ => None,
         };
         let room = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
-        // No delay need be longer than the slowest message and most operations take.
+        // The longest useful delay: longer than the slowest message and most operations take.
         let far = match &self.model {
             Some(model) => {
                 1.5 * model.farthest().as_secs_f64() + weak.map_or(0.0, |it| 2.0 * it.latency(0.9).value)
@@ -436,7 +437,7 @@ impl Controller {
                 _ => self.give_up(),
             };
         };
-        // The middles show which ways deserve a closer look.
+        // The middles of the ways show which ways deserve a closer look.
         let rank = |at: usize, x: f64| {
             let Outlook { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
             Some((worst > -HOPELESS.ln(), score, at, x))
@@ -526,7 +527,8 @@ impl Controller {
         }
     }
 
-    /// Leaves the held setting and searches for another. `sides` tells which lines it broke.
+    /// Leaves the held setting and searches for another. `sides` tells which kinds of lines the held setting
+    /// broke.
     fn leave(&mut self, held: &HeldSetting, sides: KindsStatus) {
         let (is_weak, is_slow) = (sides.consistency == LineStatus::Broken, sides.speed == LineStatus::Broken);
         let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;

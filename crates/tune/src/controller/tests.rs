@@ -175,7 +175,7 @@ struct HeldRun {
 struct Course {
     /// Number of windows until the finally held setting was found.
     found_after: usize,
-    /// Merged windows since then.
+    /// All windows since that setting was found, merged.
     window: Window,
 }
 
