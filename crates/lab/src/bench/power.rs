@@ -78,8 +78,8 @@ struct PowerMeasurement {
     answers_after_ms_max: f64,
     /// Number of journals with a flipped bit; a bit between two records does no harm.
     rotten: usize,
-    /// Number of processes with a disk that came back as others: those, and any that were silent for too long
-    /// on a busy machine.
+    /// Number of processes with a disk that came back under a new identity: the processes with a flipped bit,
+    /// and any that were silent for too long on a busy machine.
     replaced: usize,
 }
 

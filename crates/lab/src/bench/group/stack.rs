@@ -32,7 +32,7 @@ const UPDATES: usize = 500;
 /// Time between two updates.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The latencies with this number of members.
+/// The latencies of a group with this number of members.
 struct StackLatency {
     members: usize,
     p50_us: f64,

@@ -25,7 +25,8 @@ use super::{
 };
 
 const IN_FLIGHT: usize = 256;
-/// Small, so that segments end and checkpoints are written within each life.
+/// Size of a journal's segment. It is small, so that segments end and checkpoints are written within each
+/// life.
 const SEGMENT_BYTES: u64 = 64 << 10;
 const CHECKPOINT_BYTES: usize = 256 << 10;
 
@@ -74,7 +75,7 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     cluster.settled()?;
     cluster.check()?;
 
-    // Rot.
+    // Changes a byte of one journal while all routers are dead.
     cluster.kill()?;
     let old = cluster.begun[2].process.clone();
     rot(&cluster.directory(ROUTERS))?;
@@ -154,7 +155,7 @@ impl RouterCluster<'_> {
         self.routers.iter_mut().try_for_each(|router| router.tell(&format!("load {in_flight}")))
     }
 
-    /// Kills all routers at once. The lines that they had printed before still count.
+    /// Kills all routers at once. Lines that the routers printed before the kill still count.
     fn kill(&mut self) -> Result<()> {
         self.routers.iter_mut().try_for_each(|router| router.child.kill())?;
         for (mut router, begun) in self.routers.drain(..).zip(&self.begun) {

@@ -104,7 +104,7 @@ fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], shar
 }
 
 /// Checks that both engines, with the same rows, answer one batch of reads and updates alike, and hold the
-/// same afterwards.
+/// same rows afterwards.
 pub(super) fn compare(
     (plain, scan): (&mut PlainEngine, &mut ScanEngine),
     tickets: &mut Tickets,
@@ -146,9 +146,9 @@ fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// Makes a hundred updates to an epoch, repeatedly. Returns the microseconds to publish one, and with finding
-/// its rows (the median of the hundreds, because others may use the core), and the number of rows that it
-/// changes.
+/// Makes a hundred updates to an epoch, repeatedly. Returns the microseconds to publish an update, the
+/// microseconds to find its rows and publish it, and the number of rows that it changes. The times are
+/// medians over the hundreds, because other programs may use the core.
 fn published(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,

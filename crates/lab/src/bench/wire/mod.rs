@@ -98,7 +98,7 @@ struct WireMeasurement {
     latency_max_ms: f64,
     p99_to_p50: f64,
     rows_per_query: f64,
-    /// Number of executions, and median latency, of each template.
+    /// Number of executions, and median latency in milliseconds, of each template.
     templates: Vec<(u64, f64)>,
     /// Processor time of the gateway per query, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]

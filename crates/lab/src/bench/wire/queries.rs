@@ -1,7 +1,7 @@
 //! The eight ticket templates as SQL with parameters, and questions by the example of existing rows.
 //!
-//! A folder contains the same for other systems, and for a later run: `schema.sql`, `tickets.tsv` (in
-//! PostgreSQL's text form), `indexes.sql`, `templates.json` and `questions.jsonl`.
+//! For other systems, and for a later run, the same table and questions are files in a folder: `schema.sql`,
+//! `tickets.tsv` (in PostgreSQL's text form), `indexes.sql`, `templates.json` and `questions.jsonl`.
 
 use std::{
     fs::File,
