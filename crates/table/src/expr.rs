@@ -19,7 +19,7 @@ use crate::{
 
 pub use crate::operator::{Binary, Unary};
 
-/// The greatest depth of an expression. A deeper one is refused as too complex (54001).
+/// The greatest depth of an expression. A deeper expression is refused as too complex (54001).
 pub const DEPTH_MAX: usize = 200;
 
 /// An expression over one row. The type of every node is known (`Expr::ty`). The binder has brought the
@@ -39,9 +39,9 @@ pub enum Expr {
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// `expr IS NULL`.
     IsNull(Box<Expr>),
-    /// `expr IN (list)`; NULL logic as in SQL. NOT IN is `Not` of it.
+    /// `expr IN (list)`; NULL logic as in SQL. NOT IN is `Not` of this node.
     In(Box<Expr>, List),
-    /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of it.
+    /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of this node.
     Like {
         /// The string.
         text: Box<Expr>,

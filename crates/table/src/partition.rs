@@ -229,7 +229,7 @@ fn constant(expr: &Expr) -> Option<&Value> {
 }
 
 /// Returns the greatest value of a column's type that is not above `value`, and the least that is not below
-/// it; `None` for either if there is none. Returns `None` if the two types have no common order.
+/// it; either is `None` if there is no such value. Returns `None` if the two types have no common order.
 pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
     let same = |value: &Value| Some((Some(value.clone()), Some(value.clone())));
     match (ty, value) {

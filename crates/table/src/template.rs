@@ -46,8 +46,9 @@ enum Pattern {
     Offset,
 }
 
-/// The patterns in upper case; of two with the same beginning, the longer comes first. Names may also be
-/// capitalised, and all others may also be in lower case.
+/// The patterns, in upper case. If one pattern begins with another pattern, the longer one comes first. Every
+/// pattern is also recognised in lower case, and the names of days and months also with a capital first
+/// letter.
 const PATTERNS: &[(&str, Pattern)] = &[
     ("A.D.", Pattern::Era { dotted: true }),
     ("A.M.", Pattern::HalfOfDay { dotted: true }),
