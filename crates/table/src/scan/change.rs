@@ -353,7 +353,7 @@ impl Columns {
     }
 }
 
-/// Returns a block of some rows of another one.
+/// Returns a block with some rows of a given block.
 fn retained(block: &Block, indexes: &[usize]) -> Block {
     let places: Vec<RowPlace> = indexes.iter().map(|&index| block.place(index)).collect();
     Block::new(

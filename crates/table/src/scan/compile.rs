@@ -4,9 +4,9 @@
 //! become numbers here, so a constant that is in no dictionary makes a term that nothing passes. If some part
 //! makes no term, `eval` evaluates the whole filter on the rows that pass the terms.
 //!
-//! Evaluation goes from left to right, ends at the first FALSE, not at NULL, and can fail. A row must fail
-//! here exactly if it fails there. So only the parts before the first part that can fail become terms, and
-//! those terms let NULL pass.
+//! `eval` goes through a conjunction from left to right, ends at the first FALSE but not at NULL, and can
+//! fail. A compiled filter must fail on exactly the same rows. So only the parts before the first part that
+//! can fail become terms, and those terms let NULL pass.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ pub(super) struct Term {
     /// The range of passing numbers; empty if `low` is above `high`.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// Further passing numbers, sorted.
+    /// Single passing numbers in addition to the range, sorted.
     pub(super) others: Vec<u64>,
-    /// Whether the numbers that are not listed pass instead.
+    /// Whether the term is inverted: exactly the numbers outside the range and outside `others` pass.
     pub(super) negated: bool,
     /// Whether NULL passes.
     pub(super) nulls: bool,
@@ -47,7 +47,7 @@ impl Term {
         value.map_or(self.nulls, |number| self.passes(number))
     }
 
-    /// Drops rows whose values do not pass from a list, except for its first `first` rows.
+    /// Drops from a list the rows whose values do not pass, but never the first `first` rows of the list.
     pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
         if self.is_range() && chunk.nulls().is_none() {
             return chunk.numbers.retain_within(self.low, self.high, rows, first);

@@ -7,9 +7,9 @@
 //! fortnight.
 //!
 //! A group costs the same for each row of the blocks at which its members look, however many members it has.
-//! It is worth that if its members would cost more one by one. For this reason queries that bind the column
-//! that places rows, and so look at a small part of the table, go alone. Queries with equalities and a range
-//! that are too few for a group join the group of the equalities.
+//! A group is worth this cost if its members would cost more one by one. For this reason queries that bind
+//! the column that places rows, and so look at a small part of the table, are not put into groups. Queries
+//! with equalities and a range that are too few for a group join the group of the equalities.
 //!
 //! Differs: the index union join of 2009 takes one attribute of each query, greedily; see `mod.rs`.
 
@@ -34,12 +34,13 @@ const ALTERNATIVES_MAX: usize = 16;
 const KEYS_MAX: usize = 64;
 /// The average number of entries that a range may take.
 const KEYS_PER_RANGE: u64 = 3;
-/// A range is hashed if it spans at most this fraction of its column.
+/// The largest fraction of its column that a range may span to be hashed.
 const RANGE_PART_MAX: f64 = 0.25;
 /// The most bits of a group's filter, as a power of two: 32 KiB, which fit the first-level cache with the
 /// codes.
 const FILTER_BITS_MAX: u32 = 18;
-/// The bits of the filter for each entry. With 32 of them, few rows pass that interest no query.
+/// The bits of the filter for each entry. With 32 bits for each entry, few rows pass the filter that interest
+/// no query.
 const FILTER_BITS_PER_KEY: usize = 32;
 /// The number of blocks that are sampled to estimate the span of a column.
 const SAMPLES: usize = 16;
@@ -68,7 +69,7 @@ pub(super) struct QueryGroup {
     starts: Vec<u32>,
     shift: u32,
     entries: Vec<QueryEntry>,
-    /// The blocks at which some of its queries look.
+    /// The blocks at which some of the group's queries look.
     pub(super) cover: BlockSet,
 }
 
@@ -260,8 +261,8 @@ pub(super) fn arrange(
             None => alone.push(asking.query),
         }
     }
-    // A signature with a range sorts behind the same one without, so it falls back before the other is
-    // handled.
+    // A signature with a range sorts behind the same signature without the range, and is therefore handled
+    // first. So its queries can still fall back to the signature without the range.
     while let Some((signature, members)) = signatures.pop_last() {
         let numbers = members.iter().map(|asking| asking.query);
         match (together(&members), signature.range) {

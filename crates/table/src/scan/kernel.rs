@@ -254,7 +254,7 @@ mod dispatch {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // Loads, stores and gathers, which safe code cannot say.
+#[allow(unsafe_code)] // Loads, stores and gathers, which safe code cannot express.
 mod avx512 {
     use std::arch::x86_64::*;
 

@@ -32,7 +32,8 @@
 //!
 //! Differs:
 //! - 002 indexes one attribute of the queries. Here one hash covers all attributes that a query binds by
-//!   equality and the upper bits of one that it binds by a range, so that almost all candidates match.
+//!   equality and the upper bits of one attribute that it binds by a range, so that almost all candidates
+//!   match.
 //! - Crescando keeps free slots in place of deleted rows. Here rows close up, because export, paging and
 //!   uniqueness rely on their order. Two neighbouring blocks that then fill at most half of one block
 //!   together are joined (`change`), so deletes leave no row of almost empty blocks.

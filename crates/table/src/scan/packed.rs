@@ -29,7 +29,7 @@ const LINE: usize = 64;
 /// The number of cache lines that are prefetched per page; the processor then detects the sequence itself.
 const LINES_ASKED: usize = 8;
 
-/// A full list grows by one part in this many.
+/// A full list grows by 1/`GROWTH_PART` of its length.
 const GROWTH_PART: usize = 8;
 
 /// Distances from the base.
@@ -81,7 +81,8 @@ impl Packed {
             codes => codes.iter().map(|&code| base + code as u64).collect())
     }
 
-    /// Drops rows whose numbers lie outside a range from a list, except for its first `first` rows.
+    /// Drops from a list the rows whose numbers lie outside a range, but never the first `first` rows of the
+    /// list.
     pub fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
         let Some(span) = high.checked_sub(low) else { return rows.truncate(first) };
         // `number - low` equals `code - (low - base)`, modulo 2^64.

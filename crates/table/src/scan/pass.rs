@@ -139,8 +139,8 @@ pub(super) struct Pass<'p, 'a> {
     judged: Option<(u32, u32, bool)>,
     /// The number of withdrawals that the pass has handled.
     withdrawn: usize,
-    /// The index of the pass's segment, the ends that passes over other segments have noted, and the number
-    /// of notes read.
+    /// The segment's index, the early ends that passes over other segments have noted, and the number of
+    /// those notes that this pass has read.
     segment: Option<(usize, &'p EarlyEnds, usize)>,
     /// The number of members of each group that take more rows, and, in `grouped`, their sum.
     live: Vec<usize>,
@@ -358,7 +358,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by
     /// side and agree in all columns of the filter, so the last result is reused for them.
-    #[inline(never)] // So that the loop that calls it stays small.
+    #[inline(never)] // Keeps the loop that calls this function small.
     fn satisfies(&mut self, query: u32, block: &Block, row: u32) -> bool {
         let Search { columns, queries, .. } = *self.search;
         let asking = &queries[query as usize];

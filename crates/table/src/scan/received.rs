@@ -4,7 +4,7 @@ use crate::versions::Spot;
 
 use super::block::BLOCK_ROWS;
 
-/// The rows that queries of a shape received. It takes over the lists of the shape without a copy.
+/// Collects the rows that queries of one shape received. Takes over the lists of the shape without a copy.
 pub(super) struct ReceivedRows {
     /// The rows' indexes in their blocks, in the order of gathering.
     pub(super) rows: Vec<u32>,

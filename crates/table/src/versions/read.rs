@@ -202,9 +202,9 @@ impl<'a> ReadOutput<'a> {
         }
     }
 
-    /// Appends the output of the rows behind, which another gathering received, as if this one had received
-    /// them. Returns false if one gathering might have failed, or might not have failed as the other did. The
-    /// read must not add floats.
+    /// Appends the output of the rows behind, which another gathering received, as if this gathering had
+    /// received them. Returns false if a single gathering might have failed although neither of the two did,
+    /// or might have succeeded although the other one failed. The read must not add floats.
     #[must_use]
     pub(crate) fn absorb(&mut self, mut behind: ReadOutput<'a>) -> bool {
         if self.is_complete() {

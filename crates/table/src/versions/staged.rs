@@ -163,7 +163,7 @@ mod tests {
         rows.map(|(place, row)| (place, row.into_owned())).collect()
     }
 
-    /// Stages rows with these keys in pieces, then reads those in an arc from a key on, and takes them.
+    /// Stages rows with these keys in pieces, then reads the rows in an arc from a key on, and takes them.
     fn check<R: Rows>(pieces: &[Vec<u64>], arc: KeyRange, from: u64) -> Result<(), TestCaseError> {
         let (schema, arcs) = (schema(), [arc]);
         let (mut staged, mut model) = (Staged::<R>::default(), BTreeMap::new());
