@@ -47,7 +47,7 @@ impl Replicas {
     }
 
     /// Checks the tasks that `who` gives to its engine: every write is ordered, is for `who`, and comes
-    /// behind the one before.
+    /// behind the preceding write.
     pub(super) fn execute<'a>(
         &mut self,
         who: ProcessId,
@@ -91,8 +91,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Notes that `who`, which is complete, settles writes. If it publishes one that the lost replicas had
-    /// voided, their later rows are forgotten.
+    /// Notes that `who`, which is complete, settles writes. If it publishes a write that the lost replicas
+    /// had voided, their later rows are forgotten.
     fn settle(&mut self, who: ProcessId, tasks: &[Task], twin: &TableTwin, check: &RoutingCheck) {
         for task in tasks {
             let TaskKind::Settle { publish } = task.kind else { continue };
@@ -119,7 +119,7 @@ impl Replicas {
     }
 
     /// Compares the engine of `who` after these tasks: its rows of each range equal those of any other
-    /// replica at that position.
+    /// replica at the same position.
     pub(super) fn done(
         &mut self,
         who: ProcessId,
