@@ -21,9 +21,9 @@
 //! these versions because they take too much memory (256 MiB of overwritten rows), the backup fails, and
 //! leaves no file.
 //!
-//! A restore makes new tables, in any cluster, which distributes the rows anew. The restore first stages all
-//! rows, as COPY does, and publishes one table after another once all rows are there. A restore that fails
-//! drops the incomplete tables that it has made.
+//! A restore makes new tables in any cluster. Each row goes to the processes to which that cluster's ring
+//! assigns it. The restore first stages all rows, as COPY does, and publishes one table after another once
+//! all rows are there. A restore that fails drops the incomplete tables that it has made.
 //!
 //! | file | subject |
 //! |---|---|

@@ -113,7 +113,7 @@ impl Requests {
         let mut waiting: Vec<(u64, Waiter)> = waiting.into_iter().collect();
         waiting.sort_unstable_by_key(|(token, _)| *token);
         for (_, waiter) in waiting {
-            // All other callers see their senders dropped, which has the same meaning.
+            // The senders of all other callers are dropped, which these callers take as the same error.
             if let Waiter::Rest(streams) = waiter {
                 break_off(streams, ClientError::Broken);
             }

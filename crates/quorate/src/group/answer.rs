@@ -51,7 +51,7 @@ pub enum Answer<T> {
 
 impl<T> Answer<T> {
     /// Returns an answer that is given later, and the promise that gives it. The asker waits no longer than
-    /// its own deadline; it drops and counts a later reply (`quorate_group_late_replies`).
+    /// its own deadline, and drops and counts a later reply (`quorate_group_late_replies`).
     pub fn later() -> (Answer<T>, Promise<T>) {
         let state = Arc::new(Mutex::new(PromiseState::Open));
         (Answer::Later(Later(state.clone(), PhantomData)), Promise(Some(state), PhantomData))

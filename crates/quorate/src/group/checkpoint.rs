@@ -147,7 +147,7 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
 }
 
-/// Writes a file completely and durably, or leaves the former one.
+/// Writes a file completely and durably, or leaves the former file.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
@@ -222,7 +222,7 @@ impl<R: Object> Loaded<R> {
     }
 
     /// Checks whether a member with the key `given` may begin with this state. A member without a key takes
-    /// the file's.
+    /// the file's key.
     pub(super) fn check_key(&self, given: Option<&Key>) -> Result<(), Error> {
         let why = match (given, self.key()) {
             (None, _) => return Ok(()),

@@ -30,7 +30,7 @@ use crate::{error::Error, lock::lock};
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// The protocol thread's access to the members. Deliveries are passed on at the end of a turn, so that a lock
-/// is taken once for many messages. The end of a command is reported after the deliveries before it.
+/// is taken once for many messages. The end of a command is reported after all earlier deliveries.
 pub(super) struct GroupHost {
     shared: Arc<GroupShared>,
     news: Sender<Arc<Seat>>,
@@ -184,7 +184,7 @@ impl Drop for GroupHost {
 /// The success of a command.
 #[derive(Clone, Copy, Debug)]
 enum CommandSuccess {
-    /// Updates were sent and delivered here, the first one at this place.
+    /// Updates were sent and delivered here. The place is that of the first update.
     Sent(Place),
     /// A command other than a send succeeded.
     Otherwise(CommandOutcome),

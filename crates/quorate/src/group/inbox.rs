@@ -329,8 +329,8 @@ impl Seat {
         }
     }
 
-    /// Ends this member: no further delivery is applied to its object. Returns whether it had not ended
-    /// before.
+    /// Ends this member: no further delivery is applied to its object. Returns `false` if the member had
+    /// ended before.
     pub(super) fn end(&self, why: Error) -> bool {
         {
             let mut inbox = lock(&self.inbox);

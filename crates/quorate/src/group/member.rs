@@ -205,8 +205,8 @@ impl<R: Object> Member<R> {
         view.ok_or_else(|| Error::not_member("the member has no view yet"))
     }
 
-    /// Whether the member began with its own object because nobody had the group's state: it was the first,
-    /// or all who had the state were gone.
+    /// Whether the member began with its own object because nobody had the group's state: the member was the
+    /// first, or all members with the state were gone.
     pub fn is_fresh(&self) -> Result<bool, Error> {
         self.lend(|copy| copy.fresh)
     }

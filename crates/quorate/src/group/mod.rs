@@ -166,7 +166,7 @@ pub trait Replica: Send + Sized + 'static {
     /// order. An update must have the same effect at each member. A panic ends this member.
     fn apply(&mut self, update: Self::Update, origin: &Origin);
 
-    /// Answers a query from the present state of this member. The asker learns of a panic.
+    /// Answers a query from the present state of this member. A panic is reported to the asker.
     fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
 
     /// Returns the object's state, for a member that joined. One member calls this method, between two

@@ -8,8 +8,8 @@
 
 use quorate_protocol::group::{SEATS_MAX, SeatId};
 
-/// The members of one group in this process. `T` is the type of a seat; this file needs no more of it than
-/// that it clones.
+/// The members of one group in this process. `T` is the type of a seat, of which this file needs only that it
+/// can be cloned.
 #[derive(Debug)]
 pub(super) struct SeatRow<T> {
     /// Number of this row among the rows of the process. A later row of the same group has a larger number.
