@@ -162,30 +162,31 @@ type Ranked = (bool, f64, usize, f64);
 
 /// Number of best ways on which more places than the middle are ranked.
 const WAYS_RANKED_CLOSELY: usize = 2;
-/// Windows of one setting after which an open line counts as broken.
+/// Number of windows of one setting after which an open line counts as broken.
 const WINDOWS_MAX: u32 = 4;
-/// Windows that judge a held setting together.
+/// Number of windows that judge a held setting together.
 pub const HELD_WINDOWS: usize = 10;
-/// Consecutive failing windows after which the controller leaves a setting.
+/// Number of consecutive failing windows after which the controller leaves a setting.
 pub const BROKEN_IN_A_ROW: u32 = 4;
-/// Windows after which a measured value beyond a consistency bound is reason enough to leave, whatever the
-/// interval.
+/// Number of windows after which a measured value beyond a consistency bound is reason enough to leave,
+/// whatever the interval.
 pub const DRIFT_WINDOWS_MIN: usize = 6;
 /// Half the length of the part of a way around the held place that is searched first, without a model.
 const SEARCH_REACH: f64 = 0.25;
-/// Windows after which the controller tries again to reach an agreement that was out of reach.
+/// Number of windows after which the controller tries again to reach an agreement that was out of reach.
 const RETRY_WINDOWS: u32 = 10;
 /// A place predicted beyond a bound by more than this factor is tried last.
 const HOPELESS: f64 = 4.0;
 /// Smallest relative difference at which two rates count as different.
 const ANOTHER_RATE: f64 = 0.2;
-/// Differences between measured and predicted below this fraction of the bound count as chance.
+/// Fraction of a bound below which the difference between a measured and a predicted value counts as chance.
 const CHANCE: f64 = 0.05;
 /// Largest factor by which predictions are corrected.
 const CORRECTION_MOST: f64 = 20.0;
 /// Weight of the distance to the nearest bound against the other distances.
 const SHARPNESS: f64 = 4.0;
-/// Factor by which a setting must be predicted within its bounds to stay when the rate changes.
+/// Factor by which the predictions for a held setting must lie within their bounds, so that the setting stays
+/// when the rate changes.
 const SAFETY: f64 = 1.1;
 /// Factor by which settings must be predicted within their bounds when a measure is to be minimized.
 const MARGIN: f64 = 1.15;
@@ -499,7 +500,7 @@ impl Controller {
 
     fn held(&mut self, mut held: HeldSetting, window: &Window) {
         if self.is_another_rate(held.rate) {
-            // The windows of another rate no longer describe the load.
+            // Windows that were measured at the former rate no longer describe the load.
             (held.rate, held.broken) = (self.rate, 0);
             held.recent.clear();
             if self.outlook(self.at).is_some_and(|outlook| outlook.worst < SAFETY.ln()) {
@@ -527,8 +528,8 @@ impl Controller {
         }
     }
 
-    /// Leaves the held setting and searches for another. `sides` tells which kinds of lines the held setting
-    /// broke.
+    /// Leaves the held setting and searches for another setting. `sides` tells which kinds of lines the held
+    /// setting broke.
     fn leave(&mut self, held: &HeldSetting, sides: KindsStatus) {
         let (is_weak, is_slow) = (sides.consistency == LineStatus::Broken, sides.speed == LineStatus::Broken);
         let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;

@@ -29,7 +29,7 @@ use crate::{
 /// Longest time from the stamp of a write to its end.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time from the stamp of a write back to its request. Clocks may differ by half of it.
+/// Longest time from the stamp of a write back to its request. Clocks may differ by half of this time.
 const STAMP_LEAD_MAX: Duration = Duration::from_secs(2);
 
 /// The span of [`LastMinute::last_second`].

@@ -134,7 +134,7 @@ impl Tape {
 /// Largest number of clients that write the keys at the start.
 const FILLERS_MAX: u64 = 32;
 
-/// Reads at each level with which a client sounds the store.
+/// Number of reads at each level with which a client sounds the store.
 const SOUNDINGS: u32 = 4;
 
 /// Interval at which a client hands its tape over.

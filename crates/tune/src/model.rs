@@ -69,13 +69,13 @@ use crate::{
     workload::{Chooser, Others, Workload},
 };
 
-/// Copies of each key.
+/// Number of copies of each key.
 pub const COPIES: usize = 3;
 
-/// Operations that a prediction simulates.
+/// Number of operations that a prediction simulates.
 pub const OPERATIONS: usize = 2_500;
 
-/// Latencies remembered for each kind, level and place.
+/// Number of latencies remembered for each kind, level and place.
 const REMEMBERED: usize = 512;
 
 /// Number of keys to choose until the model's heat resembles the heat of real clients.

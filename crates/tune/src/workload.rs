@@ -45,8 +45,8 @@ pub const WORKLOADS: [(&str, &str); 6] = [
 ];
 
 impl Workload {
-    /// Returns the workload of this name in [`WORKLOADS`]. YCSB's `e` is missing, because it scans and a
-    /// store of registers cannot.
+    /// Returns the workload of this name in [`WORKLOADS`]. YCSB's `e` is missing, because it scans, which a
+    /// store of registers cannot do.
     pub fn named(name: &str) -> Option<Workload> {
         let zipfian = |reads, others| Workload {
             keys: 1_000,

@@ -93,8 +93,8 @@ impl Format {
     }
 }
 
-/// Whether the text begins like an array of JSON objects. A map of EDN does not look so, because its first
-/// key is no text.
+/// Whether the text begins like an array of JSON objects. A map of EDN does not begin like that, because its
+/// first key is no text.
 fn is_json_array(begin: &str) -> bool {
     let array = begin.trim_start().strip_prefix('[');
     let object = array.and_then(|rest| rest.trim_start().strip_prefix('{'));
