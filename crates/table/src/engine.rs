@@ -26,8 +26,8 @@ pub use crate::{
 pub struct Job {
     /// The position in the total order. A read sees the writes up to and including it.
     pub epoch: Epoch,
-    /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows
-    /// outside.
+    /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows outside
+    /// these ranges.
     pub ranges: Vec<KeyRange>,
     /// The operation.
     pub operation: Operation,

@@ -336,7 +336,7 @@ fn iso(text: &str) -> Option<Result<Interval, Failure>> {
 mod tests {
     use super::*;
 
-    /// Texts, each with the output of PostgreSQL 15 for it.
+    /// Each text is read as an interval and written as PostgreSQL 15 writes it.
     #[test]
     fn intervals_are_read_and_written_as_postgresql_does() {
         for (text, printed) in [

@@ -263,8 +263,8 @@ impl TimeFields {
         }
     }
 
-    /// Returns the text of a pattern, and whether it is a number that can become an ordinal. Numbers are
-    /// padded unless `unfilled`, and names unless `narrow`.
+    /// Returns the text of a pattern, and whether the text is a number that can become an ordinal. Numbers
+    /// are padded unless `unfilled`, and names unless `narrow`.
     fn show(&self, pattern: Pattern, case: Case, unfilled: bool, narrow: bool) -> (String, bool) {
         let number = |value: i64, width: usize| {
             let width = if unfilled { 0 } else { width + usize::from(value < 0) };

@@ -61,7 +61,7 @@ pub struct BatchResults<'a> {
     dictionary_sizes: Vec<Option<u64>>,
     /// The places of the rows during the pass, by block.
     places: Vec<Arc<Places>>,
-    /// The number of untaken queries that look at any row.
+    /// The number of queries that look at any row and whose results have not been taken.
     untaken: usize,
     write_prefetch: WritePrefetch,
 }

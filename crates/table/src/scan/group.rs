@@ -241,7 +241,8 @@ pub(super) fn arrange(
     let mut groups = Vec::new();
     // Returns the blocks that these queries look at, if a group costs less than the queries one by one.
     let together = |members: &[&ActiveQuery]| {
-        // A query looks at each block about once. Fewer members than this are never worth a group.
+        // A query looks at each block about once, so fewer members than `costs.group` are never worth a
+        // group.
         (members.len() as f64 >= costs.group).then_some(())?;
         let looks: usize = members.iter().map(|asking| asking.blocks).sum();
         let block_spans = members.iter().flat_map(|asking| &block_spans[asking.block_spans.clone()]);

@@ -230,7 +230,7 @@ impl Packed {
         each_width!(&self.codes, Codes::Same(_) => 0, codes => taken(codes))
     }
 
-    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies. The
+    /// Returns how many numbers satisfy a condition, which must hold for a leading part of the list only. The
     /// search begins near a guess and doubles its steps.
     pub(super) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
         let len = self.len();
@@ -252,8 +252,8 @@ impl Packed {
         self.partition_point(low, high, holds)
     }
 
-    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies, if it
-    /// lies from `low` to `high`.
+    /// Returns how many numbers satisfy a condition, which must hold for a leading part of the list only, if
+    /// the result lies from `low` to `high`.
     pub(super) fn partition_point(&self, low: usize, high: usize, holds: impl Fn(u64) -> bool) -> usize {
         let (mut low, mut high) = (low, high);
         while low < high {

@@ -189,7 +189,8 @@ impl<'a> ReadOutput<'a> {
         }
     }
 
-    /// Takes output rows of a read without DISTINCT and order. The caller passes no more than its limit.
+    /// Takes output rows of a read without DISTINCT and order. The caller passes no more rows than the read's
+    /// limit.
     pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
         if self.failure.is_some() {
             return;
