@@ -1,7 +1,8 @@
 //! The tables of a cluster, for SQL: a backend that uses a client process of Rubberband.
 //!
-//! Operations go to the protocol thread as commands. Its events come back on that thread and wake the waiting
-//! callers, under any executor. The client decides how long a request may take, so this module has no clock.
+//! Operations go to the protocol thread as commands. The client's events come back on that thread and wake
+//! the waiting callers, under any executor. The client decides how long a request may take, so this module
+//! has no clock.
 //!
 //! | file | subject |
 //! |---|---|

@@ -15,9 +15,10 @@
 //! busiest. How much may be lost is the program's decision: it calls `save` on a timer.
 //!
 //! **How.** The delivery thread takes the object's checkpoint between two updates, at the place that the
-//! protocol names ([`Event::Keep`]). The file's own thread writes it to a temporary neighbour that only the
-//! owner can read, syncs it, renames it, and syncs the directory. Then it informs the routers. At most one
-//! save waits while another is written: a newer save replaces the waiting one, and answers for both.
+//! protocol names ([`Event::Keep`]). The thread of the file writes the checkpoint to a temporary neighbour
+//! that only the owner can read, syncs and renames this neighbour, and syncs the directory. Then the thread
+//! informs the routers. At most one save waits while an earlier save is written: a newer save replaces the
+//! waiting one, and answers for both.
 //!
 //! ```text
 //!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head │ the object

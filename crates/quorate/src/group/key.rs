@@ -1,9 +1,9 @@
 //! Keys of groups: members seal their messages with AES-256-GCM, and only a holder of the key can be a
 //! member.
 //!
-//! **Promise.** If a group has a key, neither routers nor listeners on the wire learn its updates, queries,
-//! replies, names of locks or states. A process without the key gets an error when it joins. A message that
-//! was changed on its way is not applied, and no message is applied twice.
+//! **Promise.** If a group has a key, neither routers nor listeners on the wire learn the group's updates,
+//! queries, replies, names of locks or states. A process without the key gets an error when it joins. A
+//! message that was changed on its way is not applied, and no message is applied twice.
 //!
 //! **Source.** 000 §5 (a group's key in its checkpoint file, AES-256).
 //!

@@ -26,7 +26,8 @@
 //!
 //! **Invariants.**
 //! - *User code never runs on the protocol thread,* and that thread takes no lock under which user code runs.
-//!   It fills the inbox, whose lock is held for one push. The order of locks is replica, then inbox.
+//!   The protocol thread fills the inbox, whose lock is held for one push. The order of locks is replica,
+//!   then inbox.
 //! - *One order.* Updates, views, queries and requests for states leave the inbox in the order in which they
 //!   entered, whichever thread takes them, and each of them is applied once.
 //! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read first applies the
@@ -48,16 +49,16 @@
 //! - *Out of touch, nothing is shown as current*: sends, flushes, queries and reads are refused as soon as
 //!   the process knows no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good once it was dropped
 //!   ([`Wedged`](crate::Error::Wedged)).
-//! - *Nobody waits for routers that are away for good.* A request that was already given to the order waits
-//!   at most `AWAY_PATIENCE` out of touch. It may take effect later
+//! - *Nobody waits for routers that are away for good.* A request that was already sent to the routers waits
+//!   at most `AWAY_PATIENCE` out of touch. The request may take effect later
 //!   ([`MaybeApplied`](crate::Error::MaybeApplied)).
 //!
 //! **Attacks considered.**
 //! - *The member that gives its object to others dies*, in this process or another one: a waiting member
 //!   cannot tell a dead giver from a slow one. So a member that owes its object takes its whole process out
 //!   of the group, and another process gives the object. A member that owes nothing is out alone.
-//! - *All members that have the object leave while others of the process wait for it:* the oldest stays until
-//!   they have it.
+//! - *All members that have the object leave while other members of the process wait for it:* the oldest
+//!   leaving member stays until the waiting members have the object.
 //! - *A callback uses its own member.* Sends from `apply` are fine, unless the callback waits for them. A
 //!   read inside a callback would wait for itself, so such a read is refused.
 //! - *A deferred answer never comes, or comes too late.* Only the asker waits for a [`Promise`], until its
@@ -69,7 +70,7 @@
 //! - *Nobody is left, and the state is in files.* `checkpoint` says which member may begin with which file.
 //! - *Two programs with different types join one group.* The state carries its [`Replica::NAME`]. A member
 //!   that joins with another name gets an error with both names, and leaves.
-//! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later ones wait for
+//! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later sends wait for
 //!   room, in the order in which they are polled.
 //!
 //! **Where we differ, and why.** A group has one type of updates and one of queries, while the source has a

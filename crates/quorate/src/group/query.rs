@@ -2,8 +2,8 @@
 //!
 //! A query goes through the group like an update, so all members answer in a state that the same messages
 //! produced (for an ordered or safe query, in the very same state). Replies go straight to the asker. The
-//! view in which its query was delivered tells the asker which members to expect. A query ends once enough
-//! members have replied, once no more replies are possible, or at its deadline.
+//! view in which a query was delivered tells its asker from which members to expect a reply. A query ends
+//! once enough members have replied, once no more replies are possible, or at its deadline.
 
 use std::{
     collections::BTreeMap,

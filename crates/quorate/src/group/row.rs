@@ -1,10 +1,10 @@
 //! A row: the members of one group in this process, each in a seat.
 //!
-//! To the protocol, a process is one party of a group. Its first member joins the group. Later members take a
-//! seat, and members that leave give their seats up. One command tells the protocol the seats from the next
-//! view on. A new member gets the object from a member here, as of its first view. A member that leaves stays
-//! until a view without it begins. As long as other members wait for the object, one member that has the
-//! object stays.
+//! To the protocol, a process is one party of a group. The process's first member joins the group. Later
+//! members take a seat, and members that leave give their seats up. One command tells the protocol the seats
+//! from the next view on. A new member gets the object from a member here, as of its first view. A member
+//! that leaves stays until a view without it begins. As long as other members wait for the object, one member
+//! that has the object stays.
 
 use quorate_protocol::group::{SEATS_MAX, SeatId};
 
