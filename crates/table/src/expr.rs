@@ -1,10 +1,10 @@
 //! Bound expressions: names are resolved, types checked, coercions explicit.
 //!
-//! The binder (in the SQL door) turns text into expressions; `eval.rs` evaluates them. A statement is bound
-//! once with open parameters, and [`Expr::bind`] fills them in for each execution. Trees must stay shallow,
-//! because evaluation, encoding and drop are recursive. So [`Expr::all`] and [`Expr::any`] build long
-//! conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`] exceeds
-//! [`DEPTH_MAX`].
+//! The binder (in the SQL interface) turns text into expressions; `eval.rs` evaluates them. A statement is
+//! bound once with open parameters, and [`Expr::bind`] fills them in for each execution. Trees must stay
+//! shallow, because evaluation, encoding and drop are recursive. So [`Expr::all`] and [`Expr::any`] build
+//! long conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`]
+//! exceeds [`DEPTH_MAX`].
 
 use std::sync::OnceLock;
 

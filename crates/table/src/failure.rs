@@ -2,9 +2,10 @@
 //!
 //! A [`Failure`] is part of an answer. It is deterministic: every replica that evaluates the same operation
 //! on the same rows reports the same SQLSTATE, message and detail. The texts are those of PostgreSQL 15 where
-//! it has one, because clients match on them. A failure with `XX000` has one of two causes. An operation
-//! reached the engine that no binder builds; the engine reports it instead of panicking, because operations
-//! arrive as bytes. Or the engine panicked in a read (`Failure::panicked`), which only one replica runs.
+//! PostgreSQL has such a text, because clients match on them. A failure with `XX000` has one of two causes.
+//! An operation that no binder builds reached the engine; the engine reports it instead of panicking, because
+//! operations arrive as bytes. Or the engine panicked in a read (`Failure::panicked`), which only one replica
+//! runs.
 //!
 //! **Bounds.** A client chooses the values that a failure shows, and every process concerned keeps the
 //! failure, in memory and on disk. So a value takes at most [`SHOWN_BYTES_MAX`] bytes, and a message and a

@@ -2,8 +2,8 @@
 //!
 //! Source: 002 §6.1 (hash and range partitioning of the key space by one column). A row's ring key is
 //! computed once, when the row is inserted; its partition column is never assigned afterwards. All processes
-//! compute the same key: gateways split inserts and prune reads by it, and storage processes decide by it
-//! which rows are theirs. NULL has a place like every other value.
+//! compute the same key: gateways split inserts and prune reads by this key, and storage processes decide by
+//! it which rows they own. NULL has a place like every other value.
 //!
 //! Pruning is conservative. [`Partition::ranges`] may return arcs without a matching row, but never omits an
 //! arc that has one. If it returns no arcs, no row can match.

@@ -24,8 +24,8 @@
 //!   until the copy is changed.
 //! - *A name is used once.* The caller numbers the records, and never uses a number again.
 //! - *A record is needed as long as a valid outline names one of its fragments.* [`SavedPart::named`] counts
-//!   the named fragments of each record. If few fragments of a record are named, the caller may have it
-//!   *carried*: it lists the record, and the engine saves these fragments again.
+//!   the named fragments of each record. If few fragments of a record are named, the caller may have this
+//!   record *carried*: the caller lists the record, and the engine saves these fragments again.
 //!
 //! **Attacks considered.**
 //! - *A fragment is changed while the version is saved:* the version is pinned, so the fragment is copied

@@ -4,9 +4,9 @@
 //! **Promise.** The host gives the controller one window after another, each of a single setting. The
 //! controller answers with the next setting. A line of an agreement is one bound, such as `p95<=10ms`. It
 //! counts as kept only if the whole 95 % interval of the measure keeps it. If no setting keeps the agreement,
-//! the controller reports it as out of reach. It then stays with the setting that breaks the least important
-//! lines the least, and tries again later. Only the strong levels keep a line that allows no inconsistency:
-//! they promise it, and no count can show it.
+//! the controller reports it as out of reach. The controller then stays with the setting that breaks the
+//! least important lines the least, and tries again later. Only the strong levels keep a line that allows no
+//! inconsistency: the strong levels promise consistency, and no count of operations can prove it.
 //!
 //! **How.** The controller first measures both ends: all operations weak, then all strong. If neither keeps
 //! the agreement, it searches for settings between them along *ways*:
@@ -44,7 +44,8 @@
 //! [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the interval
 //! leaves that open. When the clients' rate changes, it asks the model whether the held setting will do, and
 //! leaves it at once if the model predicts that it will not. The search after a held setting does not return
-//! to the ends, because both break the agreement. It begins with the model and the stretches that remain.
+//! to the ends, because both break the agreement. That search begins with the model and the stretches that
+//! remain.
 
 use std::collections::VecDeque;
 

@@ -3,8 +3,8 @@
 //! The *signature* of a query is the set of columns that it compares for equality, and one more column that
 //! it compares with a range. Queries of one signature share a hash table over its columns. Only the upper
 //! bits of the range's column are hashed, and a query has an entry under each of their values that its range
-//! touches. So of a thousand queries on a name and some days, a row meets only those of its own name and
-//! fortnight.
+//! touches. So of a thousand queries on a name and some days, a row meets only the queries on its own name
+//! and fortnight.
 //!
 //! A group costs the same for each row of the blocks at which its members look, however many members it has.
 //! A group is worth this cost if its members would cost more one by one. For this reason queries that bind

@@ -1,7 +1,7 @@
 //! The scan engine: columns of narrow codes, and one pass over them for all reads that wait.
 //!
-//! Promise: it returns the answers, digests and cursors of the plain engine ([`crate::plain`]), its twin. The
-//! cost of a pass hardly depends on the predicates of its reads, even with thousands of them.
+//! Promise: the engine returns the answers, digests and cursors of the plain engine ([`crate::plain`]), its
+//! twin. The cost of a pass hardly depends on the predicates of its reads, even with thousands of them.
 //!
 //! Source: 002 §3.1 (Crescando: all operations that wait share a scan, and short-lived indexes over their
 //! predicates take the place of indexes over the data).

@@ -8,7 +8,7 @@
 //!
 //! Blocks and their rows come in the order of places, so every read receives its rows in that order under any
 //! plan. A read takes no more rows once it has reached its limit or has been withdrawn. The pass asks the
-//! host for withdrawals before each block, and ends when no query takes more.
+//! host for withdrawals before each block, and ends when no query takes more rows.
 //!
 //! A pass covers a range of neighbouring blocks; `segment.rs` decides how many passes a search takes.
 

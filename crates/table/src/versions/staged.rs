@@ -2,8 +2,8 @@
 //!
 //! A load arrives in pieces. Each piece is kept as a *run*: sorted, in the storage form of the table, and
 //! never changed. So a piece costs the same however many came before it, and a row is inserted among the
-//! others only once, when all runs join the rows of the table. No read searches staged rows. A move of ranges
-//! needs them in order, and merges the runs as it goes.
+//! table's rows only once, when all runs join the rows of the table. No read searches staged rows. A move of
+//! ranges needs them in order, and merges the runs as it goes.
 
 use std::{
     cmp::Reverse,
