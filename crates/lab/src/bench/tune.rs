@@ -338,7 +338,8 @@ struct TuneRun {
     stage: TunePhase,
     /// The start of the stage.
     began: Duration,
-    /// The start of the held setting, with the clients' measurements since then; `None` if none is held.
+    /// The start of the held setting, with the clients' measurements since then; `None` if no setting is
+    /// held.
     held: Option<(Duration, Window)>,
     outcomes: Vec<PhaseOutcome>,
     /// The measurements of all weak and of all strong operations.
@@ -376,7 +377,7 @@ impl TuneRun {
         }
         match &mut self.held {
             Some((_, window)) if round.phase == Phase::Hold => window.append(round.window),
-            // The setting was left, and the controller looks for another.
+            // The setting was left, and the controller looks for another setting.
             Some(_) => self.held = None,
             None if round.phase == Phase::Hold && round.controller.phase() == Phase::Hold => {
                 self.held = Some((round.at.saturating_sub(self.began), round.window.clone()));

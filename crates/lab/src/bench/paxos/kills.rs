@@ -213,8 +213,8 @@ impl RouterCluster<'_> {
 
     /// Checks that the log of each router contains every acknowledged value.
     fn check(&mut self) -> Result<()> {
-        // Copied before the routers are asked, because a router may lack values that others get acknowledged
-        // meanwhile.
+        // The acknowledged numbers are copied before the routers are asked, because a router may lack values
+        // that other routers acknowledge meanwhile.
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
         let mut before = self.acknowledged.clone();
         before.retain(|author, _| !authors.contains(author));

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// The strong level of writes.
     #[arg(long, default_value = "quorum", value_parser = level)]
     write: Level,
-    /// The weak level of both.
+    /// The weak level of reads and writes.
     #[arg(long, default_value = "one", value_parser = level)]
     weak: Level,
     /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas:

@@ -37,7 +37,7 @@ pub(super) struct Updates {
     pub(super) rows_per_update: f64,
     /// Time to find the rows and make the update visible, in microseconds.
     pub(super) update_us: f64,
-    /// The share of updates in the batches below.
+    /// The share of updates in the batches that have updates.
     pub(super) share: f64,
     /// Queries per processor second, without updates.
     pub(super) queries_per_cpu_second: f64,
@@ -88,7 +88,8 @@ pub(super) fn update(
     })
 }
 
-/// Returns a batch of these reads, with updates spread evenly among them as this share of the whole.
+/// Returns a batch of these reads with updates, spread evenly among the reads. `share` is the updates' share
+/// of the batch.
 fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], share: f64) -> Vec<Job> {
     let (mut jobs, mut due) = (Vec::new(), 0.0);
     for (_, filter) in filters {

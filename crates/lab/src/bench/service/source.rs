@@ -74,8 +74,8 @@ pub(crate) struct Transactions {
     pub(crate) write_only: Vec<Point>,
 }
 
-/// Measures transactions with each of these numbers of clients. Also returns the number of changes that they
-/// made.
+/// Measures transactions with each of these numbers of clients. Also returns the number of changes that all
+/// transactions made.
 pub(crate) fn transactions(clients: &[usize], seconds: f64) -> Result<(Vec<Transactions>, u64)> {
     let args = Args::plain(seconds);
     let (rows, written) = transactions::rows(&args, clients)?;

@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// The strength of reads; several words, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "snapshot")]
     read: Vec<Strength>,
-    /// Draw another mixture of templates and other constants at this interval in seconds, and report every
-    /// half second.
+    /// Draw a new mixture of templates and new constants at this interval in seconds, and report every half
+    /// second.
     #[arg(long, value_name = "SECONDS")]
     redraw: Option<f64>,
     /// Seed of the generator.

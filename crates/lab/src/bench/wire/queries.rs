@@ -42,7 +42,7 @@ const TEMPLATES: [(&str, &[Type]); 8] = [
     ("agent_sign = $1 and booking_class = $2", &[Type::Text, Type::Text]),
 ];
 
-/// An index for each template, like a user would create who knows the questions.
+/// An index for each template, as a user who knows the questions would create it.
 const INDEXES: [&str; 8] = [
     "airline, flight_no, dep_date",
     "last_name, dep_date",
@@ -89,7 +89,7 @@ pub(super) fn schema() -> String {
     format!("create table tickets (\n    {}\n)", columns.join(",\n    "))
 }
 
-/// Generates tickets, passes each lot on as text, and then makes questions by their example.
+/// Generates tickets, passes each lot on as text, and then makes questions by the example of the tickets.
 pub(super) fn make(
     seed: u64,
     rows: usize,
