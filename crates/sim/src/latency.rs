@@ -45,7 +45,7 @@ use crate::system::service::{
 pub struct Delays {
     /// Delay between a client and the leading replica: M in the source's formulas.
     pub client: Duration,
-    /// Delay between a client and the other replicas; equal to M where the source computes.
+    /// Delay between a client and the other replicas; equal to M in the source's formulas.
     pub follower: Duration,
     /// Delay between two replicas: m in the source's formulas.
     pub replica: Duration,

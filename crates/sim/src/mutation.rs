@@ -216,7 +216,7 @@ pub enum Mutation {
     AcceptBelowPromise,
     /// A promise omits the values that the router accepted (S2).
     PromiseEmptied,
-    /// Processes of different generations are linked like any others (S1).
+    /// Processes of different generations are linked like processes of the same generation (S1).
     FenceOpen,
     /// A member withholds its last deliveries from a generation that begins (S1).
     TailKeptBack,
@@ -232,7 +232,7 @@ pub enum Mutation {
     SequenceUnchecked,
     /// Routers do not propose their open proposals again when the leader changes (S3).
     NotProposedAgain,
-    /// Members hear that a message is stable before its last confirmation (S3).
+    /// Members are notified that a message is stable before its last confirmation (S3).
     StableTooEarly,
     /// A confirmation of one member is counted for another member, too (S4).
     ForeignConfirmation,
@@ -244,7 +244,7 @@ pub enum Mutation {
     PreviousUnchecked,
     /// A member delivers twice (S4).
     DeliverTwice,
-    /// A member hears that refused or perhaps lost submissions are stable (S5).
+    /// A member is notified that refused or perhaps lost submissions are stable (S5).
     OutcomeForged,
     /// A write is repeated under a new name (S6).
     RepeatedUnderNewName,

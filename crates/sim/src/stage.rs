@@ -178,7 +178,7 @@ pub trait Workload: Sized {
         None
     }
 
-    /// Returns the command that makes a router remove another.
+    /// Returns the command that makes a router remove another router.
     fn removal(_id: CommandId, _router: ProcessId) -> Option<<Self::Process as Protocol>::Command> {
         None
     }

@@ -67,7 +67,7 @@ impl HoldersCheck {
         self.ranges.entry(keys).or_default().holders.insert(process);
     }
 
-    /// Records that a process continues under another id, with its rows.
+    /// Records that a process continues under a new id, with its rows.
     pub fn renamed(&mut self, former: ProcessId, process: ProcessId) {
         for held in self.ranges.values_mut() {
             if held.holders.remove(&former) {
@@ -186,9 +186,9 @@ mod tests {
         }
     }
 
-    /// Returns the verdict on a run. `hN`: process N becomes complete. `mN`, `rN`: it becomes a member, or is
-    /// removed. `wP`: a write is executed at P. `dN`: process N has delivered all writes. `xN`: it crashes.
-    /// `eN`: it ends. `pN`: it hears just now that it was removed. `+S`: S seconds pass.
+    /// Returns the verdict on a run. `hN`: process N becomes complete. `mN`, `rN`: N becomes a member, or is
+    /// removed. `wP`: a write is executed at P. `dN`: N has delivered all writes. `xN`: N crashes. `eN`: N
+    /// ends. `pN`: N learns only now that it was removed. `+S`: S seconds pass.
     fn check(run: &str) -> &'static str {
         let (mut check, mut known, mut written) = (HoldersCheck::default(), Known::default(), 0);
         let (mut verdict, mut now) = ("held", Time::ZERO);

@@ -61,7 +61,7 @@ struct ProcessRecord {
     ordered: u64,
     /// Lower numbers that have no position.
     skipped: BTreeSet<u64>,
-    /// Numbers whose outcome the process has heard.
+    /// Numbers whose outcome the process has received.
     outcomes_heard: BTreeSet<u64>,
     /// A number and a position: the outcomes of lower numbers are forgotten, unless they are ordered behind
     /// the position.
@@ -77,7 +77,7 @@ impl RoutingCheck {
         seen.submitted.push((content, seen.delivered));
     }
 
-    /// Records that a submitter heard the outcome of its message.
+    /// Records that a submitter received the outcome of its message.
     pub fn outcome_heard(&mut self, (who, number): Submission) {
         self.processes.entry(who).or_default().outcomes_heard.insert(number);
     }

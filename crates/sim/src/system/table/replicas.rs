@@ -26,8 +26,8 @@ use crate::{check::RoutingCheck, mutation::Mutation};
 /// The rows that replicas were seen to hold.
 #[derive(Default)]
 pub(super) struct Replicas {
-    /// By range and the last position that may have changed it: the first process seen there, and the hash of
-    /// its rows.
+    /// For each range, and the last position that may have changed the range: the first process seen there,
+    /// and the hash of its rows.
     digests: BTreeMap<(u64, u64, u64), (ProcessId, u64)>,
     /// Writes that needed a verdict, by position: whether they were published, and the processes that decided
     /// so.
