@@ -63,9 +63,9 @@ fn not_done(error: impl ToString) -> Failure {
     Failure::NotDone(error.to_string())
 }
 
-/// Returns the failure of a write with this error. Only an error from before a replica is asked proves that
-/// nothing was written. A timeout, a failed replica and a broken connection prove nothing. Nor does an
-/// overloaded coordinator, which may have asked some replicas already.
+/// Returns the failure of a write with this error. Only an error that arose before any replica was asked
+/// proves that nothing was written. A timeout, a failed replica and a broken connection prove nothing. Nor
+/// does an overloaded coordinator, which may have asked some replicas already.
 fn failure_of_write(error: &ExecutionError) -> Failure {
     if was_not_sent(error) { not_done(error) } else { Failure::MaybeApplied(error.to_string()) }
 }

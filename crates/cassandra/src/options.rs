@@ -49,7 +49,7 @@ pub enum Timestamps {
 /// The reason why a text names no cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionsError {
-    /// The text has another form.
+    /// The text does not have the form of an address.
     #[error("'{0}' names no cluster: write cassandra://HOST:PORT,HOST:PORT/KEYSPACE")]
     Form(String),
     /// The name is not valid for a keyspace or a table.

@@ -11,22 +11,23 @@ use quorate_protocol::{
 
 const OWNER: Owner =
     Owner { domain: DomainId(1), process: ProcessId { node: 2, incarnation: Incarnation(3) } };
-/// Small segments, so that a short input writes several.
+/// Returns settings with small segments, so that a short input writes several segments.
 fn settings() -> Settings {
     Settings { segment_bytes: 256, ..Settings::default() }
 }
 
-/// A checkpoint file of a group, as bytes and as the body of a file whose checksum is right.
+/// Decodes the input as a checkpoint file of a group: as the whole file, and as the body of a file whose
+/// checksum is right.
 pub(crate) fn checkpoints(input: &[u8]) {
     fuzzing::checkpoint(input);
 }
 
-/// A backup, as bytes and as sections whose checksums are right.
+/// Decodes the input as a backup: as the whole backup, and as sections whose checksums are right.
 pub(crate) fn backups(input: &[u8]) {
     fuzzing::backup(input);
 }
 
-/// Writes a journal as the input says, damages it as the input says, and recovers it.
+/// Writes a journal as the input describes, damages it as the input describes, and recovers it.
 ///
 /// Recovery ends in a journal or in a typed error. A recovered journal works: a record that is appended and
 /// made durable is there at the next recovery, behind the earlier records.
@@ -88,7 +89,7 @@ fn store(disk: &mut BTreeMap<u64, Vec<u8>>, writes: Vec<Write>) {
     }
 }
 
-/// Changes a byte of a segment, or cuts it off there.
+/// Changes a byte of a segment, or cuts the segment off at this byte.
 fn damage(disk: &mut BTreeMap<u64, Vec<u8>>, rest: &[u8], at: usize) {
     let [_, segment, kind, ..] = rest else { return };
     let count = disk.len().max(1);
@@ -101,7 +102,7 @@ fn damage(disk: &mut BTreeMap<u64, Vec<u8>>, rest: &[u8], at: usize) {
     }
 }
 
-/// Puts bytes behind the last segment, as a recycled file has them.
+/// Puts bytes behind the end of the last segment, like the former content of a recycled file.
 fn plant(disk: &mut BTreeMap<u64, Vec<u8>>, rest: &[u8]) {
     if let Some(file) = disk.values_mut().next_back() {
         file.extend_from_slice(&rest[..rest.len().min(256)]);

@@ -21,10 +21,11 @@ use tokio::runtime::Runtime;
 /// The startup packet of a client of the PostgreSQL protocol that says its name and nothing else.
 const STARTUP: &[u8] = b"\x00\x00\x00\x10\x00\x03\x00\x00user\x00q\x00\x00";
 
-/// A connection that does not end within this time hangs.
+/// Time after which a connection that has not ended counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(9);
 
-/// A connection of the PostgreSQL protocol. An odd first byte leaves the startup packet to the input.
+/// Runs a connection of the PostgreSQL protocol. If the first byte is even, a startup packet precedes the
+/// input. Otherwise the connection begins with the input.
 pub(crate) fn postgres(input: &[u8]) {
     static DOOR: LazyLock<(Runtime, SocketAddr)> = LazyLock::new(|| {
         let runtime = Runtime::new().expect("threads can be started");
@@ -67,7 +68,7 @@ pub(crate) fn bodies(input: &[u8]) {
 fn exchange(door: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(door).expect("the door is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    // A door that has refused the rest takes no more of it.
+    // A door that has refused the input reads no more of it, so the write may fail.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = [0; 4096];
     loop {
@@ -82,7 +83,7 @@ fn exchange(door: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// Requests of the Redis protocol are the same however the bytes are cut.
+/// Checks that the requests of the Redis protocol are the same however the bytes are cut.
 pub(crate) fn redis(input: &[u8]) {
     assert_eq!(
         requests(input, input.len().max(1)),
@@ -91,7 +92,7 @@ pub(crate) fn redis(input: &[u8]) {
     );
 }
 
-/// The requests in the input, and whether it ends in one that is malformed.
+/// Returns the requests in the input, and whether the input ends in a malformed request.
 fn requests(input: &[u8], piece_bytes: usize) -> (Vec<Vec<Vec<u8>>>, bool) {
     let mut parser = Parser::new(RequestLimits::default());
     let (mut requests, mut begin, mut end) = (Vec::new(), 0, 0);

@@ -52,7 +52,7 @@ pub static TARGETS: &[Target] = &[
     Target { name: "bodies", run: doors::bodies },
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }

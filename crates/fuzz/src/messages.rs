@@ -11,7 +11,7 @@ use quorate_protocol::{
     wire::{self, Wire},
 };
 
-/// A message of the protocol that the first byte chooses.
+/// Decodes the input as a message of the protocol that the first byte chooses.
 pub(crate) fn run(input: &[u8]) {
     decode_one_of(
         input,
@@ -35,7 +35,7 @@ pub(crate) fn run(input: &[u8]) {
     );
 }
 
-/// A record of the journal that the first byte chooses.
+/// Decodes the input as a record of the journal that the first byte chooses.
 pub(crate) fn records(input: &[u8]) {
     decode_one_of(
         input,
@@ -54,7 +54,7 @@ fn decode_one_of(input: &[u8], types: &[fn(Bytes)]) {
     types[usize::from(*choice) % types.len()](Bytes::copy_from_slice(bytes));
 }
 
-/// A value that decodes has a byte form that decodes to the same value.
+/// Checks that a value which decodes from these bytes has a byte form that decodes to the same value.
 fn check<T: Wire + PartialEq + Debug>(bytes: Bytes) {
     let Ok(value) = wire::decode_all::<T>(bytes) else { return };
     let mut again = BytesMut::new();

@@ -9,7 +9,7 @@ use quorate_sql::{
 };
 use quorate_table::value::{Type, Value};
 
-/// A parameter, or data of COPY, as the first byte chooses.
+/// Decodes the input as a parameter or as data of COPY; the first byte selects which.
 pub(crate) fn run(input: &[u8]) {
     let Some((choice, rest)) = input.split_first() else { return };
     match choice % 4 {
@@ -20,7 +20,7 @@ pub(crate) fn run(input: &[u8]) {
     }
 }
 
-/// The type is the first byte, and the second chooses the format.
+/// Decodes a parameter. The first byte chooses the type, and the second byte the format.
 fn parameter(input: &[u8]) {
     let [ty, format, bytes @ ..] = input else { return };
     let ty = TYPES[usize::from(*ty) % TYPES.len()].ty;
@@ -31,7 +31,8 @@ fn parameter(input: &[u8]) {
     }
 }
 
-/// Other clients get a value as text. That text must mean the same value, whoever brought it in.
+/// Checks that the text form of a value, in which other clients get it, means the same value, whichever
+/// client sent the value.
 fn the_text_means_the_same(value: &Value, ty: PgType) {
     let text = text_of(value, ty);
     let again = encode::parameter(Some(&text), ty, Format::Text, 0).unwrap_or_else(|error| {
@@ -53,7 +54,7 @@ fn text_of(value: &Value, ty: PgType) -> Vec<u8> {
     field.to_vec()
 }
 
-/// Records are the same however the data is cut.
+/// Checks that the records are the same however the data is cut.
 fn lines(data: &[u8], csv: bool) {
     let (delimiter, null) = if csv { (b',', String::new()) } else { (b'\t', String::from("\\N")) };
     let format = copy::Format {

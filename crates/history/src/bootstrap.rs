@@ -1,14 +1,14 @@
 //! Confidence intervals of a proportion, by bootstrap over keys.
 //!
-//! Operations on one key depend on each other, and keys hardly do. Each resample therefore draws keys, with
-//! replacement, as many as the history has.
+//! Operations on one key depend on each other, whereas operations on different keys hardly do. Each resample
+//! therefore draws keys, with replacement, as many as the history has.
 
 /// The contribution of one key to the proportion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyShare {
     /// Number of operations on the key.
     pub operations: u64,
-    /// Number of inconsistent operations among them.
+    /// Number of inconsistent operations on the key.
     pub inconsistent: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Checks every key on its own and adds the results up.
+//! Checks every key on its own and adds up the keys' results.
 
 use crate::decide::{self, Decide};
 use crate::history::{Family, History, KeyHistory, KeyStep, NOTHING, Verb};
@@ -49,13 +49,13 @@ pub fn check(history: &History) -> Report {
     check_with(history, &Options::default())
 }
 
-/// Steps that the search takes for every key before it takes more for any. A hard key thus cannot delay a
-/// verdict that an easier key already gives.
+/// Steps that the search takes for every key before it takes more steps for any key. A hard key thus cannot
+/// delay a verdict that an easier key already gives.
 pub const GLANCE_STEPS: u64 = 50_000;
 
 /// Checks a whole history under the given options.
 ///
-/// As soon as one key is not atomic, the history is not. Keys whose search is still open after
+/// As soon as one key is not atomic, the history is not atomic. Keys whose search is still open after
 /// [`GLANCE_STEPS`] then stay undecided.
 pub fn check_with(history: &History, options: &Options) -> Report {
     let mut report = Report::new();
@@ -96,7 +96,7 @@ impl<'a> KeyCheck<'a> {
     }
 
     /// Continues the general search for at most `steps` steps and returns the report once the key is decided.
-    /// Zones decide in one call, whatever `steps` is.
+    /// A key that zones can judge is decided in one call, whatever `steps` is.
     pub fn advance(&mut self, steps: u64) -> Option<KeyReport> {
         if self.key.has_distinct_writes() {
             return Some(by_zones(self.key, &self.options, &mut Sessions::default()));

@@ -1,4 +1,4 @@
-//! Translates the packed operations of a key into a search with the model that fits them.
+//! Translates the packed operations of a key into a search with the model that fits these operations.
 
 use crate::history::{FOREVER, Family, KeyHistory, KeyStep, NOTHING, ValueId, Verb};
 use crate::model::{
@@ -8,7 +8,7 @@ use crate::model::{
 use crate::operation::Value;
 use crate::search::{Model, Search, SearchAnswer, Timed};
 
-/// A search of any model, behind one type.
+/// A search with any model, behind one type.
 pub(crate) trait Decide: Send {
     fn advance(&mut self, steps: u64) -> SearchAnswer;
 }
@@ -55,7 +55,7 @@ fn register(step: &KeyStep) -> RegisterOperation {
     }
 }
 
-/// Returns the reads of a key that only grows. Returns none if some write replaced the whole value.
+/// Returns the reads of a key that only grows. Returns no reads if some write replaced the whole value.
 fn answers(key: &KeyHistory) -> impl Iterator<Item = &KeyStep> {
     let grows = key.steps.iter().all(|step| step.verb != Verb::Write);
     key.steps.iter().filter(move |step| grows && step.verb == Verb::Read)

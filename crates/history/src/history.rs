@@ -1,7 +1,8 @@
 //! All recorded operations, grouped by key and packed.
 //!
-//! Linearizability is local: a history has it exactly if each key has it. So memory layout, checks and
-//! parallelism all work by key. Values are numbered within their key, and an operation takes 40 bytes.
+//! Linearizability is local: a history is linearizable exactly if its operations on each key are. So memory
+//! layout, checks and parallelism all work by key. Values are numbered within their key, and an operation
+//! takes 40 bytes.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ pub enum Impossible {
         /// Recorded finish.
         finish: Nanos,
     },
-    /// A time beyond `NANOS_MAX`, with which calculations could overflow.
+    /// A time is beyond `NANOS_MAX`, so calculations could overflow.
     #[error("time {0} is out of range: nanoseconds must lie within ±{NANOS_MAX}")]
     TimeOutOfRange(Nanos),
     /// An answered operation has no finish time.
@@ -55,7 +56,7 @@ pub(crate) enum Family {
     Queue,
 }
 
-/// The operations that occur on a key, as one bit for each kind.
+/// One bit for each kind of operation. A set of bits tells which kinds occur on a key.
 mod offer {
     pub(super) const READ: u8 = 1;
     pub(super) const WRITE: u8 = 2;
@@ -73,7 +74,7 @@ mod offer {
         (QUEUE, "enqueue or dequeue"),
     ];
 
-    /// The operations of a register, of a text or a list, of a set, and of a queue.
+    /// The sets of kinds that a register, a text or a list, a set, and a queue offer.
     pub(super) const KINDS: [u8; 4] = [READ | WRITE | CAS, READ | WRITE | APPEND, READ | SET, QUEUE];
 }
 
@@ -83,11 +84,11 @@ pub(crate) type ValueId = u32;
 /// Number of "nothing", which a key holds at first and after a delete.
 pub(crate) const NOTHING: ValueId = 0;
 
-/// Times before and after all other times.
+/// A time before all others, and (`FOREVER`) a time after all others.
 pub(crate) const BEGINNING: Nanos = Nanos::MIN;
 pub(crate) const FOREVER: Nanos = Nanos::MAX;
 
-/// The kind of a packed operation. Its values are in `value` and `other`.
+/// The kind of a packed operation. The operation's values are in `value` and `other` of its [`KeyStep`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Read,
@@ -103,7 +104,7 @@ pub(crate) enum Verb {
     Remove,
     Enqueue,
     Dequeue,
-    /// A dequeue of unknown outcome: it may have taken a value, and nobody knows which.
+    /// A dequeue of unknown outcome: the dequeue may have taken a value, but nobody knows which value.
     DequeueUnknown,
 }
 
@@ -126,15 +127,15 @@ pub struct KeyHistory {
     /// The values. The value at index `i` has number `i + 1`, because zero is [`NOTHING`].
     values: IndexSet<Value, FxBuildHasher>,
     pub(crate) steps: Vec<KeyStep>,
-    /// Whether zones can decide: all operations are reads and writes, no value is written twice, and none
+    /// Whether zones can decide: all operations are reads and writes, no value is written twice, and no write
     /// deletes.
     pub(crate) distinct: bool,
     written: Vec<bool>,
     /// Bits of [`offer`] for the operations that occur.
     offers: u8,
-    /// Whether a list was read or written.
+    /// Whether some operation read or wrote a list.
     lists: bool,
-    /// Whether the key held "nothing" at first. False for later pieces of a stream.
+    /// Whether the key held "nothing" at first. False for all pieces of a stream but the first.
     pub(crate) from_nothing: bool,
 }
 
@@ -190,7 +191,7 @@ impl KeyHistory {
         leave
     }
 
-    /// Iterates over the operations that count, in the order of their `push`.
+    /// Iterates over the operations that count, in the order in which they were pushed.
     pub fn operations(&self) -> impl Iterator<Item = Operation> {
         self.steps.iter().map(|step| {
             let value = |id| self.value(id).cloned();
@@ -242,7 +243,7 @@ impl KeyHistory {
         }
     }
 
-    /// Returns how many numbers are in use, including [`NOTHING`].
+    /// Returns the count of numbers in use, including [`NOTHING`].
     pub(crate) fn numbers(&self) -> usize {
         self.values.len() + 1
     }
@@ -343,9 +344,9 @@ impl History {
 
     /// Adds one operation. Operations may come in any order.
     ///
-    /// A failed operation did not happen, and a read without an answer proves nothing. Both are counted in
-    /// [`left_out`](Self::left_out) and not kept. An update of unknown outcome is kept as an operation
-    /// without an end.
+    /// A failed operation did not happen, and a read without an answer proves nothing. Such operations are
+    /// counted in [`left_out`](Self::left_out) and dropped. An update of unknown outcome is kept as an
+    /// operation without an end.
     pub fn push(&mut self, operation: Operation) -> Result<(), Impossible> {
         let Some(finish) = admit(&operation)? else {
             self.left_out += 1;
@@ -382,7 +383,7 @@ impl History {
     }
 
     /// Returns ε, the largest error of the difference of two recorded times: the sum of the two largest clock
-    /// errors. One clock has no error against itself, so ε is zero with fewer than two hosts.
+    /// errors. All times of one host come from one clock, so ε is zero with fewer than two hosts.
     pub fn clock_error(&self) -> u64 {
         let mut errors: Vec<u64> = self.clocks.values().copied().collect();
         errors.sort_unstable_by(|a, b| b.cmp(a));

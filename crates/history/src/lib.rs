@@ -3,13 +3,13 @@
 //! Clients record their operations: the key, the start, the end and the answer of each. From these records
 //! this crate computes whether the history is *atomic* (linearizable), which proportion of its operations is
 //! inconsistent, by how much time (Γ), and which operations prove it. The measures are those of 004 (§II.B
-//! and appendix). Tests and measurements of all other crates are judged by them.
+//! and appendix). All other crates judge their tests and measurements by these measures.
 //!
 //! * [`operation`] defines one operation, and [`History`] holds all operations by key. A [`Recorder`] records
-//!   them, and [`mod@format`] reads and writes files of them.
+//!   operations, and [`mod@format`] reads and writes files of operations.
 //! * [`check()`] judges. If no value of a key was written twice, *zones* decide and measure in O(n log n).
-//!   For all other keys a search looks for an explaining order. It may answer "unknown".
-//! * A [`Report`] holds the numbers, and a [`Witness`] for the worst key.
+//!   For all other keys a search looks for an explaining order. The search may answer "unknown".
+//! * A [`Report`] holds the numbers, and a [`Witness`] against the worst key.
 //!
 //! # Conventions
 //!
@@ -20,9 +20,9 @@
 //!   start, or never.
 //! * **Γ**: every operation is stretched by γ/2 at *either* end. So Γ of two conflicting values is
 //!   `min(s_a − f_b, s_b − f_a)`, always a whole number of nanoseconds.
-//! * A read that ended before its write began is inconsistent on its own, by the time between the two. A read
-//!   of a value that nobody wrote (an *orphan*) is inconsistent by an infinite time, and is also counted
-//!   separately.
+//! * A read that ended before its write began is inconsistent on its own, by the time between its end and the
+//!   start of the write. A read of a value that nobody wrote (an *orphan*) is inconsistent by an infinite
+//!   time, and is also counted separately.
 //! * ε, the clocks' error, bounds the error of the *difference* of two recorded times. Γ is then known to ±ε.
 //!
 //! ```

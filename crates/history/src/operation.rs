@@ -126,14 +126,14 @@ impl Action {
     }
 }
 
-/// How an operation ended.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The operation took effect and was answered.
     Ok,
     /// The operation certainly did not take effect. The check leaves it out.
     Failed,
-    /// The operation may have taken effect, or may do so later, for example after a time-out, a broken
+    /// The operation may have taken effect, or may take effect later, for example after a time-out, a broken
     /// connection or the kill of a client.
     Unknown,
 }
@@ -141,7 +141,8 @@ pub enum Outcome {
 /// One operation of one client on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Number of the client. A client starts its next operation on a key after the previous one ended.
+    /// Number of the client. A client starts an operation on a key only after its previous operation on that
+    /// key has ended.
     pub client: u64,
     /// The key.
     pub key: Box<str>,
@@ -151,7 +152,7 @@ pub struct Operation {
     pub start: Nanos,
     /// Time at which the client received the answer, or `None` if it received none.
     pub finish: Option<Nanos>,
-    /// How the operation ended.
+    /// The outcome of the operation.
     pub outcome: Outcome,
 }
 

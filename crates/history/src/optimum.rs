@@ -1,10 +1,11 @@
-//! The smallest number of single operations without which a key is atomic. 004 removes only whole clusters.
-//! This measure has no such rule.
+//! The smallest number of single operations without which a key is atomic. 004 removes only whole clusters;
+//! this measure may remove single operations.
 //!
-//! A read may be removed alone. A write takes its reads with it, because they would otherwise return a value
-//! that nobody wrote. No efficient method is known. Any solution must remove one of the at most four
-//! operations that cause a given conflict. The search therefore branches on these operations, bounded by the
-//! best solution so far. It settles small histories and reports if it runs out of steps.
+//! A read may be removed alone. Removing a write also removes the reads of its value, because these would
+//! otherwise return a value that nobody wrote. No efficient method is known. Any solution must remove one of
+//! the at most four operations that cause a given conflict. The search therefore branches on these
+//! operations, bounded by the best solution so far. The search settles small histories, and reports if it
+//! runs out of steps.
 
 use crate::history::{KeyHistory, KeyStep, NOTHING, Verb};
 use crate::zone::{Zone, Zones, worst};
@@ -50,7 +51,7 @@ impl Removal<'_> {
         }
     }
 
-    /// Returns operations of which one must be removed, because they cause one of the remaining violations.
+    /// Returns operations of which one must be removed, because they cause the same violation.
     fn culprits(&self) -> Vec<usize> {
         let left = || self.key.steps.iter().zip(&self.gone).filter(|(_, gone)| !**gone).map(|(step, _)| step);
         let Zones { written, .. } = Zones::of_steps(self.key, left());
@@ -63,7 +64,7 @@ impl Removal<'_> {
         };
         let mut culprits: Vec<usize> = Vec::new();
         if let Some(zone) = written.iter().find(|zone| zone.future_read_lead() > 0) {
-            // The read has to go in any case, alone or with its write.
+            // The read must be removed in any case, alone or together with its write.
             culprits
                 .extend(find(zone, &|step| step.verb == Verb::Read && step.finish == zone.read_finish_min));
         } else {

@@ -1,10 +1,10 @@
 //! The proportion of inconsistent operations: the lightest set of clusters whose removal leaves no conflict
 //! (004 §II.B after Golab, Li and Shah).
 //!
-//! The clusters that stay are a set of forward zones that do not overlap, and all backward zones that lie in
-//! none of them. A backward zone inside a kept forward zone lies inside no other kept one. So keeping a
-//! forward zone gains its own weight less the weight of the backward zones inside it. The best choice is
-//! weighted interval scheduling, in O(n log n).
+//! The clusters that stay are a set of forward zones that do not overlap, and all backward zones that lie
+//! inside no zone of this set. A backward zone inside a kept forward zone lies inside no other kept forward
+//! zone. So keeping a forward zone gains its own weight less the weight of the backward zones inside it. The
+//! best choice is weighted interval scheduling, in O(n log n).
 
 use crate::operation::Nanos;
 use crate::zone::Zone;
@@ -31,8 +31,8 @@ impl Weight {
 ///
 /// `slack` is added to every first finish. Zero takes the times as recorded. The clock error ε finds the
 /// conflicts that no clock error can explain. −ε finds all conflicts that a clock error could hide. With a
-/// negative slack a backward zone can touch two neighbours and counts against both, so the result is then an
-/// upper bound and not the minimum.
+/// negative slack a backward zone can touch two neighbours and counts against both neighbours. The result is
+/// then an upper bound of the minimum.
 pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize> {
     let first_finish = |zone: &Zone| zone.first_finish().saturating_add(slack);
     // With a negative slack the first finish of a lone operation may lie before its start. The operation
@@ -90,8 +90,8 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     for &index in &backward {
         let inner = &zones[index];
         // Kept zones are disjoint. Of the kept zones that end after the inner first finish, only the first
-        // can begin before the inner last start. With negative slack several may. The first one still begins
-        // earliest, so testing it is enough.
+        // can begin before the inner last start. With negative slack several kept zones may begin before it.
+        // The first of them still begins earliest, so testing the first is enough.
         let outer = kept.partition_point(|outer| outer.last_start() <= first_finish(inner));
         if kept.get(outer).is_some_and(|outer| first_finish(outer) < inner.last_start()) {
             removed.push(index);

@@ -2,9 +2,9 @@
 //!
 //! Each client has its own [`Recorder`], so that clients share nothing and take no locks. The tapes are
 //! merged at the end. The caller owns the clock and passes `now`. The recorder puts every operation on the
-//! tape *before* the client sends it, and again at its end. A killed client therefore leaves a write of
-//! unknown outcome on the tape. Without that record, a read of its value would seem to return a value that
-//! nobody wrote.
+//! tape *before* the client sends it, and again when the operation ends. A killed client therefore leaves a
+//! write of unknown outcome on the tape. Without that record, a read of its value would seem to return a
+//! value that nobody wrote.
 //!
 //! ```
 //! use quorate_history::{Action, History, Recorder, Verdict, check};
@@ -47,15 +47,15 @@ impl Tape for Vec<Operation> {
     }
 }
 
-/// A tape of JSON lines. Each start record is flushed before `started` returns, so before the operation is
-/// sent.
+/// A tape of JSON lines. Each start record is flushed before `started` returns, and therefore before the
+/// operation is sent.
 #[derive(Debug)]
 pub struct Lines<W: Write> {
     out: W,
 }
 
 impl<W: Write> Lines<W> {
-    /// Writes to `out`, and first the host's clock error in nanoseconds.
+    /// Creates a tape that writes to `out`. Writes the host's clock error, in nanoseconds, first.
     pub fn new(mut out: W, host: &str, clock_error: u64) -> io::Result<Self> {
         json::write_clock(&mut out, host, clock_error)?;
         Ok(Self { out })
@@ -95,7 +95,7 @@ impl Recorder<Vec<Operation>> {
         Self::new(client, Vec::new())
     }
 
-    /// Returns everything recorded. Operations that have not ended have an unknown outcome.
+    /// Returns everything recorded. Operations that have not ended get an unknown outcome.
     pub fn into_operations(mut self) -> Vec<Operation> {
         self.tape.extend(self.open.into_iter().flatten());
         self.tape
@@ -108,8 +108,8 @@ impl<T: Tape> Recorder<T> {
         Self { client, tape, open: Vec::new(), free: Vec::new() }
     }
 
-    /// Records a request. Call this before sending it. Until it is answered, a read is `Action::Read(None)`
-    /// and a dequeue `Action::Dequeue(None)`.
+    /// Records a request. Call this before sending it. A read that has no answer yet is `Action::Read(None)`,
+    /// and such a dequeue is `Action::Dequeue(None)`.
     pub fn start(&mut self, key: &str, action: Action, now: Nanos) -> Result<Call, T::Error> {
         let outcome = Outcome::Unknown;
         let operation =
@@ -131,7 +131,7 @@ impl<T: Tape> Recorder<T> {
     /// Records the answer of a read or a dequeue.
     ///
     /// # Panics
-    /// If the operation is neither.
+    /// If the operation is neither a read nor a dequeue.
     pub fn returned(&mut self, call: Call, answer: Option<Value>, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Ok, |action| match action {
             Action::Read(value) | Action::Dequeue(value) => *value = answer,

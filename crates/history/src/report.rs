@@ -35,13 +35,13 @@ impl Serialize for Verdict {
 pub enum Score {
     /// A finite amount.
     Finite(u64),
-    /// No amount suffices: a read returned a value that nobody wrote, or (for Δ and k) that was not written
-    /// yet.
+    /// No amount suffices: a read returned a value that nobody wrote, or (for Δ and k) a value whose write
+    /// began only after the read ended.
     Infinite,
 }
 
 impl Score {
-    /// Returns the amount, or `None` if infinite.
+    /// Returns the amount, or `None` if the score is infinite.
     pub fn finite(self) -> Option<u64> {
         match self {
             Self::Finite(amount) => Some(amount),
@@ -83,8 +83,8 @@ pub struct Measures {
     pub gamma_finite: u64,
     /// Δ in nanoseconds: letting every read begin δ earlier makes the history atomic exactly if δ ≥ Δ.
     pub delta: Score,
-    /// Lower bound of k, where every read returns one of the last k values written. It is 1 exactly if the
-    /// history is atomic.
+    /// Lower bound of k, where every read returns one of the last k values written. The bound is 1 exactly if
+    /// the history is atomic.
     pub k: Score,
     /// Number of reads whose answer a regular register could not give.
     pub irregular_reads: u64,
@@ -157,7 +157,7 @@ pub struct KeyReport {
 }
 
 impl KeyReport {
-    /// Adds the result for a later piece of the same key.
+    /// Adds the result for a later piece of the same key's history.
     pub(crate) fn append_piece(&mut self, later: Self) {
         let gamma = |report: &Self| report.measures.map(|measures| measures.gamma);
         if gamma(&later) > gamma(self) {

@@ -2,13 +2,14 @@
 //!
 //! The search is depth-first, after Wing and Gong, with Lowe's memory. An operation may come next if it began
 //! before the first end of any remaining operation. The search takes such an operation, applies it to a
-//! sequential [`Model`] and strikes it off. If no operation fits, the search undoes its last choice. It
-//! remembers every place, which is the set of struck-off operations with the state, so that it explores no
-//! place twice.
+//! sequential [`Model`] and strikes it off. If no operation fits, the search undoes its last choice. A
+//! *place* is the set of struck-off operations together with the state. The search remembers every place, so
+//! that it explores none twice.
 //!
 //! Three things keep the search small:
-//! * *Reads first.* An operation that never changes the state, and that fits now, fits now in every solution.
-//!   The search takes it without an alternative and does not remember it.
+//! * *Reads first.* An operation that never changes the state, and whose answer fits the present state, may
+//!   come next in every solution. The search takes such an operation without trying alternatives, and
+//!   remembers no choice for it.
 //! * *Compressed memory.* The struck-off set is a position below which every operation is struck off, and a
 //!   short window of bits above it.
 //! * *Unknown outcomes are optional.* The search ends when every answered operation is struck off.
@@ -72,7 +73,7 @@ pub struct DeadEnd {
     pub ordered: usize,
     /// The last operations of the order.
     pub prefix: Vec<usize>,
-    /// Operations of which one had to come next.
+    /// Operations of which at least one had to come next; none of them fits.
     pub candidates: Vec<usize>,
 }
 
@@ -92,7 +93,7 @@ struct SearchFrame {
     operation: u32,
     state_before: u32,
     high_before: u32,
-    /// Whether the operation was a read, taken without an alternative.
+    /// Whether the operation was a read that the search took without trying alternatives.
     is_forced_read: bool,
 }
 
@@ -189,8 +190,8 @@ impl<M: Model> Search<M> {
         }
     }
 
-    /// Enters a new place, or continues at the current one: takes the first candidate that fits, or goes back
-    /// if none does.
+    /// Enters a new place, or continues at the current place: takes the first candidate that fits, or goes
+    /// back if no candidate fits.
     fn turn(&mut self, left: &mut u64) {
         let mut event = match self.cursor {
             Some(event) => event,
@@ -243,7 +244,7 @@ impl<M: Model> Search<M> {
             if self.model.is_read(operation) {
                 *left = left.saturating_sub(1);
                 if self.model.apply(&self.states[self.state as usize], operation).is_some() {
-                    // Strike the read's own end with it, if that is the next event.
+                    // If the read's own end is the next event, it is struck off together with the start.
                     if event == 2 * position + 1 {
                         event = self.next[event as usize];
                     }
@@ -297,7 +298,7 @@ impl<M: Model> Search<M> {
         self.done = Some(false);
     }
 
-    /// Remembers the current place. Returns whether it is new.
+    /// Remembers the current place. Returns whether the place is new.
     fn remember(&mut self) -> bool {
         let mut bits: SmallVec<[u64; 2]> = SmallVec::new();
         // The operations of unknown outcome come first and always take the same number of words. The window
@@ -309,8 +310,8 @@ impl<M: Model> Search<M> {
     }
 
     /// Returns the struck-off bits of the positions from `from` to `to`, in whole words. The bits after `to`
-    /// in the last word do not affect equality of places. They are zero, or belong to operations of unknown
-    /// outcome, which have their own window.
+    /// in the last word do not affect equality of places. These bits are zero, or belong to operations of
+    /// unknown outcome, which have their own window.
     fn window(&self, from: usize, to: usize) -> impl Iterator<Item = u64> {
         (from..to).step_by(64).map(move |at| {
             let (word, shift) = (at / 64, at % 64);

@@ -1,8 +1,8 @@
 //! Session guarantees: the promises to a client about its own operations on a key.
 //!
-//! Both guarantees count a read only if it breaks them in *every* order of the writes that respects real
-//! time. A value is certainly older than another if its write finished before the other write began. Writes
-//! of unknown outcome promise their client nothing.
+//! A read counts as a violation of a guarantee only if it breaks the guarantee in *every* order of the writes
+//! that respects real time. A value is certainly older than a second value if its write finished before the
+//! write of the second value began. Writes of unknown outcome promise their client nothing.
 //!
 //! The operations of a client on a key are a sequence, even if the clock shows the same instant for two of
 //! them. Overlapping operations of one client are not ordered.
@@ -39,7 +39,8 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Counts the violations in `key`, whose operations follow all operations counted earlier.
+    /// Counts the violations in `key`, whose operations all come after the operations that were counted
+    /// earlier.
     pub(crate) fn observe(&mut self, key: &KeyHistory) -> SessionViolations {
         let mut writes = vec![(FOREVER, FOREVER); key.numbers()];
         if key.from_nothing {

@@ -12,14 +12,16 @@ use crate::zone::{Zone, distance};
 ///
 /// Letting reads begin earlier moves a zone's last start down, but not below the start of its write. A
 /// conflict of *a* and *b* is resolved by letting *b* come first. That costs `s_b − f_a` and is possible only
-/// if `w_b <= f_a`. At least one of the two directions is possible, and the cheaper possible one counts. If
-/// both are possible, the cost is Γ of the pair, and otherwise it is more. So the result is the maximum of Γ
-/// and of the costs of the pairs with only one direction. Two sorted passes find these costs.
+/// if `w_b <= f_a`. At least one of the two directions is possible, and the cheaper possible direction
+/// counts. If both are possible, the cost is Γ of the pair, and otherwise the cost is more than Γ. So the
+/// result is the maximum of Γ and of the costs of the pairs with only one direction. Two sorted passes find
+/// these costs.
 ///
 /// No Δ mends a read that finished before its write began, so `zones` must not contain such reads.
 pub(crate) fn delta(zones: &[Zone], gamma: u64) -> u64 {
     // A pair has one direction only if `b` cannot come first, because its write began after the first finish
-    // of `a`. Then `a` comes first, and the costliest such `b` has the earliest first finish.
+    // of `a`. Then `a` must come first, and the costliest partner `b` of that kind has the earliest first
+    // finish.
     let mut by_write: Vec<(Nanos, Nanos)> =
         zones.iter().map(|zone| (zone.write_start, zone.first_finish())).collect();
     by_write.sort_unstable();
@@ -69,9 +71,9 @@ pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     most.unsigned_abs().max(1) + 1
 }
 
-/// Returns for each value of `zones` the latest start of a regular read of it. When a later read starts,
-/// another write has ended that began after the value's write ended (Lamport's regularity, for several
-/// writers).
+/// Returns for each value of `zones` the latest start of a regular read of it. If a read of the value starts
+/// later, then a write that began after the value's own write ended has already ended (Lamport's regularity,
+/// for several writers).
 fn replaced<'a>(key: &KeyHistory, zones: impl Iterator<Item = &'a Zone>) -> Vec<(ValueId, Nanos)> {
     let mut writes: Vec<(Nanos, Nanos)> = key
         .steps
@@ -98,7 +100,8 @@ pub(crate) fn irregular_reads(key: &KeyHistory, conflicting: &[Zone], future: &[
     if conflicting.is_empty() && future.is_empty() {
         return 0;
     }
-    // Limits of the reads of each value: the latest start and the earliest finish of a regular read.
+    // Limits of the reads of each value: the latest start and the earliest finish that a regular read may
+    // have.
     let mut limits = vec![(FOREVER, BEGINNING); key.numbers()];
     for (value, instant) in replaced(key, conflicting.iter().chain(future)) {
         limits[value as usize].0 = instant;

@@ -1,10 +1,11 @@
 //! Judges operations while they are recorded, in bounded memory.
 //!
-//! Zones affect each other only by conflicts, so a key's history can be judged in *pieces* if no conflict is
-//! cut. A cut at an instant is valid if every zone that begins before it also ends before it. The stream
-//! judges the operations of all zones before the cut like a separate history, and then forgets them. It adds
-//! up sums, keeps the larger of two maxima, and carries the sessions of the clients on. The numbers are those
-//! of the whole history if no operation of a forgotten zone comes later.
+//! Zones affect each other only by conflicts, so a key's history can be judged in *pieces* if no two
+//! conflicting zones lie in different pieces. A cut at an instant is valid if every zone that begins before
+//! it also ends before it. The stream judges the operations of all zones before the cut like a separate
+//! history, and then forgets them. The stream adds up sums, keeps the larger of two maxima, and carries the
+//! clients' sessions on to the next piece. The numbers are those of the whole history if no operation of a
+//! forgotten zone comes later.
 //!
 //! The *horizon* makes such late operations rare. Let `now` be the latest finish seen. A zone may be
 //! forgotten once its value has been replaced for longer than the horizon. An operation may still come later,
@@ -51,12 +52,12 @@ struct KeyStream {
     report: Option<KeyReport>,
     /// Latest cut. All zones before it are forgotten.
     cut: Nanos,
-    /// Values of the first piece that were read and not yet written. Later operations on such a value may be
-    /// too late.
+    /// Values of the first piece that were read and not yet written. Later operations on such a value may
+    /// have come too late.
     orphans: FxHashSet<Value>,
     /// Number of operations at which the stream looks for the next cut.
     cut_after_operations: usize,
-    /// Number of operations of this key, once it turned out that zones cannot judge it.
+    /// Number of operations of this key, if zones cannot judge the key.
     unjudged_operations: Option<u64>,
 }
 
@@ -78,7 +79,7 @@ impl Stream {
     }
 
     /// Sets how many operations a key must hold before the stream looks for a cut. A smaller number saves
-    /// memory and costs work.
+    /// memory and costs processor time.
     pub fn cut_after_operations(mut self, operations: usize) -> Self {
         self.live_min = operations.max(1);
         self
@@ -134,8 +135,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns the number of operations that may have come too late to be judged with their cluster. If it is
-    /// zero, the result is exact.
+    /// Returns the number of operations that may have come too late to be judged with their cluster. If the
+    /// number is zero, the result is exact.
     pub fn past_horizon(&self) -> u64 {
         self.past_horizon
     }
@@ -187,8 +188,8 @@ impl KeyStream {
         self.judge(&piece, options)
     }
 
-    /// Returns the latest valid cut: every zone that begins before it has ended before it and gets no more
-    /// operations.
+    /// Returns the latest valid cut: every zone that begins before the cut has ended before the cut and gets
+    /// no more operations.
     fn find_cut(&self, settled: Nanos, options: &Options) -> Option<Nanos> {
         let slack = i64::try_from(options.clock_error).unwrap_or(i64::MAX);
         // For each value, the instant since which it has certainly been replaced: the earliest finish of a

@@ -1,4 +1,4 @@
-//! The evidence that a key is not atomic: the operations that prove it, and a drawing of them.
+//! The evidence that a key is not atomic: the operations that prove this, and a drawing of them.
 
 use std::fmt;
 
@@ -22,9 +22,9 @@ pub struct EvidenceOperation {
 pub struct ZoneEvidence {
     /// Value of the cluster. `None` is "nothing".
     pub value: Option<Value>,
-    /// Operation that ended first. The value was written before its end.
+    /// Operation that ended first. Before its end, the value had been written.
     pub first: EvidenceOperation,
-    /// Operation that began last. At its start the value was still to come, or was there.
+    /// Operation that began last. At its start, the value was current or not yet written.
     pub last: EvidenceOperation,
     /// End of `first`.
     pub first_finish: Option<Nanos>,
@@ -58,7 +58,7 @@ pub enum Witness {
         /// The read.
         read: EvidenceOperation,
     },
-    /// The search found no order. These are the data of its longest attempt.
+    /// The search found no order. The fields describe the longest attempt.
     NoOrder {
         /// Number of operations in the longest order found.
         ordered: usize,
@@ -66,19 +66,20 @@ pub enum Witness {
         operations: usize,
         /// The last operations of the longest order.
         prefix: Vec<EvidenceOperation>,
-        /// Operations of which one had to come next. None of them fits.
+        /// Operations of which at least one had to come next; none of them fits.
         candidates: Vec<EvidenceOperation>,
     },
 }
 
 impl Witness {
-    /// Returns the witness of an orphan read: the read of the value that ended first.
+    /// Returns the witness of an orphan read: of all reads of the value, the read that ended first.
     pub(crate) fn orphan(key: &KeyHistory, orphan: &Zone) -> Self {
         let read = first(key, |step| step.value == orphan.value, |step| step.finish);
         Self::Orphan { read: EvidenceOperation::of(key, read) }
     }
 
-    /// Returns the witness of a future read: the read of `zone` that finished longest before the write began.
+    /// Returns the witness of a future read: of all reads in `zone`, the read that finished longest before
+    /// the write began.
     pub(crate) fn future_read(key: &KeyHistory, zone: &Zone) -> Self {
         let read = first(key, |step| step.value == zone.value && step.verb == Verb::Read, |step| step.finish);
         let write =
@@ -148,7 +149,7 @@ impl Witness {
             for zone in [a, b] {
                 let label = format!("zone {}", shown(zone.value.as_ref()));
                 let (from, to) = (zone.first_finish, zone.last_start);
-                // Only the initial value has no first finish. It counts as before everything.
+                // Only the initial value has no first finish. That finish counts as before everything.
                 if zone.first_finish.is_none_or(|first| zone.last_start.is_some_and(|last| first < last)) {
                     bar(&label, from, to, ['╞', '═', '╡']);
                 } else {

@@ -46,12 +46,13 @@ impl Zone {
         read_start_max: BEGINNING,
     };
 
-    /// Returns `f`: by this time the value had been written.
+    /// Returns `f`, the earliest finish of an operation on the value. At `f` the value had been written.
     pub(crate) fn first_finish(&self) -> Nanos {
         self.write_finish.min(self.read_finish_min)
     }
 
-    /// Returns `s`: at this time the value was still to come, or was there.
+    /// Returns `s`, the latest start of an operation on the value. At `s` the value was current or not yet
+    /// written.
     pub(crate) fn last_start(&self) -> Nanos {
         self.write_start.max(self.read_start_max)
     }
@@ -121,7 +122,8 @@ impl Zones {
 /// The score of one zone: its Γ with the zone that it conflicts with most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneScore {
-    /// Γ of the zone in nanoseconds: `max over the others of max(0, min(s_a − f_b, s_b − f_a))`.
+    /// Γ of the zone in nanoseconds: the maximum of `max(0, min(s_a − f_b, s_b − f_a))` over all other zones
+    /// `b`.
     pub gamma: u64,
     /// Index of the zone that gives the maximum. Meaningful only if Γ is positive.
     pub partner: usize,
@@ -135,7 +137,8 @@ pub(crate) struct ZoneScore {
 pub(crate) fn worst(zones: &[Zone]) -> Vec<ZoneScore> {
     struct Prefix {
         first_finish: Nanos,
-        // The zones with the largest and the second largest last start, up to this one.
+        // The largest last start up to this zone and the index of its zone, and (`second`) the second
+        // largest.
         best: (Nanos, u32),
         second: (Nanos, u32),
     }
@@ -166,7 +169,8 @@ pub(crate) fn worst(zones: &[Zone]) -> Vec<ZoneScore> {
                 ZoneScore { gamma, partner: partner as usize }
             };
             let crossing = prefixes.partition_point(|prefix| {
-                // Before the crossing: best − f_x < s_x − f_i. The arithmetic of 128 bits cannot overflow.
+                // Whether the prefix lies before the crossing: best − f_x < s_x − f_i. The arithmetic of 128
+                // bits cannot overflow.
                 i128::from(other(prefix).0) - i128::from(first_finish)
                     < i128::from(last_start) - i128::from(prefix.first_finish)
             });

@@ -84,8 +84,9 @@ struct ReportArgs {
 /// Forwards messages between the nodes of a Cassandra cluster on this machine, as if the nodes were at
 /// distant sites.
 ///
-/// Each node listens at its own address and announces another one to the other nodes. The forwarder listens
-/// at the announced addresses (`bench/cassandra start DIR --sites` starts both). It runs until it is killed.
+/// Each node listens at its own address and announces a different address to the other nodes. The forwarder
+/// listens at the announced addresses (`bench/cassandra start DIR --sites` starts both). It runs until it is
+/// killed.
 #[derive(clap::Args)]
 struct ForwardArgs {
     /// A node: its announced address and its listening address, both with ports. The first node is at site 0,

@@ -95,7 +95,8 @@ fn ask(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
     let ended = wall();
     let mut lately: RecentOperations =
         serde_json::from_str(&text).context("the answer is not the report of a cell")?;
-    // The cell's clock is known only to half the time of the request, so smaller offsets are kept.
+    // The cell reads its clock at an unknown moment of the request, so the measured offset is wrong by up to
+    // half of the request's time. Smaller offsets are therefore not corrected.
     let off = lately.now_ns - i64::midpoint(began, ended);
     if off.abs() > (ended - began) / 2 {
         lately.since_ns -= off;

@@ -1,7 +1,7 @@
 //! Real processes of a cluster, each started from its own configuration and stopped singly.
 //!
-//! `quorate up` restarts processes that die. An experiment about the time until then starts its processes
-//! itself.
+//! `quorate up` restarts processes that die. An experiment about the time before such a restart starts its
+//! processes itself.
 
 use std::{
     fs,

@@ -46,7 +46,7 @@ pub enum Replication {
         /// The reaction of reads to replicas that differ.
         repair: String,
     },
-    /// Another strategy, by name.
+    /// A strategy other than partial quorums, by name.
     Otherwise(String),
 }
 
@@ -124,7 +124,7 @@ impl StoreAddress {
         }
     }
 
-    /// Returns the name of such stores in figures.
+    /// Returns the name of stores of this kind in figures.
     pub fn name(&self) -> &'static str {
         match self {
             StoreAddress::Cells(..) => CELLS,

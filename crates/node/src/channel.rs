@@ -7,10 +7,10 @@
 //! └──────────┴────────┴──────────────────────────┴───────┘
 //! ```
 //!
-//! The header is the same for all receivers, so a message to several is encoded once. It holds the length of
-//! the body, so a receiver can skip a message without decoding it. It holds only a 32-bit fold of the domain;
-//! a session opens only if all 128 bits are equal ([`Signal::Hail`]), and without a session no message is
-//! accepted.
+//! The header is the same for all receivers, so a message to several receivers is encoded only once. It holds
+//! the length of the body, so a receiver can skip a message without decoding it. It holds only a 32-bit fold
+//! of the domain; a session opens only if all 128 bits are equal ([`Signal::Hail`]), and without a session no
+//! message is accepted.
 
 use std::collections::BTreeMap;
 
@@ -20,9 +20,9 @@ use quorate_protocol::{
     wire::{self, Wire, WireError},
 };
 
-/// The name of an endpoint in its domain. Endpoints that talk with each other have the same name in all their
-/// processes. The platform assigns small numbers; an endpoint that is founded at run time draws 64 random
-/// bits.
+/// The name of an endpoint in its domain. Endpoints that talk with one another have the same name in all
+/// their processes. The platform assigns small numbers; an endpoint that is founded at run time draws 64
+/// random bits as its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u64);
 
@@ -36,7 +36,7 @@ impl EndpointId {
 /// An endpoint's address in a process: its domain and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Channel {
-    /// The domain.
+    /// The endpoint's domain.
     pub domain: DomainId,
     /// The endpoint's name in the domain.
     pub endpoint: EndpointId,
@@ -73,7 +73,7 @@ impl Encoded {
         Encoded { head: head.freeze(), payload }
     }
 
-    /// Returns the bytes in one piece.
+    /// Returns all bytes of the message in one piece.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self.payload {
             None => self.head,
@@ -89,7 +89,7 @@ impl Encoded {
     }
 }
 
-/// The byte form has no length of its own: the enclosing form says where it ends.
+/// The byte form does not contain its own length: the enclosing form ends it.
 impl Wire for Encoded {
     fn encode(&self, out: &mut BytesMut) {
         wire::encode_whole(self, out);
@@ -106,7 +106,7 @@ impl Wire for Encoded {
 }
 
 /// A message from node to node: a message of an endpoint, or a signal about a session of two endpoints. `M`
-/// is the message type of typed endpoints, which is encoded straight into the link's buffer.
+/// is the message type of typed endpoints. A typed message is encoded straight into the link's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<M> {
     pub(crate) tag: Tag,
@@ -115,8 +115,8 @@ pub struct Envelope<M> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum EnvelopeContent<M> {
-    /// A message of a typed endpoint that is not encoded, or that goes to this process itself. Never decoded
-    /// from a link.
+    /// A message of a typed endpoint, before it is encoded, or for this process itself. A link never decodes
+    /// to this form.
     Typed(M),
     Encoded(Encoded),
     Signal(Signal),
@@ -125,21 +125,21 @@ pub(crate) enum EnvelopeContent<M> {
 /// A step in opening or ending a session between two endpoints; see [`session`](crate::session).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Asks for a session, or agrees to one.
+    /// Asks for a session, or agrees to a session that the other end asked for.
     Hail {
-        /// The sender's number for the session.
+        /// The number that the sender gives the session.
         number: u32,
-        /// The number of the receiver's hail that this answers, or 0.
+        /// The number of the receiver's hail that this hail answers, or 0 if it answers none.
         answers: u32,
         /// The full id of the domain.
         domain: DomainId,
         /// The pass of the sender's policy.
         pass: Bytes,
     },
-    /// Ends the sender's session of this number.
+    /// Ends the session to which the sender gave this number.
     Bye { number: u32 },
-    /// Refuses the receiver's hail of this number, because no endpoint is there, or because its policy does
-    /// not admit the receiver's pass. `pass` is the refusing endpoint's pass.
+    /// Refuses the receiver's hail of this number, because no endpoint is at the channel, or because the
+    /// endpoint's policy does not admit the receiver's pass. `pass` is the refusing endpoint's pass.
     Refuse { number: u32, pass: Bytes },
 }
 
@@ -244,18 +244,18 @@ const HAIL: u8 = 0;
 const BYE: u8 = 1;
 const REFUSE: u8 = 2;
 
-/// A record of an endpoint, with its channel. The journal of a process holds the records of all endpoints in
-/// one sequence.
+/// A record of an endpoint, with the endpoint's channel. The journal of a process holds the records of all
+/// endpoints in one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry<R> {
-    /// The endpoint that wrote the record.
+    /// The channel of the endpoint that wrote the record.
     pub channel: Channel,
     pub(crate) record: RecordContent<R>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordContent<R> {
-    /// Encoded only if the process has a disk.
+    /// A record that is not encoded yet, and never will be if the process has no disk.
     Typed(R),
     Encoded(Bytes),
 }
@@ -304,7 +304,7 @@ fn split_entry(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
     Ok((Channel { domain, endpoint }, std::mem::take(entry)))
 }
 
-/// The byte form is the domain, the endpoint's name, and the record. The enclosing form says where it ends.
+/// The byte form is the domain, the endpoint's name, and the record. The enclosing form marks the end.
 impl<R: Wire> Wire for JournalEntry<R> {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u128_le(self.channel.domain.0);

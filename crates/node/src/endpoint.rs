@@ -1,4 +1,4 @@
-//! Endpoints: protocols of any type, in the form that their node needs.
+//! Endpoints: protocols of any type, in the form in which their node can hold them.
 
 use std::{any::Any, sync::Arc};
 
@@ -13,8 +13,8 @@ use crate::channel::Encoded;
 /// A command or an event of some protocol.
 pub type Payload = Box<dyn Any + Send>;
 
-/// A protocol with untyped values: messages and records are bytes, commands and events are boxed. The type
-/// has no values; it names the types that an [`Endpoint`] exchanges with its node.
+/// A protocol with untyped values: messages and records are bytes, commands and events are boxed. No value of
+/// this type exists; it names the types that an [`Endpoint`] exchanges with its node.
 #[derive(Clone, Copy, Debug)]
 pub enum Opaque {}
 
@@ -33,10 +33,11 @@ impl Protocol for Opaque {
     }
 }
 
-/// A protocol of any type that can be added to a node at run time. [`Dynamic`] wraps a [`Protocol`] as one.
+/// A protocol of any type that can be added to a node at run time. [`Dynamic`] turns a [`Protocol`] into an
+/// endpoint.
 pub trait Endpoint: Send {
-    /// Same as [`Protocol::handle`]. An error means that the message did not decode and that nothing was
-    /// done.
+    /// Handles an input like [`Protocol::handle`]. An error means that the message did not decode and that
+    /// nothing was done.
     fn handle(
         &mut self,
         cx: &mut Context<'_>,
@@ -44,13 +45,13 @@ pub trait Endpoint: Send {
         out: &mut dyn Sink<Opaque>,
     ) -> Result<(), WireError>;
 
-    /// Same as [`Protocol::deadline`].
+    /// Returns the deadline, like [`Protocol::deadline`].
     fn deadline(&self) -> Option<Time>;
 
-    /// Same as [`Protocol::gathering`].
+    /// Returns the time to gather, like [`Protocol::gathering`].
     fn gathering(&self) -> Duration;
 
-    /// Same as [`Protocol::policy`].
+    /// Returns the policy, like [`Protocol::policy`].
     fn policy(&self) -> Arc<dyn Policy>;
 }
 
@@ -158,7 +159,8 @@ where
 }
 
 pub(super) enum EndpointKind<H> {
-    /// Boxed, because otherwise the slot of a dynamic endpoint would be as large as the largest typed one.
+    /// Boxed, because otherwise the slot of a dynamic endpoint would be as large as the largest typed
+    /// endpoint.
     Typed(Box<H>),
     Dynamic(Box<dyn Endpoint>),
 }

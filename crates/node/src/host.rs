@@ -1,4 +1,4 @@
-//! Commands and events between a host and a node.
+//! The commands that a host gives a node, and the events that it gets.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<H: Protocol> NewEndpoint<H> {
         NewEndpoint { vital: true, ..self }
     }
 
-    /// Marks the endpoint as restored from records, of which `first` is the first.
+    /// Marks the endpoint as restored from records, the earliest of which is `first`.
     #[must_use]
     pub fn recovered(self, first: Ticket) -> Self {
         NewEndpoint { recovered: Some(first), ..self }
@@ -60,14 +60,14 @@ pub enum Command<H: Protocol = Opaque> {
     Dynamic(Channel, Payload),
     /// Adds an endpoint. Leads to [`Event::Added`] or [`Event::Occupied`].
     Add(NewEndpoint<H>),
-    /// Ends an endpoint and drops its records, or drops the records of one that has ended. Leads to
-    /// [`Event::Ended`].
+    /// Ends an endpoint and drops its records, or drops the records of an endpoint that has already ended.
+    /// Leads to [`Event::Ended`].
     Remove(Channel),
     /// Ends an endpoint and keeps its records, so that it can be restored from them. Leads to
     /// [`Event::Ended`].
     Retire(Channel),
-    /// Drops the records that an endpoint of this channel left when it ended. The endpoint there now, if any,
-    /// has written none itself.
+    /// Drops the records that an earlier endpoint of this channel left when it ended. An endpoint that is at
+    /// the channel now must not have written records itself.
     Release(Channel),
 }
 
@@ -84,8 +84,8 @@ pub enum Event<H: Protocol = Opaque> {
     Occupied(NewEndpoint<H>),
     /// The endpoint has ended.
     Ended(Channel, Ending),
-    /// The command had no receiver: no endpoint is at its channel, or only one of the other kind (typed or
-    /// dynamic).
+    /// The command had no receiver: no endpoint is at its channel, or only an endpoint of the other kind
+    /// (typed or dynamic).
     Unserved(Command<H>),
     /// A peer showed a pass that the endpoint's policy does not admit.
     PolicyMismatch {
@@ -98,7 +98,7 @@ pub enum Event<H: Protocol = Opaque> {
         /// The peer's pass.
         theirs: Bytes,
     },
-    /// A peer sent an endpoint an undecodable message. Their session ended.
+    /// A peer sent an endpoint an undecodable message, so their session ended.
     Malformed {
         /// The endpoint.
         channel: Channel,
@@ -114,13 +114,13 @@ pub enum Event<H: Protocol = Opaque> {
 pub enum Ending {
     /// The host removed the endpoint and its records.
     Removed,
-    /// The host ended it, and its records are kept.
+    /// The host ended the endpoint, whose records are kept.
     Retired,
     /// The endpoint panicked with this message.
     Panicked(String),
 }
 
-/// Counts of the messages that a node has dropped.
+/// Numbers of messages that a node has dropped, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Envelopes for an endpoint that is not present.

@@ -1,7 +1,7 @@
-//! One process, still pure: endpoints by channel, over one set of links.
+//! One process without any input or output of its own: endpoints by channel, over one set of links.
 //!
 //! **Promise.** Each endpoint is a [`Protocol`] that runs as if it had the process to itself. An idle
-//! endpoint costs nothing: the node does not call it, ask it or loop over it.
+//! endpoint costs no time: the node neither calls it nor loops over it.
 //!
 //! **Shape.** The model is quinn's `Endpoint`, which passes datagrams to connections in a slab. A [`Node`] is
 //! itself a [`Protocol`], so anything that runs one protocol (the simulator, the real runtime) can run a
@@ -22,9 +22,9 @@
 //! peer, and gives it up when no endpoint has a session on it either. The end of one endpoint's session (it
 //! leaves, its policy changes, a message does not decode) ends no other session.
 //!
-//! **Time.** The node keeps the deadlines of its endpoints in order. At each [`Input::Drained`] it asks the
-//! endpoints that have had an input since the last one for their new deadlines; only these endpoints get
-//! `Drained`.
+//! **Time.** The node keeps the deadlines of its endpoints in order. At each [`Input::Drained`] the node asks
+//! the endpoints that have had an input since the last `Drained` for their new deadlines; only these
+//! endpoints get `Drained`.
 //!
 //! **Records** of all endpoints form one sequence, each with its channel, under tickets of one counter.
 //! `Persisted` goes to the endpoints whose records became durable. The node collects the sequence up to the
@@ -33,31 +33,33 @@
 //!
 //! **A panic** ends the endpoint in which it happens: its sessions end, the host gets [`Event::Ended`], and
 //! the other endpoints go on. The endpoint's records stay until the host removes or releases them
-//! ([`Command::Release`]), because after a panic that all replicas of a set share the journals must still
-//! allow a restart. A [vital](NewEndpoint::vital) endpoint is one that the others need, for example a router:
-//! its panic ends the process.
+//! ([`Command::Release`]), because all replicas of a set may panic at the same input, and then their journals
+//! must still allow a restart. A [vital](NewEndpoint::vital) endpoint is one that other endpoints need, for
+//! example a router: its panic ends the process.
 //!
 //! **Bytes from outside.** The node counts and drops an envelope for an absent endpoint, of a foreign domain,
 //! or without a session ([`Counters`]). A message that does not decode ends its session.
 //!
 //! **Relays are above the node** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed
 //! is a `Relay<P>`, and no relay carries a node. Below the node one relay, with one set of heartbeats, would
-//! serve all endpoints. But it would have to know the role of each endpoint in its domain: a link between two
-//! routers of a domain is never relayed, though the same two processes may be a router and a member in
-//! another domain, whose link must be. Above the node each endpoint knows its own role, domains that do not
-//! relay pay nothing, and the relay's rules hold unchanged, with a session in place of a link. If a relay
-//! gives up a session and no other endpoint needs the link, the link ends, too, and is made again as usual.
+//! serve all endpoints. But that relay would have to know the role of each endpoint in its domain: a link
+//! between two routers of a domain is never relayed, although the same two processes may be a router and a
+//! member of another domain, whose link must be relayed. Above the node each endpoint knows its own role,
+//! domains that do not relay pay nothing, and the relay's rules hold unchanged, with a session in place of a
+//! link. If a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made
+//! again as usual.
 //!
 //! **Policies.** Each endpoint's own [`Policy`] decides who may have a session with it; the node itself links
 //! with everybody. The node shows the pass of its vital endpoint. So a disk keeps that pass, and the endpoint
-//! can be restored under it. A dynamic endpoint's pass is not kept: after a restore it shows the pass that
-//! its records imply.
+//! can be restored with it. A dynamic endpoint's pass is not kept: after a restore it shows the pass that its
+//! records imply.
 //!
-//! **Casts** carry messages only, and only within a session. Like any cast, one may belong to an earlier
-//! session of the same two endpoints.
+//! **Casts** carry messages only, and only within a session. Like any cast, a cast of an endpoint may belong
+//! to an earlier session of the same two endpoints.
 //!
-//! **Differences from a protocol without a node.** A message sent aside right after a session opens may be
-//! lost ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
+//! **Differences from a protocol without a node.** A message of `Sink::send_aside` may be lost if it is sent
+//! right after a session opens ([`session`]). [`Input::Progress`] goes to every endpoint that has a session
+//! with the peer.
 
 mod channel;
 mod endpoint;
@@ -124,14 +126,14 @@ where
         }
     }
 
-    /// Makes a process with one endpoint.
+    /// Makes a process with only this endpoint.
     pub fn with(new_endpoint: NewEndpoint<H>) -> Self {
         let mut node = Node::new();
         assert!(node.add(new_endpoint).is_ok(), "a new node has no other endpoint");
         node
     }
 
-    /// Adds an endpoint. Returns it if its channel is occupied.
+    /// Adds an endpoint. Returns the endpoint as an error if its channel is occupied.
     pub fn add(&mut self, new_endpoint: NewEndpoint<H>) -> Result<(), NewEndpoint<H>> {
         let tag = new_endpoint.channel.tag();
         if self.directory.contains_key(&tag) {
@@ -150,7 +152,8 @@ where
         Ok(())
     }
 
-    /// Keeps records from `first` on for an endpoint that will be added later and restored from them.
+    /// Keeps records from `first` on for an endpoint that will be added later, and restored from these
+    /// records.
     pub fn expect(&mut self, channel: Channel, first: Ticket) {
         self.state.records.need(channel, first);
     }
@@ -168,7 +171,7 @@ where
         }
     }
 
-    /// Counts of dropped messages.
+    /// Returns the numbers of dropped messages.
     pub fn counters(&self) -> Counters {
         self.counters
     }
@@ -220,7 +223,7 @@ where
         }
     }
 
-    /// Runs [`Node::step`], then reports the sessions that the step began or ended to their endpoints.
+    /// Runs [`Node::step`], then reports to the endpoints the sessions that the step began or ended.
     fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
         self.tell(cx, out);
@@ -241,7 +244,7 @@ where
         }
     }
 
-    /// Runs `work` on a slot's output, for changes to its sessions.
+    /// Runs `work` on a slot's output, for changes to the slot's sessions.
     fn with_output(
         &mut self,
         cx: &Context<'_>,
@@ -273,7 +276,7 @@ where
         if ending == Ending::Removed {
             self.release(slot.channel, out);
         }
-        // Dropping may panic again, because the endpoint may be in a broken state.
+        // Dropping the endpoint may panic again, because the first panic may have left it in a broken state.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(slot.endpoint)));
         out.emit(Event::Ended(slot.channel, ending));
     }
@@ -368,8 +371,8 @@ where
         }
     }
 
-    /// Takes an envelope that was cast. A cast neither opens nor ends a session, and is accepted only within
-    /// one.
+    /// Handles an envelope that was cast. A cast neither opens nor ends a session, and is accepted only
+    /// within a session.
     fn receive_cast(
         &mut self,
         cx: &mut Context<'_>,
@@ -401,7 +404,7 @@ where
         let due: Vec<usize> =
             self.deadlines.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
         for key in due {
-            // An endpoint that ran earlier in this turn may have ended this one.
+            // An endpoint that ran earlier in this turn may have ended the endpoint of this slot.
             let Some(slot) = self.slots.get_mut(key) else { continue };
             if let Some(noted) = slot.deadline.take() {
                 self.deadlines.remove(&(noted, key));
@@ -546,7 +549,7 @@ where
                     Inbound::Cast { from, content: EnvelopeContent::Encoded(message) } => {
                         Input::Cast { from, message }
                     }
-                    // The endpoint that sent this message to itself has ended since.
+                    // The endpoint sent this message to itself, and has ended since.
                     Inbound::Message { content: EnvelopeContent::Typed(_), .. }
                     | Inbound::Cast { content: EnvelopeContent::Typed(_), .. } => return Ok(()),
                     Inbound::Dynamic(command) => Input::Command(command),
@@ -562,7 +565,7 @@ where
         }
     }
 
-    /// Returns the deadline; `None` for a dynamic endpoint that panics when asked.
+    /// Returns the deadline, or `None` for a dynamic endpoint that panics when it is asked.
     fn deadline(&self) -> Option<Time> {
         match self {
             EndpointKind::Typed(typed) => typed.deadline(),
@@ -572,7 +575,7 @@ where
         }
     }
 
-    /// Returns the time to gather; zero for a dynamic endpoint that panics when asked.
+    /// Returns the time to gather, or zero for a dynamic endpoint that panics when it is asked.
     fn gathering(&self) -> Duration {
         match self {
             EndpointKind::Typed(typed) => typed.gathering(),
@@ -583,7 +586,7 @@ where
     }
 }
 
-/// Returns the text of a panic, or "no words" if it has none.
+/// Returns the text of a panic, or "no words" if the panic has no text.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")

@@ -1,4 +1,4 @@
-//! The state of a node: its endpoints, by channel, over one set of links.
+//! The state of a node: its endpoints by channel, over one set of links.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,15 +21,16 @@ use crate::{
 /// A process: its endpoints, of which some have the type `H`.
 pub struct Node<H: Protocol = Opaque> {
     pub(super) slots: Slab<EndpointSlot<H>>,
-    /// The slots of endpoints. Only looked up, never iterated, so its order does not matter.
+    /// The slots of endpoints, by tag. The map is only looked up, never iterated, so its order does not
+    /// matter.
     pub(super) directory: FxHashMap<Tag, usize>,
-    /// The last lookup. Under load successive envelopes are often for the same endpoint.
+    /// The result of the last lookup. Under load, successive envelopes are often for the same endpoint.
     pub(super) last_lookup: Option<(Tag, usize)>,
     /// Number of endpoints in each domain, by the domain's 32-bit fold.
     pub(super) domains: BTreeMap<u32, usize>,
     /// The times at which endpoints want to be called.
     pub(super) deadlines: BTreeSet<(Time, usize)>,
-    /// The slots that have had an input since the last drain, in that order.
+    /// The slots that have had an input since the last drain, in the order of their first such input.
     pub(super) active: Vec<usize>,
     /// The shortest [`Protocol::gathering`] of the endpoints that were drained last.
     pub(super) gathering: Duration,
@@ -44,7 +45,7 @@ pub(super) struct EndpointSlot<H> {
     pub(super) vital: bool,
     pub(super) sessions: crate::state::SessionTable,
     pub(super) active: bool,
-    /// The time under which the slot is in `deadlines`.
+    /// The time of the slot's entry in `deadlines`.
     pub(super) deadline: Option<Time>,
 }
 

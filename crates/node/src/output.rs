@@ -1,4 +1,4 @@
-//! Turns an endpoint's outputs into outputs of its node, and keeps its sessions.
+//! The outputs of an endpoint: they become outputs of its node, and keep the endpoint's sessions up to date.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ where
     H: Protocol,
     H::Message: Wire,
 {
-    /// Asks a peer for a session, if the processes are linked, and a session is wanted and missing.
+    /// Asks a peer for a session, if the processes are linked, and a wanted session is missing.
     pub(crate) fn hail(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
         let is_linked = self.state.peers.get(&peer).is_some_and(|it| it.link == Link::Up);
@@ -73,7 +73,7 @@ where
     }
 
     fn hailed(&mut self, from: ProcessId, number: u32, answers: u32, pass: Bytes) -> Vec<SessionStep> {
-        // The peer is linked, since its hail arrived. The entry exists already, unless `Linked` was never
+        // The peer is linked, because its hail arrived. The entry already exists, unless `Linked` was never
         // reported.
         self.state.peers.entry(from).or_default().slots.insert(self.key);
         let admitted = self.policy.admits(&pass);
@@ -122,7 +122,7 @@ where
         }
     }
 
-    /// Removes the state for a peer without a session, if the endpoint does not want one.
+    /// Removes the state for a peer with which the endpoint neither has nor wants a session.
     fn drop_idle_session(&mut self, peer: ProcessId) {
         if let Some(session_state) = self.sessions.get(&peer)
             && session_state.is_idle()
@@ -133,7 +133,8 @@ where
         }
     }
 
-    /// Ends the session with a peer. If the endpoint still wants a session, it asks again after a pause.
+    /// Ends the session with a peer. If the endpoint still wants a session, the node asks again after a
+    /// pause.
     pub(crate) fn end(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
         if let Some(number) = session_state.leave() {
@@ -200,7 +201,7 @@ where
         }
     }
 
-    /// Removes the receivers without a session with this endpoint. The process itself always stays.
+    /// Removes the receivers that have no session with this endpoint. The process itself always stays.
     fn reachable(&self, to: Destination) -> Option<Destination> {
         let stands =
             |peer: &ProcessId| *peer == self.me || self.sessions.get(peer).is_some_and(SessionState::stands);
@@ -387,19 +388,19 @@ where
     }
 }
 
-/// The first pause before a failed hail is repeated, and the longest.
+/// The shortest pause before a failed hail is repeated. The pause doubles up to `RETRY_MAX`.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(50);
 
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(1);
 
 impl NodeState {
-    /// Notes that the peer is linked. Returns the slots that have or want a session with it.
+    /// Records that the peer is linked. Returns the slots that have or want a session with the peer.
     pub(crate) fn linked(&mut self, peer: ProcessId) -> Vec<usize> {
         self.peers.entry(peer).or_default().link = Link::Up;
         self.with(peer)
     }
 
-    /// Notes that the peer is not linked. Returns the slots that have or want a session with it.
+    /// Records that the peer is not linked. Returns the slots that have or want a session with the peer.
     pub(crate) fn unlinked(&mut self, peer: ProcessId) -> Vec<usize> {
         let Some(it) = self.peers.get_mut(&peer) else { return Vec::new() };
         it.link = Link::Down;
@@ -452,7 +453,7 @@ impl NodeState {
         }
     }
 
-    /// Forgets a peer for one slot.
+    /// Forgets that a slot has or wants a session with a peer.
     pub(super) fn remove<P: Protocol>(
         &mut self,
         slot: usize,
@@ -472,7 +473,7 @@ impl NodeState {
         self.drop_unused_link(peer, out);
     }
 
-    /// Gives up a link that no slot wants or uses.
+    /// Gives up the link to a peer with which no slot has or wants a session.
     pub(crate) fn drop_unused_link<P: Protocol>(&mut self, peer: ProcessId, out: &mut dyn Sink<Node<P>>)
     where
         P::Message: Wire,
@@ -487,14 +488,15 @@ impl NodeState {
         }
     }
 
-    /// Notes that a slot listens to an address. Returns whether it is the first to do so.
+    /// Records that a slot listens to an address. Returns whether it is the first slot to do so.
     pub(super) fn listen(&mut self, slot: usize, address: MulticastAddress) -> bool {
         let is_first = !self.is_heard(address);
         self.multicast_listeners.insert((address, slot));
         is_first
     }
 
-    /// Notes that a slot stops listening to an address. Returns whether no slot listens to it now.
+    /// Records that a slot stops listening to an address. Returns whether no slot listens to that address
+    /// now.
     pub(super) fn ignore(&mut self, slot: usize, address: MulticastAddress) -> bool {
         self.multicast_listeners.remove(&(address, slot)) && !self.is_heard(address)
     }
@@ -505,7 +507,7 @@ impl NodeState {
 
     pub(super) fn draw(&mut self) -> u32 {
         self.number += 1;
-        // Sessions that relays make have the highest bit set.
+        // The highest bit is kept for the names of sessions that relays make.
         assert!(self.number < 1 << 31, "a process has fewer than 2^31 sessions");
         self.number
     }

@@ -6,22 +6,22 @@ use quorate_protocol::Ticket;
 
 use crate::channel::Channel;
 
-/// The records that wait for the disk, and for each endpoint the first record that it needs.
+/// The records that are not yet durable, and for each endpoint the records that it needs.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Records that are not known to be durable, with the slots that wrote them.
+    /// Records that are not known to be durable, each with the slot that wrote it.
     waiting: VecDeque<(Ticket, usize)>,
-    /// The first record that each endpoint needs.
+    /// For each endpoint, the first record from which on it needs all its records.
     needed: BTreeMap<Channel, Ticket>,
-    /// The pairs of `needed`, ordered by record.
+    /// The pairs of `needed`, in the order of their records.
     floors: BTreeSet<(Ticket, Channel)>,
-    /// Earlier records that each endpoint needs in addition.
+    /// For each endpoint, the single earlier records that it needs in addition.
     kept: BTreeMap<Channel, Vec<Ticket>>,
     collected: Option<Ticket>,
 }
 
 impl Records {
-    /// Keeps the endpoint's records from `first` on, unless earlier ones are kept already.
+    /// Keeps the endpoint's records from `first` on, unless earlier records are already kept.
     pub(crate) fn need(&mut self, channel: Channel, first: Ticket) {
         if let Entry::Vacant(entry) = self.needed.entry(channel) {
             entry.insert(first);
@@ -34,8 +34,8 @@ impl Records {
         self.need(channel, ticket);
     }
 
-    /// Notes that records up to `ticket` are durable. Returns the endpoint slots that wrote the newly durable
-    /// records, ordered by the first such record of each slot.
+    /// Marks records up to `ticket` as durable. Returns the slots that wrote the newly durable records,
+    /// ordered by the first such record of each slot.
     pub(crate) fn persisted(&mut self, ticket: Ticket) -> Vec<usize> {
         let mut slots = Vec::new();
         while let Some((_, slot)) = self.waiting.pop_front_if(|(waiting, _)| *waiting <= ticket) {
@@ -47,14 +47,15 @@ impl Records {
     }
 
     /// Releases the endpoint's records before `before`, except those in `kept`. If the first record that any
-    /// endpoint needs has advanced, returns it, with the earlier records that are still needed.
+    /// endpoint needs has advanced, returns that record, with the earlier records that are still needed.
     pub(crate) fn collect(
         &mut self,
         channel: Channel,
         before: Ticket,
         kept: &[Ticket],
     ) -> Option<(Ticket, Vec<Ticket>)> {
-        // `needed` may equal `before`: the first record of this run may replace records of earlier runs.
+        // `needed` may equal `before`, because the first record of this run may replace records of earlier
+        // runs.
         if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed <= before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;
@@ -64,7 +65,7 @@ impl Records {
         self.floor()
     }
 
-    /// Forgets which records a removed endpoint waits for. Its records stay needed.
+    /// Forgets the records that a removed endpoint waits for. The endpoint's records stay needed.
     pub(crate) fn forget_waiting(&mut self, slot: usize) {
         self.waiting.retain(|(_, waiting)| *waiting != slot);
     }

@@ -8,7 +8,7 @@ use quorate_protocol::{MulticastAddress, ProcessId, Session, Time};
 
 use crate::{records::Records, session::SessionState};
 
-/// An endpoint's sessions, present and wanted ones, by peer.
+/// An endpoint's sessions that stand or are wanted, by peer.
 pub(crate) type SessionTable = BTreeMap<ProcessId, SessionState>;
 
 /// State that all endpoints of a process share.
@@ -17,16 +17,17 @@ pub(crate) struct NodeState {
     pub(super) peers: BTreeMap<ProcessId, Peer>,
     /// The number of the newest session.
     pub(super) number: u32,
-    /// The times at which slots hail peers again.
+    /// The times at which slots ask peers for sessions again.
     pub(super) retries: BTreeSet<(Time, usize, ProcessId)>,
     /// Events that the slots have not received yet.
     pub(crate) session_events: VecDeque<(usize, SessionEvent)>,
     pub(crate) records: Records,
-    /// The slots that listen to each address. Endpoints of two domains may listen to the same one.
+    /// The addresses to which slots listen, each with the slot. Endpoints of two domains may listen to the
+    /// same address.
     pub(super) multicast_listeners: BTreeSet<(MulticastAddress, usize)>,
 }
 
-/// A process with which endpoints have sessions or want some.
+/// A process with which endpoints have or want sessions.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) link: Link,
@@ -50,6 +51,6 @@ pub(super) enum Link {
 pub(crate) enum SessionEvent {
     Linked(ProcessId, Session),
     Unlinked(ProcessId),
-    /// The policy does not admit the peer, which showed this pass.
+    /// The endpoint's policy does not admit the peer, which showed this pass.
     PolicyMismatch(ProcessId, Bytes),
 }

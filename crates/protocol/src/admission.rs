@@ -2,9 +2,9 @@
 //!
 //! Two facts keep a process out. First, its *node* may be in use: another process with the same number is a
 //! member, or a router, and nobody suspects it. A restarted process waits until its former life has been
-//! removed, which takes no longer than noticing that its link broke. A process that was started while its
-//! namesake lives ends. Second, its *terms* may differ: the configuration that founded the domain decides the
-//! numbers of routers and storage processes, and of replicas of a row.
+//! removed, which takes no longer than noticing that its link broke. If the other process still lives, the
+//! process that was started later ends. Second, its *terms* may differ: the configuration that founded the
+//! domain decides the numbers of routers, of storage processes, and of replicas of each row.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

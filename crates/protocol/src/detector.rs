@@ -25,15 +25,15 @@ pub struct Settings {
     pub interval: Duration,
     /// Shortest silence for which a peer is suspected.
     pub silence_min: Duration,
-    /// Longest silence for which a peer is not suspected.
+    /// Longest silence for which a peer can remain unsuspected, whatever its habit.
     pub silence_max: Duration,
     /// Time for which a link may stay broken.
     pub unlinked_max: Duration,
 }
 
 impl Default for Settings {
-    /// Suits a machine whose processors are shared with other work: a starved process is late by some hundred
-    /// milliseconds, a dead one breaks its links at once.
+    /// Returns settings for a machine whose processors are shared with other work. There a starved process is
+    /// late by some hundred milliseconds, but a dead process breaks its links at once.
     fn default() -> Self {
         Settings {
             interval: Duration::from_millis(50),
@@ -49,7 +49,7 @@ impl Default for Settings {
 pub enum Opinion {
     /// There is no link to the process.
     Unlinked,
-    /// There is a link, and nothing has been heard on it lately.
+    /// There is a link to the process, but nothing has been heard on the link lately.
     Linked,
     /// The process gave a sign of life just now.
     Heard,
@@ -65,9 +65,10 @@ pub struct Detector {
 
 #[derive(Debug)]
 struct PeerWatch {
-    /// Time of the last sign of life. Being watched, linked or excused counts as a sign.
+    /// Time of the last sign of life. A moment at which the peer was first watched, linked or excused counts
+    /// as a sign, too.
     heard: Time,
-    /// The last real sign of life.
+    /// Time of the last sign of life that the peer gave itself; `None` if it has given no sign.
     sign: Option<Time>,
     gap_mean: f64,
     gap_deviation: f64,
@@ -85,7 +86,7 @@ impl Detector {
         self.settings
     }
 
-    /// Starts to watch `peer`, which counts as alive now. No effect if it is watched already.
+    /// Starts to watch `peer`, which counts as alive now. Has no effect if `peer` is watched already.
     pub fn watch(&mut self, peer: ProcessId, now: Time) {
         let gap_mean = self.settings.interval.as_nanos() as f64;
         self.peers.entry(peer).or_insert(PeerWatch {
@@ -112,7 +113,8 @@ impl Detector {
         let Some(watch) = self.peers.get_mut(&peer) else { return };
         watch.sign = Some(now);
         let gap = now.since(watch.heard).as_nanos() as f64;
-        // Signs in bursts reveal nothing about the habit; only gaps of at least half an interval count.
+        // Signs of life in bursts reveal nothing about the peer's habit, so only gaps of at least half an
+        // interval count.
         if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
             let error = (gap - watch.gap_mean).abs();
             watch.gap_mean += (gap - watch.gap_mean) / 8.0;
@@ -129,8 +131,8 @@ impl Detector {
         self.peers.get(&peer).is_some_and(fresh)
     }
 
-    /// Whether `peer` is linked and really gave a sign of life within the last two intervals. Being watched,
-    /// linked or excused a moment ago does not count here.
+    /// Whether `peer` is linked and gave a sign of life itself within the last two intervals. A moment at
+    /// which it was first watched, linked or excused does not count here.
     pub fn lives(&self, peer: ProcessId, now: Time) -> bool {
         let signed =
             |watch: &PeerWatch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);
@@ -167,8 +169,8 @@ impl Detector {
         }
     }
 
-    /// Must be called every [`Settings::interval`]. A call that comes much later means that this process was
-    /// asleep, and excuses everyone.
+    /// Notes that an interval has passed. Must be called every [`Settings::interval`]: a much later call
+    /// means that this process was asleep, and gives every peer a fresh start.
     pub fn tick(&mut self, now: Time) {
         if let Some(ticked) = self.ticked
             && now.since(ticked) > self.settings.interval * 3
@@ -181,7 +183,7 @@ impl Detector {
         self.ticked = Some(now);
     }
 
-    /// Whether `peer` seems to have failed. A peer that is not watched does not.
+    /// Whether `peer` seems to have failed; `false` for a peer that is not watched.
     pub fn suspects(&self, peer: ProcessId, now: Time) -> bool {
         self.suspected_from(peer).is_some_and(|from| now >= from)
     }

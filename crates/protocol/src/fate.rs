@@ -1,29 +1,31 @@
-//! The possible effects of a request that failed. All doors share these words.
+//! The possible effects of a request that failed. All interfaces for users share these words.
 
 use std::fmt;
 
 use crate::id::RequestId;
 
-/// The possible effect of a request that has no answer: it decides what its user may do next.
+/// The possible effect of a request that has no answer. The effect decides what the request's user may do
+/// next.
 ///
 /// A request that was answered, by a result or by an error of its own (a duplicate key), has no fate: its
 /// effect is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// Nothing was executed, and nothing will be: repeat it freely.
+    /// The request was not executed, and never will be: it may be repeated freely.
     NotSent,
-    /// The request was executed once, or will be, or not at all. Repeated under its id it is executed once in
-    /// all.
+    /// The request was executed once, or will be, or not at all. A repetition under the same id does not
+    /// execute it a second time.
     MaybeApplied {
         /// The request's id; `None` for requests without one, such as a send to a group, whose repetition
         /// nothing recognizes.
         id: Option<RequestId>,
     },
-    /// The request was refused and executed nowhere: repeating it alone changes nothing.
+    /// The request was refused and executed nowhere. Merely repeating it will not change that.
     Rejected,
-    /// This process was cut off from the others: it must rejoin before it is asked for anything.
+    /// This process was cut off from the other processes: it must rejoin before it can serve requests.
     Wedged,
-    /// The id, or its session, has expired: nothing was executed now, and nobody knows whether it was before.
+    /// The request's id, or its session, has expired: this attempt was not executed, and nobody knows whether
+    /// an earlier attempt was.
     Expired,
 }
 

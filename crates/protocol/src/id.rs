@@ -9,18 +9,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DomainId(pub u128);
 
-/// A life of a domain: the first begins with its founding, another whenever an operator continues it without
-/// a majority of its routers (rule S1, [`ecast`](crate::ecast::Reformed)).
+/// A life of a domain. The first life begins with the founding. A new one begins whenever an operator
+/// continues the domain without a majority of its routers (rule S1, [`ecast`](crate::ecast::Reformed)).
 ///
 /// Two survivors that cannot see each other may both be ordered to continue, and reach the same number. So a
-/// generation also carries the name of its survivor, and no two are the same. They are ordered by number.
-/// Between two of one number, the order only serves to choose the same one everywhere.
+/// generation also carries the name of its survivor, and no two generations are the same. Generations are
+/// ordered by number. Between two generations of one number, the order only serves to choose the same one
+/// everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Generation {
-    /// Number of generations before it that its survivor knew.
+    /// Number of earlier generations that the survivor knew.
     pub number: u32,
-    /// The incarnation of the router with which it began, a survivor or, if none was left, a fresh one; 0 for
-    /// the first.
+    /// The incarnation of the router with which the generation began: a survivor or, if no router was left, a
+    /// fresh one. 0 for the first generation.
     pub survivor: Incarnation,
 }
 
@@ -29,7 +30,7 @@ pub struct Generation {
 pub struct Incarnation(pub u128);
 
 /// A process. A process that restarts without its memory is a *new* process: same node, other incarnation.
-/// The old one's promises are gone, and nobody counts the new one for them.
+/// The promises of the old process are gone, and the new process is not counted as having made them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The place in the cluster: stable over restarts, chosen by configuration.
@@ -52,7 +53,7 @@ pub struct Peer {
 pub struct RequestId {
     /// The session: a gateway's incarnation.
     pub session: u128,
-    /// The session's count.
+    /// Number of the write within its session.
     pub number: u64,
 }
 
@@ -62,7 +63,7 @@ impl RequestId {
         RequestId { session: MADE_UP | digest >> 64, number: digest as u64 }
     }
 
-    /// Whether an application made it up, instead of a gateway.
+    /// Whether an application, and not a gateway, chose this id.
     pub fn is_made_up(self) -> bool {
         self.session >> 64 == MADE_UP >> 64
     }
@@ -78,19 +79,20 @@ impl Generation {
         Generation { number, survivor: survivor.incarnation }
     }
 
-    /// Whether the generation may continue `other`: it is another one, and does not have the same number.
+    /// Whether this generation may continue `other`, because it has a higher number.
     pub fn is_later(self, other: Generation) -> bool {
         self.number > other.number
     }
 
-    /// Whether two survivors began them without knowing of each other. They are two domains by now, neither
-    /// of which continues the other.
+    /// Whether two survivors began the two generations without knowing of each other. Two such generations
+    /// are separate domains: neither continues the other.
     pub fn is_beside(self, other: Generation) -> bool {
         self.number == other.number && self != other
     }
 }
 
-/// The upper half of the session of every made-up id. A gateway's session is random, and does not have it.
+/// The upper half of the session of every made-up id. A gateway's session is random, so its upper half
+/// differs.
 pub(crate) const MADE_UP: u128 = 0x6d61_6465_2075_7020 << 64;
 
 impl fmt::Debug for DomainId {
@@ -119,7 +121,8 @@ impl fmt::Display for Generation {
 
 impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Eight digits distinguish lives of one node in a log line; equality always uses all of them.
+        // The first eight digits distinguish the lives of one node in a log line; equality always uses all
+        // digits.
         write!(f, "{:08x}", self.0 >> 96)
     }
 }

@@ -10,10 +10,11 @@ pub trait Policy: fmt::Debug + Send + Sync {
     /// Returns the pass of this end; at most [`PASS_BYTES_MAX`] bytes.
     fn pass(&self) -> Bytes;
 
-    /// Whether an end with this pass may be linked. The bytes are from outside.
+    /// Whether an end with the pass `theirs` may be linked. The pass comes from outside and may hold any
+    /// bytes.
     fn admits(&self, theirs: &[u8]) -> bool;
 
-    /// Returns the reason why an end with this pass is not admitted, for people.
+    /// Returns the reason why an end with the pass `theirs` is not admitted, as a text for people.
     fn refusal(&self, theirs: &[u8]) -> String {
         format!("this process does not admit the peer, whose pass has {} bytes", theirs.len())
     }

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The role of a process. Messages carry its index in this list, other texts its word.
+/// The role of a process. Messages carry the role's index in this list; all other texts contain its word.
 ///
 /// ```
 /// use quorate_protocol::Role;
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Submits reads and writes for users: a client of tables, or a door for many users.
+    /// Submits reads and writes: as a client of tables, or as an entry point for many users.
     Gateway,
     /// Holds ranges of tables, and executes reads and writes.
     Storage,
-    /// Watches the others, reports suspicions and plans placement.
+    /// Watches the other processes, reports suspicions and plans placement.
     Super,
     /// Orders and routes messages.
     Router,
@@ -48,7 +48,8 @@ impl Role {
         }
     }
 
-    /// Whether members of tables have it. Routers order for them and are not members; cells are of maps.
+    /// Whether processes of this role are members of the domain of tables. Routers order messages for the
+    /// members without being members themselves, and cells belong to maps.
     pub const fn is_of_tables(self) -> bool {
         match self {
             Role::Gateway | Role::Storage | Role::Super => true,
@@ -77,7 +78,7 @@ impl FromStr for Role {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// The domain has not admitted it yet.
+    /// The domain has not admitted the process yet.
     Joining,
     /// A router that leads.
     Leading,
@@ -93,9 +94,9 @@ pub enum State {
     Receiving,
     /// The process does its work.
     Serving,
-    /// A storage process that the others do not hear, and for which they wait.
+    /// A storage process that the other processes do not hear, and for which they wait.
     Unreachable,
-    /// A storage process that keeps the rows of a former life until others have them.
+    /// A storage process that keeps the rows of a former life until other processes have them.
     Keeping,
     /// A storage process that stopped for a moment, or that has returned and catches up.
     Away,

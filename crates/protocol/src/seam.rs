@@ -16,14 +16,14 @@
 //! the cast, too. Nothing else is promised. A cast may be of an earlier session of the same two processes, so
 //! its message must carry the data by which a protocol recognizes old ones. A host may have no datagrams, for
 //! all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`]. A *multicast*
-//! ([`Sink::multicast`]) is a cast to all processes that listen to an address ([`Sink::listen`]). A process
-//! also hears messages there that are not meant for it, and recognizes them by their content. It does not
-//! hear its own messages.
+//! ([`Sink::multicast`]) is a cast to all processes that listen to an address ([`Sink::listen`]). A listener
+//! also gets messages that are not meant for it, and recognizes them by their content. It does not get its
+//! own messages.
 //!
-//! **Commands.** A command with a request carries a name of the asker's, and ends in exactly one event with
-//! that name: the request has taken effect, or the reason why not. A command that only helps (addresses of
-//! routers, the completion of a task), or that is about another command (nobody waits for that one), requests
-//! nothing, and has no end of its own.
+//! **Commands.** A command with a request carries a name that the asker chose, and ends in exactly one event
+//! with that name. The event reports that the request has taken effect, or why not. A command that only gives
+//! help (addresses of routers, the completion of a task), or that acts on an earlier command, requests
+//! nothing. No event answers it.
 //!
 //! **Disk.** A protocol writes records ([`Sink::persist`]), and names for a message the record that must be
 //! on disk before the message may leave. A host keeps these rules:
@@ -71,11 +71,11 @@ pub trait Protocol {
     where
         Self: Sized;
 
-    /// Returns the instant at which the protocol wants the next [`Input::Deadline`]. The input comes at or
-    /// after it, never before.
+    /// Returns the instant at which the protocol wants the next [`Input::Deadline`]. That input comes at this
+    /// instant or later, never earlier.
     fn deadline(&self) -> Option<Time>;
 
-    /// Returns the time for which input may gather, so that one pass handles more of it. This is a wish:
+    /// Returns the time for which input may gather, so that one pass handles more input. This is a wish:
     /// nothing depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
@@ -93,7 +93,7 @@ pub struct Context<'a> {
     pub now: Time,
     /// The process itself.
     pub me: ProcessId,
-    /// Uniform random bits; the simulator's come from the seed.
+    /// A source of uniform random bits; in the simulator, the bits come from the seed.
     pub random: &'a mut dyn FnMut() -> u64,
 }
 
@@ -106,8 +106,8 @@ pub enum Input<P: Protocol + ?Sized> {
         /// The message.
         message: P::Message,
     },
-    /// A peer's cast arrived. A link to it stands. Nobody vouches that it sent the cast now, in this order,
-    /// or once.
+    /// A peer's cast arrived, while a link to the peer stands. Nobody vouches that the peer sent the cast
+    /// just now, in this order, or only once.
     Cast {
         /// The peer that sent the message.
         from: ProcessId,
@@ -120,7 +120,7 @@ pub enum Input<P: Protocol + ?Sized> {
     Deadline,
     /// Every record up to this ticket is on disk.
     Persisted(Ticket),
-    /// A link to `peer` stands. It is lossless and FIFO until it is unlinked.
+    /// A link to `peer` stands. It is lossless and FIFO until [`Input::Unlinked`].
     Linked {
         /// The peer.
         peer: ProcessId,
@@ -178,25 +178,26 @@ pub trait Sink<P: Protocol + ?Sized> {
     /// Sends a message, once `after` is on disk, and after earlier messages to the same peer. A message to a
     /// peer without a link is dropped; a later link starts empty.
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
-    /// Sends at once, past messages that wait for the disk. It serves signs of life, and other messages that
-    /// may overtake. Without a disk nothing waits.
+    /// Sends a message at once, ahead of messages that wait for the disk. Serves for signs of life, and for
+    /// other messages that may overtake earlier ones. Without a disk nothing waits.
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
-    /// Casts: sends at once, and may lose, double or reorder the message. The message has at most
+    /// Casts a message: sends it at once, and may lose, double or reorder it. The message has at most
     /// [`CAST_BYTES_MAX`] bytes; a longer one needs [`Sink::send`]. A host without datagrams sends it over
     /// the link, which is better in every respect.
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
-    /// Casts to all listeners of an address, of which `to` are the intended receivers: one message leaves,
-    /// and the network copies it. It may be lost at each listener separately, and a listener without a link
-    /// does not get it. A host without multicast casts to each intended receiver.
+    /// Casts a message to all listeners of an address, of which `to` are the intended receivers: one message
+    /// leaves, and the network copies it. It may be lost at each listener separately, and a listener without
+    /// a link does not get it. A host without multicast casts to each intended receiver.
     fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
         let _ = address;
         self.cast(Destination::Many(to), message);
     }
-    /// Begins to take casts to this address, until [`Sink::ignore`]. There is no report whether they arrive.
+    /// Begins to receive casts to this address, until [`Sink::ignore`]. The protocol gets no report whether
+    /// casts can arrive.
     fn listen(&mut self, address: MulticastAddress) {
         let _ = address;
     }
@@ -204,11 +205,12 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn ignore(&mut self, address: MulticastAddress) {
         let _ = address;
     }
-    /// Writes a record. Without a disk it is durable at once, and [`Input::Persisted`] comes before the next
-    /// other input. That also holds of records that are written on an [`Input::Persisted`].
+    /// Writes a record. Without a disk, the record is durable at once, and [`Input::Persisted`] comes before
+    /// any other input. This also holds for records that are written while an [`Input::Persisted`] is
+    /// handled.
     fn persist(&mut self, record: P::Record) -> Ticket;
-    /// Releases the records before this one, which is durable, except those in `kept`, in ascending order.
-    /// Without a disk no record is kept.
+    /// Releases all records before the durable record `before`, except the records in `kept`, which are in
+    /// ascending order. Without a disk no record is kept.
     fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         let _ = (before, kept);
     }
@@ -238,8 +240,8 @@ pub struct Lift<'a, P: Protocol, M, E> {
 }
 
 impl<'a, P: Protocol, M, E> Lift<'a, P, M, E> {
-    /// Makes the sink of a child `C`. `message` wraps or drops its messages; `event` takes its events. Both
-    /// may first write outputs of their own.
+    /// Makes the sink of a child `C`. `message` wraps or drops the child's messages; `event` takes the
+    /// child's events. Both closures may first write outputs of their own.
     pub fn new<C: Protocol>(out: &'a mut dyn Sink<P>, message: M, event: E) -> Self
     where
         M: FnMut(&mut dyn Sink<P>, &Destination, C::Message) -> Option<P::Message>,
@@ -314,9 +316,9 @@ where
     }
 }
 
-/// A multicast address: a cast to it reaches all listeners. It is one of the IPv4 addresses that an
-/// organisation may use freely (239.192.0.0/14), by its number, which is below [`MULTICAST_ADDRESSES`].
-/// Others may use it for other purposes.
+/// A multicast address: a cast to it reaches all listeners. The number, which is below
+/// [`MULTICAST_ADDRESSES`], stands for one of the IPv4 addresses that an organisation may use freely
+/// (239.192.0.0/14). Programs outside the cluster may use the same address for other purposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MulticastAddress(pub u32);
 

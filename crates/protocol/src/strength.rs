@@ -54,7 +54,7 @@ pub enum WriteStrength {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
-    /// The state of each replica that answers; several ranges may be of different ages.
+    /// The state of each replica that answers; the answers of several ranges may be of different ages.
     Basic,
     /// One consistent cut of all ranges, of unstated age.
     Snapshot,

@@ -12,9 +12,10 @@
 //! the *witnesses* that it asks. The accuser depends on the part of the domain
 //! ([`Routing::expulsion`](crate::ecast::Routing::expulsion)):
 //! - Members of a part with rows (storage processes, gateways, supers) are accused by supers, because a
-//!   removal may lose rows. The bench are all routers and the other supers. It takes two ordered steps.
+//!   removal may lose rows. The bench are all routers and the other supers. A removal takes two ordered
+//!   steps.
 //! - Members of any other part, such as process groups, are accused by the lead router. The bench are the
-//!   other routers. It takes one step, below.
+//!   other routers. A removal takes one step, described below.
 //!
 //! ```text
 //!  accuser           other super          each router            suspect
@@ -39,17 +40,18 @@
 //!
 //! **Rules.**
 //! - *Agreement.* A witness without a link to the suspect agrees at once: a process that is killed breaks all
-//!   its links. A witness with a link agrees once it has reported so for [`Patience::witness`] without
-//!   hearing the suspect. A silent witness does not agree, whatever the reason. The accuser agrees once the
-//!   link is broken, or the suspect is silent for [`Patience::silence`]: a process that stands still for a
-//!   second keeps its place. A router that knows no way to the leader has no opinion.
-//! - *Numbers.* More than half of the bench and the accuser must agree. While a router hears the suspect, it
-//!   stays, however long: the router relays between the suspect and the leader. While only another super
-//!   hears it, it stays for [`Patience::doubt`]. A super relays nothing, so the suspect's work has no effect.
+//!   its links. A witness with a link agrees once it has listened for [`Patience::witness`], reporting the
+//!   link, and has not heard the suspect. A silent witness does not agree, whatever the reason. The accuser
+//!   agrees once the link is broken, or the suspect is silent for [`Patience::silence`]: a process that
+//!   stands still for a second keeps its place. A router that knows no way to the leader has no opinion.
+//! - *Numbers.* More than half of the bench and the accuser must agree. While a router hears the suspect, the
+//!   suspect stays, however long: the router relays between the suspect and the leader. While no router but
+//!   only another super hears the suspect, the suspect stays for [`Patience::doubt`]. A super relays nothing,
+//!   so the suspect's work has no effect.
 //! - *Two steps.* `Suspect` is ordered first and has one effect: no other process may be removed in reliance
 //!   on its subject. The subject gets it like everybody and, if it lives, refutes it by an ordered message,
 //!   which also ends its being unreachable. `Remove` names the position of the suspicion, and is void once
-//!   that was refuted. It also names the witnesses that agreed.
+//!   the suspicion was refuted. `Remove` also names the witnesses that agreed.
 //! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another
 //!   complete replica of each of its ranges at that moment: a replica that is not suspected yet may have just
 //!   died. Until that replica is heard or suspected, the removal waits.
@@ -129,7 +131,7 @@ pub struct Patience {
     pub silence: Duration,
     /// Time for which a witness with a link listens.
     pub witness: Duration,
-    /// Time for which supers that hear a suspect keep it if no router hears it.
+    /// Time for which the suspect stays while supers hear it and no router does.
     pub doubt: Duration,
 }
 
@@ -168,9 +170,9 @@ struct WitnessStatement {
 /// The bench's judgement of a suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The suspect is heard, or too few witnesses have said that they do not hear it.
+    /// The suspect is heard, or too few witnesses have reported that they do not hear it.
     Stays,
-    /// The suspect has failed. The processes that agree, in id order.
+    /// The suspect has failed. The value lists the processes that agree, in id order.
     Failed(Vec<ProcessId>),
 }
 
@@ -179,7 +181,7 @@ impl SecondOpinion {
         SecondOpinion { number, opened: now, statements: BTreeMap::new() }
     }
 
-    /// Takes the opinion of a witness.
+    /// Records the opinion of a witness.
     pub(crate) fn record(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
         let first = WitnessStatement { told: now, linked: true, listening: now, heard: false };
         let testimony = self.statements.entry(witness).or_insert(first);
@@ -218,8 +220,8 @@ impl SecondOpinion {
         })
     }
 
-    /// Returns the verdict if the accuser, too, counts the suspect as failed. These routers and supers are
-    /// the bench. A statement counts until it is older than `fresh`.
+    /// Returns the verdict, given that the accuser itself counts the suspect as failed. `routers` and
+    /// `supers` are the bench. A statement older than `fresh` does not count.
     pub(crate) fn verdict(
         &self,
         (routers, supers): (&[ProcessId], &[ProcessId]),
@@ -244,7 +246,7 @@ impl SecondOpinion {
         }
         let mut agreeing: Vec<ProcessId> = routers.iter().chain(supers).filter(agrees).copied().collect();
         agreeing.sort_unstable();
-        // The accuser is counted, too.
+        // The accuser has a vote, too.
         let counted = routers.len() + supers.len() + 1;
         match agreeing.len() + 1 >= majority(counted) && !agreeing.is_empty() {
             true => Verdict::Failed(agreeing),

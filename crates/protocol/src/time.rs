@@ -9,7 +9,7 @@ pub use std::time::Duration;
 pub struct Time(pub u64);
 
 impl Time {
-    /// The beginning.
+    /// The instant at which the clock begins.
     pub const ZERO: Time = Time(0);
 
     /// Returns the span since `earlier`; zero when `earlier` is later.
@@ -17,9 +17,9 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// Returns the first later instant that is a multiple of `interval`, which is not zero. It is the same
-    /// for all processes of a machine, so that their periodic messages coincide, and wake each of them once
-    /// instead of once for each sender.
+    /// Returns the first later instant that is a multiple of `interval`, which is not zero. The instant is
+    /// the same for all processes of a machine. So their periodic messages coincide, and wake each process
+    /// once instead of once for each sender.
     pub fn next_multiple(self, interval: Duration) -> Time {
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         Time((self.0 / interval).saturating_add(1).saturating_mul(interval))

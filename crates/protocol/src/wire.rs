@@ -17,18 +17,19 @@ use crate::{
 };
 
 /// The versions of the protocols between processes that this build speaks. Two processes use the highest
-/// version of both.
+/// version that both speak.
 ///
-/// The end rises with every change of a byte form, released or not, so that two builds that do not understand
-/// each other report that, instead of reading garbage. The beginning stays as long as this build can read
-/// everything on a link of that version, and sends nothing on it that such a build cannot read.
+/// The end of the range rises with every change of a byte form, released or not, so that two builds that do
+/// not understand each other report that, instead of reading garbage. The beginning of the range stays as
+/// long as this build can read everything on a link of that version, and sends nothing there that a build of
+/// that version cannot read.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 17..=17;
 
 /// Upper bound of a frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Size from which a payload is sent without a copy, in bytes. Above it, a copy costs more than a separate
-/// piece of a gathering write, and a copy of many MiB keeps its thread from all other work.
+/// Size from which a payload is sent without a copy, in bytes. From this size on, a copy costs more than a
+/// separate piece of a gathering write, and a copy of many MiB keeps its thread from all other work.
 pub const PAYLOAD_BYTES_SHARED: usize = 16 << 10;
 
 /// The fault in bytes from a peer.
@@ -65,8 +66,8 @@ pub enum WireError {
 pub trait Wire: Sized {
     /// Appends the byte form.
     fn encode(&self, out: &mut BytesMut);
-    /// Appends the byte form without a final payload of [`PAYLOAD_BYTES_SHARED`] or more, which is returned
-    /// and need not be copied.
+    /// Appends the byte form without a final payload of [`PAYLOAD_BYTES_SHARED`] bytes or more. Returns that
+    /// payload, which then need not be copied.
     fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         self.encode(out);
         None
@@ -168,7 +169,7 @@ pub fn decode_all<T: Wire>(mut input: Bytes) -> Result<T, WireError> {
     if input.is_empty() { Ok(message) } else { Err(WireError::Trailing(input.len())) }
 }
 
-/// Takes a length, and returns that many bytes, which share memory.
+/// Takes a length, and returns that many bytes, which share the memory of `input`.
 pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;
     need(input, length)?;
@@ -181,7 +182,8 @@ pub fn put_pass(out: &mut BytesMut, pass: &[u8]) {
     put_bytes(out, pass);
 }
 
-/// Takes a pass. It lives as long as a link, so it shares no buffer.
+/// Takes a pass. The result is a copy: a pass lives as long as its link, and must not keep the buffer of
+/// `input` in memory.
 pub fn take_pass(input: &mut Bytes) -> Result<Bytes, WireError> {
     let pass = take_bytes(input)?;
     if pass.len() > PASS_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Calls: threads that wait for the outcome of a command.
+//! Calls: threads that wait for the outcomes of commands that they sent.
 
 use std::{
     collections::BTreeMap,
@@ -11,8 +11,8 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded};
 
-/// The waiting callers, by the names of their commands. A command has exactly one outcome. A caller that has
-/// timed out does not get it.
+/// The callers that wait, by the names of their commands. A command has exactly one outcome. A caller that
+/// has timed out does not get the outcome.
 #[derive(Debug)]
 pub struct Calls<T> {
     waiting: Mutex<BTreeMap<u64, Sender<T>>>,
@@ -22,9 +22,9 @@ pub struct Calls<T> {
 /// The reason why a call returned no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError {
-    /// The process did not take the command.
+    /// The process did not accept the command.
     NotTaken,
-    /// The command was taken and may still be under way.
+    /// The command was accepted, and may still be under way.
     TimedOut,
 }
 
@@ -35,8 +35,8 @@ impl<T> Default for Calls<T> {
 }
 
 impl<T> Calls<T> {
-    /// Draws a fresh name, has `ask` send a command under it, and waits at most `patience` for the outcome.
-    /// `ask` returns whether the command was taken.
+    /// Draws a fresh name, lets `ask` send a command under this name, and waits at most `patience` for the
+    /// outcome. `ask` returns whether the command was accepted.
     pub fn call(&self, patience: Duration, ask: impl FnOnce(u64) -> bool) -> Result<T, CallError> {
         let name = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = bounded(1);
@@ -50,7 +50,7 @@ impl<T> Calls<T> {
         answer
     }
 
-    /// Delivers the outcome of the command `name` to its caller, if it still waits. Does not block.
+    /// Delivers the outcome of the command `name`, if its caller still waits. Does not block.
     pub fn answer(&self, name: u64, answer: T) {
         if let Some(caller) = self.lock().remove(&name) {
             // The caller may have timed out at this very moment.

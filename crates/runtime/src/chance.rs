@@ -9,19 +9,19 @@ pub fn incarnation() -> Incarnation {
     Incarnation(system_u128())
 }
 
-/// Draws a fresh domain id, once for each domain, by its founder (rule S1).
+/// Draws a fresh domain id. Only the founder of a domain calls this, once (rule S1).
 pub fn domain() -> DomainId {
     DomainId(system_u128())
 }
 
-/// Draws a random mark for a process's start from a directory. The mark distinguishes that start from others
-/// with the same number.
+/// Draws a random mark for one start of a process from a directory. The mark distinguishes this start from
+/// other starts with the same number.
 pub(crate) fn mark() -> u64 {
     system_u128() as u64
 }
 
-/// A fast, uniform generator, for protocols and for jitter. It is predictable to anybody who sees enough of
-/// its output, so it must not make secrets.
+/// A fast, uniform generator, for protocols and for jitter. Whoever sees enough of its output can predict the
+/// rest, so it must not make secrets.
 #[derive(Debug)]
 pub struct Chance(Pcg64Mcg);
 

@@ -3,17 +3,17 @@
 use quorate_protocol::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Returns the time of the boot-time clock. Unlike the monotonic clock it goes on while the machine is
-/// suspended, so a process that slept through its lease notices that when it wakes (rule S11). A call takes
-/// about 25 ns, without a system call.
+/// Returns the time of the boot-time clock. Unlike the monotonic clock, this clock goes on while the machine
+/// is suspended, so a process that slept longer than its lease notices that when it wakes (rule S11). A call
+/// takes about 25 ns, and makes no system call.
 pub fn now() -> Time {
     let now = clock_gettime(ClockId::Boottime);
     // The kernel never returns a negative boot time, and 2^64 nanoseconds are 584 years.
     Time(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// Returns the wall clock minus the boot-time clock, in nanoseconds. It changes when the wall clock is set or
-/// slewed.
+/// Returns the wall clock minus the boot-time clock, in nanoseconds. The result changes when the wall clock
+/// is set or slewed.
 pub fn wall_offset() -> i64 {
     let wall = clock_gettime(ClockId::Realtime);
     let wall = wall.tv_sec * 1_000_000_000 + wall.tv_nsec;

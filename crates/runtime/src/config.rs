@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 pub struct Config {
     /// The domain of the process. A peer that shares none of this process's domains is refused.
     pub domain: DomainId,
-    /// Further domains of the process.
+    /// Further domains that the process belongs to.
     pub others: Vec<DomainId>,
     /// The id of the process.
     pub me: ProcessId,
@@ -29,13 +29,13 @@ pub struct Config {
     pub listen: Vec<SocketAddr>,
     /// Sockets that already listen, for callers that must know the port before the reactor starts.
     pub listening: Vec<Arc<TcpListener>>,
-    /// The address that hellos name; `None` means the first address listened on, which must not be
-    /// unspecified then.
+    /// The address that hellos name. `None` stands for the first address that the process listens on, which
+    /// must then not be unspecified.
     pub advertise: Option<String>,
-    /// The protocol versions that the process speaks, out of those of this build.
+    /// The protocol versions that the process speaks, among those of this build.
     pub versions: RangeInclusive<u16>,
-    /// Length of the longest datagram in bytes, within [`DATAGRAM_BYTES`]. `None` opens no socket for
-    /// datagrams, and casts go over links.
+    /// Length of the longest datagram in bytes, within [`DATAGRAM_BYTES`]. With `None` the process opens no
+    /// socket for datagrams, and its casts go over links.
     pub datagrams: Option<usize>,
     /// Whether the process may listen on addresses other than loopback. Links are neither encrypted nor
     /// authenticated.
@@ -80,29 +80,31 @@ pub fn cast_bytes(datagram_bytes: usize) -> usize {
 /// Limits of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Commands that may wait for the protocol thread; a caller with more waits.
+    /// Number of commands that may wait for the protocol thread. Above the limit, callers wait.
     pub commands_max: usize,
-    /// Commands taken in one turn of the loop.
+    /// Number of commands that the loop accepts in one turn.
     pub commands_per_turn: usize,
     /// Bytes queued for a peer that does not read. Above the limit its link is broken.
     pub queue_bytes_max: usize,
     /// Length of the longest frame accepted from a peer, in bytes.
     pub frame_bytes_max: usize,
-    /// Open connections, above which no more are accepted.
+    /// Number of open connections. Above the limit, no more connections are accepted.
     pub connections_max: usize,
-    /// Accepted connections that are not links yet, above which no more are accepted.
+    /// Number of accepted connections that are not links yet. Above the limit, no more connections are
+    /// accepted.
     pub unsettled_max: usize,
-    /// Time for connecting.
+    /// Time for a connection to be made.
     pub connect_timeout: Duration,
-    /// Time for a peer to introduce itself.
+    /// Time for a peer to send its hello.
     pub hello_timeout: Duration,
-    /// Time that written bytes may stay unacknowledged before the link is broken. An idle link breaks after
-    /// about the same time without an answer to the system's probes. Without this bound a link outlives a
-    /// network cut for minutes, because the system's retransmission pauses grow, or for ever.
+    /// Time for which written bytes may stay unacknowledged before the link is broken. An idle link breaks
+    /// after about the same time without an answer to the system's probes. Without this bound a link would
+    /// outlive a network cut for minutes, because the system's retransmission pauses grow, or for ever.
     pub unacknowledged_timeout: Duration,
-    /// The longest wait before the second attempt to connect. It doubles with each attempt.
+    /// Upper bound of the random wait before the second attempt to connect. The bound doubles with each
+    /// attempt.
     pub backoff_min: Duration,
-    /// The bound of that doubling.
+    /// Upper bound at which the doubling of the wait ends.
     pub backoff_max: Duration,
 }
 
@@ -127,13 +129,13 @@ impl Default for Limits {
 /// The reason why a reactor did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Other machines could reach the address, and the configuration does not allow that.
+    /// Other machines could reach this address, and the configuration does not allow that.
     #[error(
         "refused to listen on {0}: other machines could reach this address, and links are neither encrypted \
          nor authenticated; use a loopback address, or allow other addresses with `insecure`"
     )]
     Insecure(SocketAddr),
-    /// The process cannot listen on the address, for example because another process does.
+    /// The process cannot listen on the address, for example because another process already does.
     #[error("cannot listen on {address}: {error}")]
     Listen {
         /// The address.
@@ -141,7 +143,7 @@ pub enum StartError {
         /// The system's error.
         error: io::Error,
     },
-    /// The address that hellos would name is unspecified, so no other process could connect to it.
+    /// The address that hellos would name stands for all addresses, so no other process could connect to it.
     #[error(
         "{0} stands for every address of this machine, so other processes cannot connect to it: set the \
          address under which they reach this process (advertise)"
@@ -150,16 +152,16 @@ pub enum StartError {
     /// The address that hellos would name is too long.
     #[error("the advertised address is longer than {limit} bytes")]
     Advertise {
-        /// The limit, in bytes.
+        /// The maximum length of an address, in bytes.
         limit: usize,
     },
     /// The configuration names too many domains.
     #[error("the configuration names too many domains: a process belongs to {limit} domains at most")]
     Domains {
-        /// The limit.
+        /// The maximum number of domains.
         limit: usize,
     },
-    /// The system provided no poll, thread, or another resource.
+    /// The system refused a resource: a poll, a thread, or another one.
     #[error("the system refused a resource that this process needs: {0}")]
     System(#[from] io::Error),
 }

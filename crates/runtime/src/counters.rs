@@ -7,7 +7,7 @@ use crate::metrics::{Counter, Gauge, Histogram, Metrics};
 /// Handles to a reactor's counters and gauges; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Counters {
-    /// Frames that arrived on links.
+    /// Frames received on links.
     pub frames_received: Counter,
     /// Frames queued for writing on links.
     pub frames_sent: Counter,
@@ -25,7 +25,7 @@ pub struct Counters {
     pub commands: Counter,
     /// Connections or links ended because their bytes could not be decoded.
     pub garbage: Counter,
-    /// Hellos refused, by this process or by peers.
+    /// Hellos that this process refused, or that peers refused.
     pub refused: Counter,
     /// Connections turned away because too many were open.
     pub crowded: Counter,
@@ -37,7 +37,7 @@ pub struct Counters {
     pub datagrams_sent: Counter,
     /// Bytes of datagrams passed to the system.
     pub datagram_bytes_sent: Counter,
-    /// Datagrams that the system did not take.
+    /// Datagrams that the system refused to send.
     pub datagrams_unsent: Counter,
     /// Datagrams that arrived.
     pub datagrams_received: Counter,
@@ -46,7 +46,7 @@ pub struct Counters {
     /// Datagrams dropped because no present link permits their token, or because they could not be decoded.
     pub datagrams_refused: Counter,
     /// Multicast datagrams dropped because their sender has no link to this process. They are meant for other
-    /// processes at the same address.
+    /// processes that listen at the same address.
     pub datagrams_unwanted: Counter,
     /// Attempts to connect.
     pub dials: Counter,
@@ -58,13 +58,13 @@ pub struct Counters {
     pub turns: Counter,
     /// Time that the loop was awake, in nanoseconds.
     pub busy_nanoseconds: Counter,
-    /// Inputs per turn.
+    /// Number of inputs per turn.
     pub batch: Histogram,
     /// Syncs of a segment of the journal.
     pub disk_syncs: Counter,
     /// Bytes of the journal made durable.
     pub disk_bytes: Counter,
-    /// Time that the disk thread wrote and synced, in nanoseconds.
+    /// Time for which the disk thread was writing and syncing, in nanoseconds.
     pub disk_busy_nanoseconds: Counter,
     /// Time of each sync, in seconds.
     pub disk_sync_seconds: Histogram,
@@ -81,13 +81,13 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Counts a sync of a segment.
+    /// Counts a sync of a segment that took this long.
     pub(crate) fn synced(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.disk_syncs.inc();
         self.disk_sync_seconds.observe(took.as_secs_f64());
         self.disk_sync_nanoseconds.inc_by(nanoseconds);
-        // Only the disk thread sets this gauge, so reading before writing loses no update.
+        // Only the disk thread sets this gauge, so no update is lost between the read and the write.
         let longest = self.disk_sync_nanoseconds_max.get();
         self.disk_sync_nanoseconds_max.set(longest.max(i64::try_from(nanoseconds).unwrap_or(i64::MAX)));
     }

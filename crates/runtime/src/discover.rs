@@ -1,8 +1,8 @@
-//! Asks which process listens at an address. A process that knows only addresses finds the routers in this
-//! way.
+//! The question to an address: which process listens there? A process that knows only addresses finds the
+//! routers in this way.
 //!
-//! The question is a hello that wants `NO_PROCESS`. The listener always refuses it, and its refusal states
-//! its id and its state.
+//! The question is a hello that wants `NO_PROCESS`. The listener always refuses this hello, and the refusal
+//! states the listener's id and state.
 
 use std::{
     io::{self, Read, Write},
@@ -27,7 +27,7 @@ pub enum DiscoverError {
     /// Nobody listens at the address, or the answer did not come in time.
     #[error(transparent)]
     Unreachable(#[from] io::Error),
-    /// Something else than a process of this domain listens at the address.
+    /// The listener at the address is not a process of this domain.
     #[error("{0}")]
     Other(String),
 }
@@ -42,7 +42,7 @@ impl DiscoverError {
     }
 }
 
-/// The id of no process. A hello that wants it asks who listens.
+/// The id of no process. A hello that wants it asks which process listens.
 pub(crate) const NO_PROCESS: ProcessId = ProcessId { node: 0, incarnation: Incarnation(0) };
 
 /// The state of a process in its domain.
@@ -61,7 +61,7 @@ pub enum DomainState {
 pub struct DomainAnswer {
     /// The state of the process in that domain.
     pub presence: DomainState,
-    /// The pass that the process shows there to peers that want a link
+    /// The pass that the process shows in that domain to peers that want a link
     /// ([`Policy`](quorate_protocol::Policy)).
     pub pass: Bytes,
 }
@@ -87,7 +87,7 @@ pub fn discover(
 
 /// Asks for the domain of the process that listens at `address`, as [`discover`] does.
 pub fn domain(address: &str, patience: Duration) -> Result<DomainId, DiscoverError> {
-    // A process that is asked about a domain not its own names its own one.
+    // A process that is asked about a domain to which it does not belong names a domain of its own.
     let refusal = ask(address, DomainId(0), patience)?;
     match refusal.reason {
         Reason::Domain => Ok(refusal.domain),
@@ -95,7 +95,7 @@ pub fn domain(address: &str, patience: Duration) -> Result<DomainId, DiscoverErr
     }
 }
 
-/// Sends a hello that wants nobody to `address`. Returns the refusal that answers it.
+/// Sends a hello that wants no process to `address`. Returns the refusal that answers it.
 fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<HelloRefusal, DiscoverError> {
     let newest = *PROTOCOL_VERSIONS.end();
     let refusal = ask_in(newest, address, domain, patience)?;

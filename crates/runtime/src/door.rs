@@ -1,13 +1,13 @@
 //! A door: byte streams of clients, served on the protocol thread.
 //!
 //! **Promise.** The bytes of a client reach the [`Door`] in order, and the door's answers reach the client in
-//! order. No client holds the thread: a turn reads each client at most once, 64 KiB. All that clients make
-//! this process keep is bounded ([`ClientLimits`]): their number, the bytes of incomplete requests, the bytes
-//! of unsent answers, and the time for an incomplete request or an unread answer.
+//! order. No client holds the thread: a turn reads each client at most once, 64 KiB. All memory that clients
+//! make this process use is bounded ([`ClientLimits`]): their number, the bytes of incomplete requests, the
+//! bytes of unsent answers, and the time for an incomplete request or an unread answer.
 //!
-//! **Why on this thread.** A door that passes requests to another thread pays for two wake-ups a request,
-//! which cost more than an operation on a map. The loop polls streams and links together, so that one wait
-//! serves both.
+//! **Why on this thread.** A door that passed requests to another thread would pay for two wake-ups per
+//! request, which cost more than an operation on a map. The loop polls streams and links together, so that
+//! one wait serves both.
 //!
 //! ```text
 //! readable ─▶ read once ─▶ Door::take ─▶ commands ─▶ protocol ─▶ events ─▶ Door::give ─▶ one write a client
@@ -16,16 +16,16 @@
 //! **Restart in place.** A process may be replaced by a new program that keeps its clients. The door takes
 //! each client out ([`Clients::leave`]), and the new program's door takes it in ([`Clients::adopt`]).
 //!
-//! **A client that does not read** is not served until it does: above 1 MiB of unsent answers the door takes
+//! **A client that does not read** is not served until it reads: above 1 MiB of unsent answers the door takes
 //! no more requests from it. Within its patience such a client must read a minimum of bytes, not just one
 //! byte.
 //!
-//! **Too much of all clients together.** The door cuts off the client that holds most, not the one that
+//! **Too much of all clients together.** The door cuts off the client that holds most, not the client that
 //! happens to be served.
 //!
 //! **A client that vanished** (its machine lost power, a firewall forgot it) is detected by the system's
-//! probes. When no more clients may connect, the door cuts off one that has never sent a request, to make
-//! room for the next.
+//! probes. When no more clients may connect, the door cuts off a client that has never sent a request, to
+//! make room for the next one.
 
 #[cfg(test)]
 mod tests;
@@ -64,27 +64,27 @@ impl ClientId {
     }
 }
 
-/// The event that a door waits for before it takes more from a client.
+/// The event that must happen before a door takes more requests from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// More bytes: the first remaining request is incomplete.
+    /// More bytes must arrive: the first remaining request is incomplete.
     Wait,
-    /// The client's next turn: complete requests remain.
+    /// The client's next turn must come: complete requests remain.
     More,
-    /// An answer under way. The door calls [`Clients::resume`] when it can go on.
+    /// An answer under way must be given. The door calls [`Clients::resume`] once it can go on.
     Held,
-    /// Nothing: the door takes no more requests. It calls [`Clients::end`] after the client's last answer.
+    /// No event: the door takes no more requests. It calls [`Clients::end`] after the client's last answer.
     End,
 }
 
-/// The server of a process's clients. The protocol thread calls it, so it must not block.
+/// The server of a process's clients. The protocol thread calls the door, so its methods must not block.
 pub trait Door<P: Protocol> {
-    /// A client has connected.
+    /// Registers a client that has connected.
     fn opened(&mut self, client: ClientId, now: Time);
 
     /// Takes requests from the front of `input`, and passes the resulting commands to `ask`. Returns the
-    /// number of bytes it took and the event it waits for. After [`Flow::Wait`] it is called again only when
-    /// more bytes have come.
+    /// number of bytes taken, and the event that the door waits for. After [`Flow::Wait`] the loop calls
+    /// again only when more bytes have arrived.
     fn take(
         &mut self,
         client: ClientId,
@@ -93,28 +93,29 @@ pub trait Door<P: Protocol> {
         ask: &mut dyn FnMut(P::Command),
     ) -> (usize, Flow);
 
-    /// Called at the end of a turn: writes the available answers of any clients to their outputs.
+    /// Writes available answers to the outputs of their clients. Called at the end of a turn.
     fn give(&mut self, clients: &mut Clients);
 
-    /// A client has gone. Its requests may still be under way; their answers are dropped.
+    /// Removes a client that has gone. Its requests may still be under way, and their answers are dropped.
     fn closed(&mut self, client: ClientId);
 
-    /// Returns the bytes that a client receives when it is turned away because too many are connected.
+    /// Returns the bytes that a client receives when it is turned away because too many clients are
+    /// connected.
     fn crowded(&mut self) -> &'static [u8];
 }
 
 /// Limits of a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Number of clients at a time; further ones are turned away.
+    /// Maximum number of clients at a time. Further clients are turned away.
     pub clients_max: usize,
-    /// Bytes of incomplete requests of all clients together. Above the limit the client with most of them is
-    /// cut off.
+    /// Bytes of incomplete requests of all clients together. Above the limit, the client with the most such
+    /// bytes is cut off.
     pub input_bytes_max: usize,
     /// Bytes of unsent answers of one client. Above the limit the door takes no more requests from it.
     pub output_bytes_pause: usize,
-    /// Bytes of unsent answers of all clients together. Above the limit the client with most of them is cut
-    /// off.
+    /// Bytes of unsent answers of all clients together. Above the limit, the client with the most such bytes
+    /// is cut off.
     pub output_bytes_max: usize,
     /// Time for a client to complete a request, or to read `progress_bytes` of its answers.
     pub patience: Duration,
@@ -122,7 +123,8 @@ pub struct ClientLimits {
     pub progress_bytes: usize,
     /// Time after which a client that does not acknowledge the system's probes is cut off.
     pub dead_after: Duration,
-    /// Time after which a client that has never sent a request may be cut off to make room for another.
+    /// Time after which a client that has never sent a request may be cut off to make room for another
+    /// client.
     pub silence_max: Duration,
 }
 
@@ -145,7 +147,7 @@ impl Default for ClientLimits {
 pub struct DetachedClient {
     /// The client's socket.
     pub stream: net::TcpStream,
-    /// Bytes that were read, but not taken by the door.
+    /// Bytes that were read from the client, but not taken by the former door.
     pub input: Bytes,
     /// Answers that are not written yet.
     pub output: Bytes,
@@ -154,29 +156,29 @@ pub struct DetachedClient {
 /// The clients of a door.
 pub struct Clients {
     listener: TcpListener,
-    /// Whether the door accepts no more clients.
+    /// Whether the door has stopped accepting clients.
     is_shut: bool,
     registry: Registry,
     limits: ClientLimits,
-    /// The bytes that a client receives when it is turned away because too many are connected.
+    /// The bytes that a client receives when it is turned away because too many clients are connected.
     crowded: &'static [u8],
     counters: ClientCounters,
     clients: Slab<DoorClient>,
     lives: u32,
-    /// Clients from which the door can take something, each once.
+    /// Clients from which the door can take requests, each once.
     runnable: VecDeque<ClientId>,
     /// Clients with unwritten answers, each once.
     unwritten: Vec<ClientId>,
     fresh: Vec<ClientId>,
     gone: Vec<ClientId>,
-    /// Clients whose unsent answers have sunk to the level that the door asked about, each once.
+    /// Clients whose unsent answers have fallen to the level that the door asked about, each once.
     drained: Vec<ClientId>,
     /// Bytes of incomplete requests of all clients.
     input_bytes: usize,
-    /// Bytes of unsent answers of all clients, each counted at its last write.
+    /// Bytes of unsent answers of all clients. A client's share is updated when its answers are written.
     output_bytes: usize,
     scratch: Vec<u8>,
-    /// The time to accept clients again after a failure.
+    /// The time at which clients are accepted again after a failure.
     accept_at: Option<Time>,
     /// The time of the next check for slow clients.
     look_at: Time,
@@ -199,18 +201,18 @@ struct DoorClient {
     takes: bool,
     /// Whether the client is closed after its last answer is written.
     ending: bool,
-    /// The time since which a request has been incomplete.
+    /// The time since which the client's first request has been incomplete.
     slow_since: Option<Time>,
-    /// The time since which answers have been unread.
+    /// The time since which the client has had unread answers.
     unread_since: Option<Time>,
-    /// Bytes of answers read since `unread_since`.
+    /// Bytes of answers that the client has read since `unread_since`.
     unread_taken: usize,
-    /// The share of `output_bytes` that this client's answers account for.
+    /// This client's share of `output_bytes`.
     output_counted: usize,
     /// The number of unsent bytes at or below which the client enters `drained`, if the door asked for that.
     notify_below_bytes: Option<usize>,
     opened_at: Time,
-    /// Whether a complete request has come from the client.
+    /// Whether the client has sent a complete request.
     is_served: bool,
 }
 
@@ -317,8 +319,8 @@ impl Clients {
         std::mem::take(&mut self.drained)
     }
 
-    /// Makes the loop call [`Door::take`] for a client, even without new bytes, and even if the door wanted
-    /// no more from it.
+    /// Makes the loop call [`Door::take`] for a client, even without new bytes, and even if the door waits
+    /// for none.
     pub fn wake(&mut self, client: ClientId) {
         if let Some(it) = self.get(client) {
             it.flow = Flow::More;
@@ -326,7 +328,7 @@ impl Clients {
         }
     }
 
-    /// Continues a client that was [held](Flow::Held).
+    /// Continues to serve a client that was [held](Flow::Held).
     pub fn resume(&mut self, client: ClientId) {
         if let Some(it) = self.get(client).filter(|it| it.flow == Flow::Held) {
             it.flow = Flow::More;
@@ -348,17 +350,17 @@ impl Clients {
         it.is_some_and(|it| !it.output.is_empty())
     }
 
-    /// Stops accepting clients. New ones wait at the socket for the next program that listens there.
+    /// Stops accepting clients. New clients wait at the socket for the next program that listens there.
     pub fn shut(&mut self) {
         if !std::mem::replace(&mut self.is_shut, true) {
             self.accept_at = None;
-            // An error means that the listener is not registered, which is the goal.
+            // An error means that the listener is already not registered, which is the goal.
             let _ = self.registry.deregister(&mut self.listener);
         }
     }
 
-    /// Takes a client out, with its connection. Returns `None` if it has gone. [`Door::closed`] is not
-    /// called.
+    /// Removes a client from the door, and returns it with its connection. Returns `None` if the client has
+    /// gone. [`Door::closed`] is not called.
     pub fn leave(&mut self, client: ClientId) -> Option<DetachedClient> {
         self.get(client)?;
         let it = self.take_out(client);
@@ -366,13 +368,14 @@ impl Clients {
         Some(DetachedClient { stream: it.stream.into(), input, output })
     }
 
-    /// Takes in a client that another door has let go, as [held](Flow::Held). Returns `None` if its
-    /// connection has ended or cannot be polled. [`Door::opened`] is not called.
+    /// Adds a client that was removed from another door. It is [held](Flow::Held) at first. Returns `None` if
+    /// its connection has ended or cannot be polled. [`Door::opened`] is not called.
     pub fn adopt(&mut self, left: DetachedClient) -> Option<ClientId> {
         left.stream.set_nonblocking(true).ok()?;
         let client = self.insert(TcpStream::from_std(left.stream), clock::now())?;
         let it = self.get(client)?;
-        // The poll may not report bytes that came earlier, so the client counts as readable.
+        // The poll may not report bytes that arrived before the client was added, so the client counts as
+        // readable.
         (it.flow, it.readable, it.is_served) = (Flow::Held, true, true);
         it.input = left.input.into();
         it.output = left.output.into();
@@ -446,8 +449,8 @@ impl Clients {
         Some(client)
     }
 
-    /// Reads once if the client is waited for, and passes the bytes to `take`. Returns `None` if the client
-    /// has nothing to take or has gone.
+    /// Reads once if the door waits for the client's bytes, and passes the bytes to `take`. Returns `None` if
+    /// the client has nothing to take, or has gone.
     pub(crate) fn feed(
         &mut self,
         client: ClientId,
@@ -465,7 +468,8 @@ impl Clients {
                 Ok(0) => return self.close(client),
                 Ok(count) => {
                     read = count;
-                    // After a short read the edge-triggered poll reports every later byte.
+                    // A short read has emptied the socket, and the edge-triggered poll reports every later
+                    // byte.
                     it.readable = count == self.scratch.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -479,7 +483,7 @@ impl Clients {
                 Err(_) => return self.close(client),
             }
         }
-        // Most requests arrive whole, and are taken directly from the read buffer.
+        // Most requests arrive complete, so they are taken directly from the read buffer.
         let (taken, flow) = if before == 0 {
             let (taken, flow) = take(&self.scratch[..read]);
             it.input.extend_from_slice(&self.scratch[taken..read]);
@@ -513,7 +517,7 @@ impl Clients {
         Some(flow)
     }
 
-    /// Writes unsent answers, one call a client.
+    /// Writes unsent answers, with one call per client.
     pub(crate) fn flush(&mut self, now: Time) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for client in unwritten.drain(..) {
@@ -584,9 +588,9 @@ impl Clients {
             match self.listener.accept() {
                 Ok((stream, _)) => self.open(stream, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has already gone.
+                // The client has already closed the connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // For example, the process has no descriptors left.
+                // Accepting failed, for example because the process has no descriptors left.
                 Err(_) => {
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     return;
@@ -599,7 +603,7 @@ impl Clients {
     fn open(&mut self, mut stream: TcpStream, now: Time) {
         if self.clients.len() >= self.limits.clients_max && !self.make_room(now) {
             self.counters.crowded.inc();
-            // The client may not receive this; then it only sees that the connection is closed.
+            // If the client does not receive this, it only sees that the connection is closed.
             let _ = stream.write(self.crowded);
             return;
         }
@@ -610,7 +614,7 @@ impl Clients {
     }
 
     /// Cuts off the oldest client that has never sent a request, if it has been silent for long. Returns
-    /// whether it did.
+    /// whether a client was cut off.
     fn make_room(&mut self, now: Time) -> bool {
         let is_silent = |it: &&DoorClient| !it.is_served && now.since(it.opened_at) > self.limits.silence_max;
         let silent = self.clients.iter().map(|(_, it)| it).filter(is_silent);
@@ -662,10 +666,10 @@ impl Clients {
         None
     }
 
-    /// Removes a client that is present.
+    /// Removes and returns a client that must be present.
     fn take_out(&mut self, client: ClientId) -> DoorClient {
         let mut it = self.clients.remove(client.key as usize);
-        // An error means that the stream is not registered, which is the goal.
+        // An error means that the stream is already not registered, which is the goal.
         let _ = self.registry.deregister(&mut it.stream);
         self.input_bytes -= it.input.len();
         self.output_bytes -= it.output_counted;
@@ -715,7 +719,7 @@ fn probe(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
 /// The shortest pause between two probes that the system accepts.
 const LEAST: Duration = Duration::from_secs(1);
 
-/// Bytes read from a client in one turn.
+/// Maximum number of bytes read from a client in one turn.
 const READ_BYTES: usize = 64 << 10;
 /// Capacity up to which a client's empty output buffer is kept, in bytes.
 const OUTPUT_BYTES_KEPT: usize = 64 << 10;
@@ -723,6 +727,6 @@ const ACCEPTS_PER_TURN: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The poll's token of the listener, far above those of links and below the waker's.
+/// The poll's token of the listener: far above the tokens of links, and below the waker's.
 const LISTENER: Token = Token(usize::MAX / 2);
 const FIRST: Token = Token(usize::MAX / 2 + 1);

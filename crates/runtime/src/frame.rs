@@ -7,14 +7,14 @@
 //! of a write.
 //!
 //! **Notices.** A length of zero announces a *notice* of eight bytes instead of a frame: the last record up
-//! to which the sender's journal is durable. Notices are for the links; protocols do not see them.
+//! to which the sender's journal is durable. Links exchange notices; protocols do not see them.
 //!
 //! **Large messages.** A message of many MiB is neither copied on its way out nor cut into pieces. Its
 //! payload is the end of a frame, by reference. One read or write moves a bounded part of it, and between two
-//! parts the process does its other work. Later messages of the sender wait behind it, including its signs of
-//! life. So each arriving part of a frame counts as a sign of life
+//! parts the process does its other work. Later messages of the sender wait behind the large one, including
+//! the sender's signs of life. So each arriving part of a frame counts as a sign of life
 //! ([`Input::Progress`](quorate_protocol::Input)). Only the protocol thread writes: after a process stops,
-//! only the bytes in the buffers of the two systems still arrive, a few MiB, and then it is silent. (Cut into
+//! only the few MiB in the buffers of the two systems still arrive, and then the process is silent. (Cut into
 //! pieces, large messages could be overtaken by small ones. But each kind of message that may overtake would
 //! need its own proof that order does not matter.)
 
@@ -36,22 +36,23 @@ pub(crate) const HEADER_BYTES: usize = 4;
 
 /// Size of a read buffer, unless a frame needs more.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Bytes that one read takes at most.
+/// Maximum number of bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
 /// Space in bytes below which the buffer is enlarged or replaced before a read.
 const SPACE_BYTES_MIN: usize = 64 << 10;
-/// Size in bytes from which a frame takes no further message.
+/// Size in bytes from which a frame takes no further messages.
 const FRAME_BYTES_FULL: usize = 256 << 10;
 /// Capacity in bytes up to which an empty output buffer is kept.
 const TAIL_BYTES_KEPT: usize = 4 << 20;
-/// Pieces in one gathering write.
+/// Maximum number of pieces in one gathering write.
 const PIECES: usize = 64;
-/// Bytes after which one [`FrameWriter::write`] ends.
+/// Number of bytes after which one call of [`FrameWriter::write`] ends.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// Largest ratio of a buffer's size to the bytes already received of a large frame.
+/// Largest ratio of a buffer's size to the number of bytes of a large frame that have arrived.
 const GROWTH: usize = 4;
 
-/// A frame over the limit was announced by the peer, or would have to be sent.
+/// The error for a frame that exceeds the limit. The peer announced it, or this process would have to send
+/// it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Oversized {
     pub(crate) length: usize,
@@ -60,7 +61,7 @@ pub(crate) struct Oversized {
 /// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
-    /// The read returned fewer bytes than there was space for, so probably all bytes that were waiting.
+    /// The read returned fewer bytes than there was space for, so probably no bytes are waiting now.
     Some,
     /// The read filled the space, so more bytes may wait.
     Full,
@@ -71,8 +72,8 @@ pub(crate) enum ReadOutcome {
 /// The receiving side of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
-    /// The read buffer, initialised throughout, so that safe reads can fill it. Its first `filled` bytes are
-    /// from the peer.
+    /// The read buffer. It is initialised throughout, so that safe reads can fill it. Its first `filled`
+    /// bytes are from the peer.
     buffer: BytesMut,
     filled: usize,
     /// Size of the buffer's allocation, in bytes.
@@ -80,7 +81,7 @@ pub(crate) struct FrameReader {
 }
 
 impl FrameReader {
-    /// Reads once.
+    /// Reads once from `source`.
     pub(crate) fn read(&mut self, source: &mut impl Read) -> io::Result<ReadOutcome> {
         self.make_space();
         let end = self.buffer.len().min(self.filled + READ_BYTES_MAX);
@@ -95,12 +96,12 @@ impl FrameReader {
         })
     }
 
-    /// Returns the number of bytes from the peer that were not taken as frames yet.
+    /// Returns the number of bytes from the peer that were not yet taken as frames.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Takes the first frame, without its header, if it is complete.
+    /// Removes and returns the first frame, without its header, if it is complete.
     pub(crate) fn frame(&mut self, length_max: usize) -> Result<Option<Bytes>, Oversized> {
         let Some(length) = self.length_at(0, length_max)? else { return Ok(None) };
         if self.filled - HEADER_BYTES < length {
@@ -111,8 +112,8 @@ impl FrameReader {
         Ok(Some(frame))
     }
 
-    /// Takes all complete frames, headers included, as one piece for [`Frames`]. Returns the frames before an
-    /// oversized one; the next call reports that one.
+    /// Removes and returns all complete frames, headers included, as one piece for [`Frames`]. An oversized
+    /// frame ends the piece, and the next call reports it.
     pub(crate) fn frames(&mut self, length_max: usize) -> Result<Bytes, Oversized> {
         let mut end = 0;
         loop {
@@ -146,11 +147,12 @@ impl FrameReader {
         self.buffer.split_to(count).freeze()
     }
 
-    /// Makes space for a read. The bytes of an incomplete frame move to the front of a buffer just large
-    /// enough for it, but at most four times as large as those bytes. So a forged length alone allocates
-    /// nothing.
+    /// Makes space for a read. The bytes of an incomplete frame move to the front of a buffer that is just
+    /// large enough for the frame, but at most four times as large as those bytes. So a forged length alone
+    /// reserves no memory.
     fn make_space(&mut self) {
-        // A greeting is small. Whatever its length, the buffer has room for the frames after it.
+        // The first frame may be a small greeting, so its length does not limit the buffer: further frames
+        // may follow it.
         let frame = self.buffer[..self.filled]
             .first_chunk::<HEADER_BYTES>()
             .map_or(0, |header| HEADER_BYTES + u32::from_le_bytes(*header) as usize);
@@ -175,7 +177,7 @@ impl FrameReader {
 /// The frames of a piece from an [`FrameReader`], each without its header.
 pub(crate) struct Frames {
     bytes: Bytes,
-    /// The last notice passed so far.
+    /// The last notice that the iterator has passed so far.
     pub(crate) notice: Option<Ticket>,
 }
 
@@ -204,7 +206,7 @@ impl Iterator for Frames {
     }
 }
 
-/// An encoded message for several peers.
+/// A message that is encoded once for several peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     pub(crate) head: Bytes,
@@ -222,7 +224,7 @@ impl Encoded {
 pub(crate) enum WriteOutcome {
     /// Nothing is left to write.
     Empty,
-    /// Output is left, and the socket takes no more now.
+    /// Output is left, and the socket takes no more bytes now.
     Blocked,
     /// Output is left, and this link has used its share of the turn.
     Interrupted,
@@ -245,13 +247,14 @@ impl FrameWriter {
         self.sealed_bytes + self.tail.len()
     }
 
-    /// Returns the number of frames closed since the last call.
+    /// Returns the number of frames that were closed since the last call.
     pub(crate) fn take_frames(&mut self) -> u64 {
         std::mem::take(&mut self.frames)
     }
 
-    /// Appends a message, encoded straight into the buffer, a large payload by reference. A message over the
-    /// limit is not appended. Then the caller must end the link, because the peer would miss the message.
+    /// Appends a message. It is encoded straight into the buffer, and a large payload is kept by reference. A
+    /// message over the limit is not appended. Then the caller must end the link, because the peer would miss
+    /// the message.
     pub(crate) fn push(&mut self, message: &impl Wire, length_max: usize) -> Result<(), Oversized> {
         let opened = self.open_frame();
         let start = self.tail.len();
@@ -275,7 +278,7 @@ impl FrameWriter {
         assert!(self.tail.len() > start, "a message without bytes cannot be told from no message");
         let frame = self.tail.len() - opened - HEADER_BYTES;
         if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
-            // The message makes a shared frame too large, so it gets one of its own.
+            // The message would make a shared frame too large, so it gets a frame of its own.
             let message = self.tail.split_off(start).freeze();
             self.push_alone([message]);
         } else if frame >= FRAME_BYTES_FULL {
@@ -310,7 +313,7 @@ impl FrameWriter {
         self.tail.put_u64_le(durable.0);
     }
 
-    /// Writes as much as `target` takes, but at most [`WRITE_BYTES_MAX`] bytes.
+    /// Writes as many bytes as `target` takes, but at most [`WRITE_BYTES_MAX`].
     pub(crate) fn write(&mut self, target: &mut impl Write) -> io::Result<WriteOutcome> {
         self.close_frame();
         let mut share = WRITE_BYTES_MAX;
@@ -362,14 +365,14 @@ impl FrameWriter {
             if length == 0 {
                 return self.tail.truncate(opened);
             }
-            // The length fits: a frame holds less than `FRAME_BYTES_FULL` and one message, or one message
-            // alone.
+            // The length fits into four bytes: a frame holds one message alone, or less than
+            // `FRAME_BYTES_FULL` and one message.
             self.tail[opened..][..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
             self.frames += 1;
         }
     }
 
-    /// Queues a frame with this message alone, by reference.
+    /// Queues a frame that contains only this message, by reference.
     fn push_alone<const PIECES: usize>(&mut self, message: [Bytes; PIECES]) {
         self.close_frame();
         let length: usize = message.iter().map(Bytes::len).sum();
@@ -408,7 +411,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that accepts and returns random pieces.
+    /// A stream that accepts and returns bytes in pieces of random size.
     struct Pipe {
         bytes: VecDeque<u8>,
         random: Pcg64Mcg,
@@ -449,7 +452,7 @@ mod tests {
         }
     }
 
-    /// A message of raw bytes. All but the first eight bytes of a large one can be shared.
+    /// A message of raw bytes. Of a large message, all but the first eight bytes can be shared.
     struct Raw(Bytes);
 
     impl Wire for Raw {
@@ -468,8 +471,8 @@ mod tests {
         }
     }
 
-    /// Sends messages of these sizes through a pipe and expects them on the other side, unchanged and in
-    /// order. Every third is shared. The first bytes of a message hold its length.
+    /// Sends messages of these sizes through a pipe, and expects them on the other side, unchanged and in
+    /// order. Every third message is shared. The first bytes of a message hold its length.
     fn check(seed: u64, sizes: &[usize], piece_max: usize, keep: bool) {
         let mut pipe = Pipe { bytes: VecDeque::new(), random: Pcg64Mcg::seed_from_u64(seed), piece_max };
         let (mut writer, mut reader) = (FrameWriter::default(), FrameReader::default());
@@ -607,7 +610,8 @@ mod tests {
         assert_eq!(reader.allocated, BUFFER_BYTES);
     }
 
-    /// A notice arrives at its place between frames, complete or not at all, and is no frame.
+    /// A notice arrives between the same frames between which it was sent, completely or not at all, and is
+    /// not taken for a frame.
     #[test]
     fn notices_come_between_frames() {
         let mut writer = FrameWriter::default();

@@ -1,4 +1,4 @@
-//! Entry points of the fuzz targets: bytes of a peer, decoded as a link decodes them.
+//! Entry points of the fuzz targets: they decode bytes as a link decodes a peer's bytes.
 
 use std::io::Read;
 

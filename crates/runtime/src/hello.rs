@@ -1,4 +1,4 @@
-//! The handshake's greetings: each end introduces itself, or one refuses with a reason.
+//! The handshake's greetings: each end introduces itself, or one end refuses with a reason.
 //!
 //! ```text
 //! dialler                    acceptor
@@ -17,13 +17,14 @@
 //!   detected ([`RemoteDurability`](quorate_protocol::journal::RemoteDurability)).
 //!
 //! Each greeting is a frame that begins with the magic, the protocol version and a kind. That prefix, and the
-//! form of a refusal for another version, never change. So processes of any two versions can tell each other
-//! what is wrong.
+//! form of a refusal because of the version, never change. So processes of any two versions can tell each
+//! other what is wrong.
 //!
-//! **Versions.** A hello has the newest version that its sender speaks. A process that does not speak it
-//! refuses the hello and names its own newest version. The dialler tries again with that version, if it
-//! speaks it. The welcome and the link's messages have the hello's version. So two processes talk in the
-//! newest version that both speak, provided that each speaks all versions between its oldest and its newest.
+//! **Versions.** A hello has the newest version that its sender speaks. A process that does not speak this
+//! version refuses the hello and names its own newest version. The dialler tries again with that version, if
+//! the dialler speaks it. The welcome and the link's messages have the hello's version. So two processes talk
+//! in the newest version that both speak, provided that each speaks all versions between its oldest and its
+//! newest.
 
 use std::{fmt, ops::RangeInclusive};
 
@@ -35,12 +36,12 @@ use quorate_protocol::{
 };
 use thiserror::Error;
 
-/// First bytes of every greeting. Read as a frame's length they exceed every limit, so a greeting without its
-/// length is never taken for a frame, nor a frame for a greeting.
+/// First bytes of every greeting. Read as a frame's length, they exceed every limit. So a greeting without
+/// its length is never taken for a frame, and a frame never for a greeting.
 const MAGIC: [u8; 8] = *b"QUORATE\n";
 /// Length of the longest greeting, in bytes.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
-/// Number of domains that a process can belong to.
+/// Maximum number of domains that a process can belong to.
 pub(crate) const DOMAINS_MAX: usize = 16;
 /// Length of the longest address in a hello, in bytes.
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
@@ -55,14 +56,15 @@ pub(crate) struct Hello {
     /// The pass of `process`.
     pub(crate) pass: Bytes,
     pub(crate) process: ProcessId,
-    /// The process that the sender wants a link with.
+    /// The process with which the sender wants a link.
     pub(crate) wanted: ProcessId,
-    /// Counts the hellos and welcomes of `process`: a larger number was sent later.
+    /// The number of this greeting among the hellos and welcomes of `process`: greetings sent later have
+    /// larger numbers.
     pub(crate) number: u32,
-    /// The extent of the sender's journal; the default without a disk.
+    /// The extent of the sender's journal; the default if the sender has no disk.
     pub(crate) durable: DurabilityReport,
-    /// The extent of `wanted`'s journal by its last announcement to the sender; the default if there was
-    /// none.
+    /// The extent of `wanted`'s journal, as `wanted` last announced it to the sender; the default if there
+    /// was no announcement.
     pub(crate) known: DurabilityReport,
     /// The sender's address.
     pub(crate) address: String,
@@ -70,7 +72,7 @@ pub(crate) struct Hello {
     pub(crate) port: u16,
     /// The token that datagrams to the sender must carry.
     pub(crate) token: u64,
-    /// The token of all the sender's multicasts, or 0 if it cannot multicast.
+    /// The token that all multicasts of the sender carry, or 0 if the sender cannot multicast.
     pub(crate) multicast_token: u64,
 }
 
@@ -82,13 +84,13 @@ pub(crate) enum Reason {
     Version = 0,
     /// The two processes share no domain.
     Domain = 1,
-    /// Another process than the wanted one listens here now.
+    /// A process other than the wanted one listens here now.
     WrongProcess = 2,
-    /// A later connection of the same two processes stands.
+    /// A later connection between the same two processes is already a link.
     Redundant = 3,
-    /// The refusing process's policy does not admit the other's pass.
+    /// The policy of the refusing process does not admit the other's pass.
     Policy = 4,
-    /// Answer to a hello that wants nobody and only asks: the process belongs to no domain yet.
+    /// Answer to a hello that wants no process and only asks: the process belongs to no domain yet.
     Joining = 5,
     /// Answer to a hello that only asks: the process knows no leader with a majority.
     Leaderless = 6,
@@ -345,7 +347,7 @@ mod tests {
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
-        // This form is fixed since version 5, for all versions.
+        // The form of such a refusal is fixed for all versions since version 5.
         let pinned = format!("48000000{magic}02000200{domain}{reserved}{three}");
         assert_eq!(hex(&Greeting::Refusal(of_version(2)).encode()), pinned);
     }

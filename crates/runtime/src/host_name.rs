@@ -1,15 +1,15 @@
 //! Host names under which a process answers HTTP requests.
 //!
-//! A web page may give its own server's name this machine's address (DNS rebinding). A browser then takes
-//! this process's answers for those of the page's server and passes them to the page. Only the name in the
-//! `Host` header reveals that, because the page cannot choose another one. So a door answers only to IP
-//! addresses, which are not names, and to names that nobody else can register.
+//! A web page may make the name of its own server point to this machine's address (DNS rebinding). A browser
+//! then takes this process's answers for answers of the page's server, and passes them to the page. Only the
+//! name in the `Host` header reveals the deception, because the page cannot choose that name. So a door
+//! answers only to IP addresses, which are not names, and to names that nobody else can register.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Whether a door may answer a request with this `Host`. It may be an IP address, a name without a dot
-/// (`localhost`, a machine or a container of the same network), a name under a domain that nobody can
-/// register (`.localhost`, `.local`, `.internal`), or one of `names`, which the operator has given. A port
+/// Whether a door may answer a request with this `Host`. A door may answer to an IP address, a name without a
+/// dot (`localhost`, a machine or a container of the same network), a name under a domain that nobody can
+/// register (`.localhost`, `.local`, `.internal`), and each of `names`, which the operator has given. A port
 /// may follow.
 pub fn is_own(host: &str, names: &[String]) -> bool {
     let name = without_port(host);
@@ -34,7 +34,8 @@ const RESERVED: [&str; 3] = ["localhost", "local", "internal"];
 fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => match name.contains(':') {
-            // The last part of an IPv6 address is a port only if brackets end before it.
+            // With several colons, the host is an IPv6 address, and its last part is a port only if brackets
+            // end before that part.
             true if !name.ends_with(']') => host,
             _ => name,
         },

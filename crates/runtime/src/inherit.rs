@@ -1,8 +1,8 @@
 //! Descriptors that a process passes on to the program that replaces it.
 //!
 //! When a process executes another program, the system closes all descriptors that this process opened,
-//! except those it has *left*. So an inherited descriptor that would stay open was left by the previous
-//! program, and belongs to no code here until it is taken.
+//! except those it has *left*. So an inherited descriptor that would stay open at the next execution was left
+//! by the previous program, and belongs to no code here until it is taken.
 
 use std::{
     io,
@@ -17,7 +17,7 @@ pub fn leave(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfd(descriptor, flags - FdFlags::CLOEXEC)?)
 }
 
-/// Takes a descriptor that the previous program has left. Each can be taken once.
+/// Takes a descriptor that the previous program has left. Each descriptor can be taken only once.
 pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
     let refused = || {
         io::Error::new(
@@ -25,12 +25,12 @@ pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
             format!("the previous program did not leave descriptor {descriptor} open for this program"),
         )
     };
-    // The standard library owns the standard streams.
+    // The standard streams belong to the standard library.
     if descriptor <= 2 {
         return Err(refused());
     }
-    // SAFETY: the number is not -1. It is borrowed for these calls alone, which fail if no file is open under
-    // it.
+    // SAFETY: the number is not -1. It is borrowed only for these calls, which fail if no file is open under
+    // this number.
     #[allow(unsafe_code, reason = "an executed program has only the numbers of what was left to it")]
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let flags = fcntl_getfd(borrowed).map_err(|_| refused())?;
@@ -38,9 +38,9 @@ pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
         return Err(refused());
     }
     fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC)?;
-    // SAFETY: the descriptor is open and would stay open for another program. This program closes its own
-    // descriptors then, so it did not open this one. It did not take it before either, because a taken
-    // descriptor is closed then, too. So nobody else owns it.
+    // SAFETY: the descriptor is open and would stay open when another program is executed. Descriptors that
+    // this program opened would be closed then, so this program did not open it. A descriptor that was
+    // already taken would be closed then, too. So no other code owns this descriptor.
     #[allow(unsafe_code, reason = "an executed program has only the numbers of what was left to it")]
     let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
     Ok(owned)

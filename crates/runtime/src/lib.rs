@@ -1,8 +1,8 @@
 //! Sockets, clocks, threads and disks that carry a node.
 //!
-//! Protocols are pure (see `quorate_protocol`); this crate connects them to the world. A [`Reactor`] runs a
-//! protocol on a thread of its own and links it with its peers over TCP. Nothing here is async: the protocol
-//! thread waits for its sockets and its command queue and for nothing else.
+//! Protocols are pure (see `quorate_protocol`); this crate connects them to sockets, clocks, threads and
+//! disks. A [`Reactor`] runs a protocol on a thread of its own and links it with its peers over TCP. Nothing
+//! here is async: the protocol thread waits for its sockets and its command queue and for nothing else.
 //!
 //! | module | promise |
 //! |---|---|
@@ -10,16 +10,16 @@
 //! | [`door`] | byte streams of clients on the protocol thread, bounded |
 //! | [`disk`] | the journal of a process on real files |
 //! | `link` | one connection for each pair of processes, reconnected when it breaks |
-//! | `hello` | the handshake: both ends introduce themselves, or one refuses with a reason |
+//! | `hello` | the handshake: both ends introduce themselves, or one end refuses with a reason |
 //! | `datagram` | casts of protocols, over UDP next to the links |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
 //! | [`inherit`] | descriptors passed on to the program that replaces this one in its process |
-//! | [`worker`] | threads for work that would hold the protocol thread up |
+//! | [`worker`] | threads for work that would block the protocol thread |
 //! | [`discover`] | a question to an address: which process listens there? |
 //! | [`calls`] | threads that wait for the outcome of a command |
 //! | [`config`] | identity, addresses and limits of a process |
 //! | [`metrics`], [`counters`] | counters and gauges, for Prometheus |
-//! | [`host_name`] | names that a request over HTTP may address this process by |
+//! | [`host_name`] | names by which HTTP requests may address this process |
 //! | [`clock`], [`chance`] | the present instant, and random bits |
 //!
 //! Two processes in one program greet each other:

@@ -19,8 +19,8 @@ pub use prometheus_client::{
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// Makes an empty registry. Every name gets the prefix `quorate_`, and every sample these labels (`node`,
-    /// `role`, …).
+    /// Makes an empty registry. Every name gets the prefix `quorate_`, and every sample gets these labels
+    /// (`node`, `role`, …).
     pub fn new(labels: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let labels = labels.into_iter().map(|(name, value)| (name.into(), value.into()));
         Metrics(Arc::new(Mutex::new(Registry::with_prefix_and_labels("quorate", labels))))
@@ -60,8 +60,8 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // The registry is consistent at every step of registering and encoding, even if a caller's metric
-        // panics.
+        // The registry is consistent at every step of registering and encoding, so a poisoned lock does no
+        // harm, even if a caller's metric panicked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

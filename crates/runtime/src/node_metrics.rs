@@ -4,7 +4,7 @@ use quorate_node::Counters;
 
 use crate::metrics::{Counter, Metrics};
 
-/// Counters of messages that a node dropped, updated from its [`Counters`].
+/// Counters of messages that a node dropped. They follow the node's own [`Counters`].
 #[derive(Clone, Debug)]
 pub struct NodeMetrics {
     absent: Counter,
@@ -33,7 +33,7 @@ impl NodeMetrics {
         }
     }
 
-    /// Adds the increase since the last call.
+    /// Adds the increase of the node's counters since the last call.
     pub fn follow(&mut self, counters: Counters) {
         if counters == self.seen {
             return;

@@ -23,7 +23,7 @@ pub struct Port<H: Protocol<Message: Wire>> {
 }
 
 impl<H: Protocol<Message: Wire>> Port<H> {
-    /// Makes a handle to the endpoint at `channel`.
+    /// Makes a handle to the endpoint at channel `channel`.
     pub fn new(handle: Handle<Node<H>>, channel: Channel) -> Self {
         Port { handle, channel }
     }
@@ -53,7 +53,7 @@ impl<H> Port<H>
 where
     H: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
 {
-    /// Starts a process with this endpoint alone, in the domain of `config`. If the endpoint panics, the
+    /// Starts a process with only this endpoint, in the domain of `config`. If the endpoint panics, the
     /// process ends.
     pub fn alone(
         endpoint: EndpointId,
@@ -65,8 +65,8 @@ where
         Ok(Port::new(Reactor::start(Node::with(new_endpoint), host, config)?, channel))
     }
 
-    /// Starts a process with this endpoint and a disk. The caller has made the endpoint from the records
-    /// found there, of which `first` is the first.
+    /// Starts a process with this endpoint and a disk. The caller has made the endpoint from the records on
+    /// the disk, of which `first` is the first.
     pub fn alone_on_disk(
         endpoint: EndpointId,
         protocol: H,
@@ -79,7 +79,7 @@ where
         Ok(Port::new(handle, channel))
     }
 
-    /// Starts a process with a door for clients, who connect to `listener`, and optionally with a disk.
+    /// Starts a process with a door for clients, which connect to `listener`, and optionally with a disk.
     /// [`Host::door`] must return a door.
     pub fn alone_with_door(
         endpoint: EndpointId,
@@ -115,7 +115,7 @@ fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
     )
 }
 
-/// The host of a node with one endpoint. It passes everything to the endpoint's host.
+/// The host of a node with one endpoint. It passes every event to the endpoint's host.
 struct SingleEndpointHost<P, H> {
     host: H,
     channel: Channel,

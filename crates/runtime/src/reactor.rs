@@ -1,4 +1,5 @@
-//! The protocol thread. Each process has one; it never blocks, and everything a protocol does happens on it.
+//! The protocol thread. Each process has one; the thread never blocks, and everything a protocol does happens
+//! on it.
 //!
 //! ```text
 //!   wait ─▶ read each readable link once, handing over its messages ─▶ commands ─▶ deadline ─▶ Drained
@@ -12,15 +13,16 @@
 //! once, at most 1 MiB each way, and takes at most [`Limits::commands_per_turn`](crate::config::Limits)
 //! commands.
 //!
-//! A busy protocol may let input gather longer ([`Protocol::gathering`]). Turns are then at least that far
-//! apart, as a network card moderates its interrupts.
+//! A busy protocol may let input gather longer ([`Protocol::gathering`]). The starts of turns are then at
+//! least that time apart, as a network card moderates its interrupts.
 //!
 //! Casts travel as datagrams if the process has a socket for them (`datagram`). A turn reads datagrams before
 //! links and writes them before links.
 //!
 //! Without a disk ([`Reactor::start`]) a record is complete at once, and [`Input::Persisted`] comes before
-//! the next input. With one ([`Reactor::start_on_disk`]) the end of a turn hands the turn's records to the
-//! disk thread, after it has written the messages that need not wait. `durable` keeps the others.
+//! the next input. With a disk ([`Reactor::start_on_disk`]), a turn ends by writing the messages that need
+//! not wait for records, and then passes the turn's records to the disk thread. `durable` keeps the messages
+//! that wait.
 
 mod driven;
 mod durable;
@@ -103,7 +105,7 @@ pub struct Panicked;
 /// State shared by the protocol thread and the handles.
 struct LoopShared {
     waker: Arc<Waker>,
-    /// Whether the loop waits, or is about to. A thread that adds work must wake it then.
+    /// Whether the loop waits, or is about to wait. A thread that adds work must then wake it.
     sleeping: AtomicBool,
     stop: AtomicBool,
 }
@@ -131,11 +133,11 @@ pub struct Reactor<P: Protocol, H> {
     commands: Receiver<P::Command>,
     /// The clients of the host's door.
     clients: Option<Clients>,
-    /// Commands made of clients' requests; empty between calls, kept for its memory.
+    /// Commands made from clients' requests. Empty between calls, but kept for its memory.
     asked: Vec<P::Command>,
     shared: Arc<LoopShared>,
     chance: Chance,
-    /// The messages of the datagrams just read; empty between calls, kept for its memory.
+    /// Messages of the datagrams just read. Empty between calls, but kept for its memory.
     cast: Vec<(ProcessId, P::Message)>,
     pending: PendingOutputs<P>,
 }
@@ -152,7 +154,7 @@ where
         Reactor::start_with(protocol, host, config, None, None)
     }
 
-    /// Starts a process with a door for clients, who connect to `listener`, and optionally with a disk.
+    /// Starts a process with a door for clients, which connect to `listener`, and optionally with a disk.
     /// [`Host::door`] must return a door.
     pub fn start_with_door(
         protocol: P,
@@ -164,7 +166,8 @@ where
         Reactor::start_with(protocol, host, config, disk, Some((listener, limits)))
     }
 
-    /// Starts a process with `disk`. The caller has made the protocol from the records found there, if any.
+    /// Starts a process with `disk`. The caller has made the protocol from the records on the disk, if there
+    /// are any.
     pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
         Reactor::start_with(protocol, host, config, Some(disk), None)
     }
@@ -204,8 +207,8 @@ where
     P::Message: Wire,
     H: Host<P>,
 {
-    /// Makes a reactor without a thread. Also returns the sender of its commands and the addresses it listens
-    /// on.
+    /// Makes a reactor without a thread. Also returns the sender of its commands, and the addresses that it
+    /// listens on.
     #[expect(clippy::type_complexity)]
     fn new(
         protocol: P,
@@ -336,7 +339,7 @@ where
                     break;
                 }
             }
-            // The loop sleeps instead of polling, so that arriving input cannot wake it early.
+            // The loop sleeps here instead of polling, so that arriving input cannot wake it early.
             let rest = self.protocol.gathering().saturating_sub(done.since(now));
             if !rest.is_zero() {
                 thread::sleep(rest);
@@ -376,13 +379,13 @@ where
         }
     }
 
-    /// Returns the longest time that the loop may wait for the network, or `None` without limit.
+    /// Returns the longest time that the loop may wait for the network, or `None` if there is no limit.
     fn timeout(&mut self, now: Time) -> Option<Duration> {
         let mut sealing = None;
         if let Some(durable) = &self.pending.durable {
             if durable.is_pressed() {
                 // Links still have unread input, so their deadline has passed. The pause keeps the loop from
-                // spinning, and other deadlines are still served. The disk thread wakes the loop when more
+                // spinning, while other deadlines are still served. The disk thread wakes the loop when more
                 // records are durable.
                 return Some(PRESSED_PAUSE);
             }
@@ -403,7 +406,7 @@ where
             return self.links.wait(timeout);
         }
         self.shared.sleeping.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `LoopShared::wake`. Either the loop sees the command (or the stop) that a
+        // Pairs with the fence in `LoopShared::wake`. Either the loop sees the command or the stop that a
         // sender has queued, or the sender sees `sleeping` and wakes the loop.
         fence(Ordering::SeqCst);
         let durable = self.pending.durable.as_ref();
@@ -416,7 +419,8 @@ where
         waited
     }
 
-    /// Takes all waiting input and passes on all output that follows from it. Returns the number of inputs.
+    /// Handles all waiting input, and passes on all output that follows from it. Returns the number of
+    /// inputs.
     fn turn(&mut self, now: Time) -> usize {
         let mut inputs = 0;
         let readable = self.links.attend(now);
@@ -430,7 +434,8 @@ where
             datagrams.attend(self.links.events());
         }
         if !self.pending.durable.as_ref().is_some_and(Durable::is_pressed) {
-            // Casts come first: a message over a link may refer to a cast that was sent before it.
+            // Casts are handled first, because a message over a link may refer to a cast that was sent
+            // earlier.
             inputs += self.take_datagrams(now);
             for _ in 0..readable {
                 self.links.read();
@@ -472,7 +477,7 @@ where
         inputs
     }
 
-    /// Reports records that became durable since the last turn.
+    /// Reports to the protocol the records that became durable since the last turn.
     fn take_durable(&mut self, now: Time) -> usize {
         let PendingOutputs { durable: Some(durable), to_self, .. } = &mut self.pending else { return 0 };
         let Some(ticket) = durable.release_durable(now, &mut self.links, to_self) else { return 0 };
@@ -543,8 +548,8 @@ where
             while !messages.is_empty() {
                 match P::Message::decode(&mut messages) {
                     Ok(message) => cast.push((from, message)),
-                    // A datagram with undecodable bytes is refused, and the link stays: anybody can forge a
-                    // datagram.
+                    // A datagram with undecodable bytes is refused, but the link stays, because any process
+                    // can forge a datagram.
                     Err(_) => {
                         counters.datagrams_refused.inc();
                         return;
@@ -555,7 +560,7 @@ where
         let inputs = cast.len();
         self.counters.messages_received.inc_by(inputs as u64);
         for (from, message) in cast.drain(..) {
-            // An earlier message of the batch may have made the protocol give up the link.
+            // An earlier message of the batch may have made the protocol end the link.
             if self.links.is_linked(from) {
                 self.handle(now, Input::Cast { from, message });
             }
@@ -584,7 +589,7 @@ where
         count
     }
 
-    /// Serves clients, each with at most the bytes of one read.
+    /// Serves clients, and reads from each at most the bytes of one read.
     fn take_clients(&mut self, now: Time) -> usize {
         let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) else { return 0 };
         clients.attend(self.links.events(), now);
@@ -604,7 +609,7 @@ where
                 if !goes_on {
                     break;
                 }
-                // The commands may have completed the request that the client is held for.
+                // The commands may have completed the request for which the client is held.
                 if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
                     door.give(clients);
                 }
@@ -617,7 +622,8 @@ where
         inputs
     }
 
-    /// Handles the queued messages to this process itself. Messages queued meanwhile wait for the next call.
+    /// Handles the queued messages of this process to itself. Messages that are queued meanwhile wait for the
+    /// next call.
     fn take_own(&mut self, now: Time) -> usize {
         let count = self.pending.to_self.len();
         for _ in 0..count {
@@ -665,7 +671,7 @@ impl<P: Protocol> Handle<P> {
         Ok(())
     }
 
-    /// Returns the addresses the process listens on, in the order of [`Config`]'s `listen` and then
+    /// Returns the addresses that the process listens on, in the order of [`Config`]'s `listen` and then
     /// `listening`, with the actual ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.owner.addresses
@@ -676,9 +682,9 @@ impl<P: Protocol> Handle<P> {
         &self.owner.counters
     }
 
-    /// Ends the protocol thread after the current turn, and waits for that. The thread first writes pending
-    /// messages as far as sockets take them; queued commands are lost. A call on the protocol thread itself
-    /// does not wait.
+    /// Ends the protocol thread after the current turn, and waits for its end. The thread first writes
+    /// pending messages as far as sockets take them; queued commands are lost. If the protocol thread itself
+    /// calls this, the call does not wait.
     pub fn stop(&self) -> Result<(), Panicked> {
         self.owner.stop()
     }
@@ -702,7 +708,7 @@ impl<P: Protocol> fmt::Debug for Handle<P> {
 }
 
 impl LoopShared {
-    /// Wakes the loop if it sleeps. The caller has queued its work before.
+    /// Wakes the loop if it sleeps. The caller must already have queued its work.
     fn wake(&self) {
         fence(Ordering::SeqCst);
         // If several threads bring work to a sleeping loop, only one pays for the wake-up.
@@ -736,7 +742,7 @@ impl HandleOwner {
 
 impl Drop for HandleOwner {
     fn drop(&mut self) {
-        // The panicked thread has printed its own panic, and no caller is left who could receive it.
+        // A panicked thread has printed its own panic, and no caller is left that could receive it.
         let _ = self.stop();
     }
 }

@@ -1,4 +1,4 @@
-//! Resolves names on a thread of its own, because the system's resolver may block for seconds.
+//! The resolution of names on a thread of its own, because the system's resolver may block for seconds.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -26,7 +26,7 @@ struct Lookup {
     address: String,
 }
 
-/// The addresses of a name; empty if it does not resolve.
+/// The addresses of a name; empty if the name does not resolve.
 #[derive(Debug)]
 pub(crate) struct Resolution {
     pub(crate) peer: ProcessId,
@@ -37,11 +37,11 @@ pub(crate) struct Resolution {
 impl Resolver {
     /// Makes a resolver that calls `waker` after each answer.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        // Unbounded, but each peer has at most one question under way.
+        // The queue of answers is unbounded, but each peer has at most one question under way.
         Resolver { questions: None, answers: unbounded(), waker }
     }
 
-    /// Asks for the addresses of a name. [`Resolver::answer`] returns them later.
+    /// Asks for the addresses of a name. [`Resolver::answer`] later returns them.
     pub(crate) fn ask(&mut self, peer: ProcessId, address: &str) {
         let question = Lookup { peer, address: address.to_owned() };
         let questions = self.questions.get_or_insert_with(|| {

@@ -1,11 +1,11 @@
-//! A thread for work that would hold the protocol thread up: scans, checkpoints, user code.
+//! A thread for work that would block the protocol thread: scans, checkpoints, user code.
 //!
 //! Protocols emit *execute* and receive the result as a command (design: floors 0 and 1 never call the
-//! engine). A [`Worker`] sits between. The host submits jobs without blocking. The worker's thread passes
-//! *all* waiting jobs to its closure as one batch, so that one shared scan serves them all. The closure sends
-//! the results back, usually through a `Handle`'s `command`. That call may block while the command queue is
-//! full. But the protocol thread drains that queue and never waits for a worker, so the two cannot wait for
-//! each other.
+//! engine). A [`Worker`] executes the work in between. The host submits jobs without blocking. The worker's
+//! thread passes *all* waiting jobs to its closure as one batch, so that one shared scan serves them all. The
+//! closure sends the results back, usually through a `Handle`'s `command`. That call may block while the
+//! command queue is full. But the protocol thread drains that queue and never waits for a worker, so the two
+//! cannot wait for each other.
 
 use std::{io, thread};
 
@@ -19,10 +19,10 @@ pub struct Worker<J> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The reason why a job was not queued, with the job.
+/// The reason why a job was not queued, together with the job.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Refused<J> {
-    /// The queue is full. The code that meters the jobs (credits, rule S7) let too many through.
+    /// The queue is full: the code that limits the number of jobs (credits, rule S7) let too many through.
     #[error("the queue of the worker thread is full")]
     Full(J),
     /// The worker's closure panicked. Its state is lost, so this process should end.
@@ -31,8 +31,8 @@ pub enum Refused<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a thread that calls `work` with every batch, in the order of submission. At most `bound` jobs
-    /// wait.
+    /// Starts a thread that calls `work` with every batch of jobs, in the order of submission. At most
+    /// `bound` jobs wait.
     pub fn start(
         name: &str,
         bound: usize,
@@ -42,7 +42,7 @@ impl<J: Send + 'static> Worker<J> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(first) = waiting.recv() {
                 let mut batch = vec![first];
-                // Bounded even if jobs arrive faster than they are taken: no batch is longer than the queue.
+                // A batch is bounded even if jobs arrive faster than they are taken.
                 batch.extend(waiting.try_iter().take(bound));
                 work(batch);
             }
@@ -66,7 +66,7 @@ impl<J> Drop for Worker<J> {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // A panicked closure has printed its own panic, and submitters have seen `Gone`.
+            // A panicked closure has printed its own panic, and later submitters get `Gone`.
             let _ = thread.join();
         }
     }

@@ -14,10 +14,10 @@
 //! If followers are at another distance *F* from the client, a told read takes 2M + max(E, F + m − M).
 //!
 //! **Transactions.** A client makes its requests one after the other and commits. With T-Paxos each request
-//! costs what it costs without replicas, and the commit costs what a write does. Otherwise each read costs
-//! what a told read does, and each write, the commit included, what a write does. With M = m and E = 0 the
-//! cost is a count of hops. Three requests, one of which writes, take 10 hops instead of 14, or of 16 if all
-//! are writes. Five, two of which write, take 14 instead of 21, or of 24.
+//! costs what it costs without replicas, and the commit costs what a write does. Without T-Paxos each read
+//! costs what a told read does, and each write, the commit included, what a write does. With M = m and E = 0
+//! the cost is a count of hops. Three requests, one of which writes, take 10 hops instead of 14, or of 16 if
+//! all are writes. Five requests, two of which write, take 14 hops instead of 21, or of 24.
 //!
 //! **Method.** The caller moves the world by hand, to the instant of the next arrival. All messages that
 //! arrive at a process at one instant are one batch.
@@ -46,7 +46,7 @@ use crate::system::service::{
 pub struct Delays {
     /// Delay between a client and the leading replica: M in the source's formulas.
     pub client: Duration,
-    /// Delay between a client and the other replicas; equal to M where the source computes.
+    /// Delay between a client and the other replicas; equal to M in the source's formulas.
     pub follower: Duration,
     /// Delay between two replicas: m in the source's formulas.
     pub replica: Duration,
@@ -159,7 +159,7 @@ enum Kind {
 enum Mode {
     /// T-Paxos: the commit alone is agreed on.
     Optimised,
-    /// Each request by itself, and the commit like a write.
+    /// Each request is agreed on by itself, and the commit like a write.
     Plain,
 }
 
@@ -181,8 +181,9 @@ struct LatencyEnvironment {
     replicas: usize,
     told_reads_max: usize,
     execute: Duration,
-    /// Number of replicas with a leader that serves, then the ended commands with their fates and times.
+    /// Number of replicas in the set, as the founder reported it last.
     members: usize,
+    /// The ended commands, with their fates and times.
     ended: Vec<(CommandId, Fate, Time)>,
 }
 
@@ -247,7 +248,7 @@ impl LatencyWorld {
         latency_world
             .play("the set is whole", |latency_world| latency_world.environment.members == replicas)?;
         latency_world.call(Kind::Write)?;
-        // The effects of that are over.
+        // Waits until no message of this first call is under way.
         let quiet = latency_world.world.now() + SETTLING;
         latency_world.play("a moment", |latency_world| latency_world.world.now() >= quiet)?;
         Ok(latency_world)

@@ -2,15 +2,14 @@
 //!
 //! Promise: a seed decides everything. Two runs of a scenario with one seed are the same run, to the last
 //! byte on the last link. So a failure found at night is replayed by day: `quorate sim <scenario> --seed S`.
-//! | module | |
+//!
+//! | module | subject |
 //! |---|---|
-//! | [`stage`] | what all simulated systems have in common, and how to write one |
 //! | [`stage`] | the parts that all simulated systems share, and how to write a new system |
-//! | [`check`] | promises, judged from outside |
 //! | [`check`] | promises, judged from outside |
 //! | [`scenario`] | files that name the cluster, the workload and the faults of a run |
 //! | [`graphs`] | the promise about partial partitions, for every graph of links |
-//! | [`latency`] | how long calls of a replicated service take where every delay is constant |
+//! | [`latency`] | the times of calls of a replicated service where every delay is constant |
 //! | [`mutation`] | rules broken on purpose, which the seeds must catch |
 //!
 //! The crate `quorate-world` provides machines, the network between them, chance and faults.

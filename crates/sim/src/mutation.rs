@@ -1,9 +1,10 @@
 //! Mutations: rules broken on purpose, to test that the checkers notice.
 //!
-//! Most are adapters around a correct process. They forge, drop or repeat the messages that it receives and
-//! sends, so that it looks to the others like a process that breaks the rule. The rest break the rule where
-//! the simulator stands in for the world: ids, settings, engines, users. Product code has no switch for any
-//! of them. A test makes sure that every mutation is caught within [`SEEDS_MAX`] seeds of its scenario.
+//! Most mutations are adapters around a correct process. They forge, drop or repeat the messages that the
+//! process receives and sends, so that it looks to the others like a process that breaks the rule. The other
+//! mutations break the rule where the simulator stands in for the world: ids, settings, engines, users.
+//! Product code has no switch for any mutation. A test makes sure that every mutation is caught within
+//! [`SEEDS_MAX`] seeds of its scenario.
 //!
 //! # The rules
 //!
@@ -216,7 +217,7 @@ pub enum Mutation {
     AcceptBelowPromise,
     /// A promise omits the values that the router accepted (S2).
     PromiseEmptied,
-    /// Processes of different generations are linked like any others (S1).
+    /// Processes of different generations are linked like processes of the same generation (S1).
     FenceOpen,
     /// A member withholds its last deliveries from a generation that begins (S1).
     TailKeptBack,
@@ -232,9 +233,9 @@ pub enum Mutation {
     SequenceUnchecked,
     /// Routers do not propose their open proposals again when the leader changes (S3).
     NotProposedAgain,
-    /// Members hear that a message is stable before its last confirmation (S3).
+    /// Members are notified that a message is stable before its last confirmation (S3).
     StableTooEarly,
-    /// A confirmation of one member is counted for another, too (S4).
+    /// A confirmation of one member is counted for another member, too (S4).
     ForeignConfirmation,
     /// A member confirms messages that it does not have (S4).
     ConfirmBeyond,
@@ -244,7 +245,7 @@ pub enum Mutation {
     PreviousUnchecked,
     /// A member delivers twice (S4).
     DeliverTwice,
-    /// A member hears that refused or perhaps lost submissions are stable (S5).
+    /// A member is notified that refused or perhaps lost submissions are stable (S5).
     OutcomeForged,
     /// A write is repeated under a new name (S6).
     RepeatedUnderNewName,
@@ -267,13 +268,13 @@ pub enum Mutation {
     SuspectsOneByOne,
     /// A refuted suspicion is obeyed (S14).
     StaleSuspicionObeyed,
-    /// A member delivers soft messages of a view in the next (S9).
+    /// A member delivers soft messages of a view in the next view (S9).
     DeliversLate,
-    /// Soft messages do not name the ordered ones that their sender sent before them (S9).
+    /// Soft messages do not name the ordered messages that their sender sent before them (S9).
     PredecessorsForgotten,
     /// A message is removed from a stream, and the later ones take over its number (S9).
     StreamTorn,
-    /// A message that overtook others is taken for the next (groups).
+    /// A message that overtook others is taken for the next message (groups).
     AheadTakenForNext,
     /// A duplicate message is taken twice (groups).
     DoubleTaken,
@@ -297,9 +298,9 @@ pub enum Mutation {
     LockOutlivesHolder,
     /// All grants of a pack get the number of its first update (groups).
     FenceRepeated,
-    /// A read that killed processes is sent to others without limit (S14).
+    /// A read that killed processes is sent to other replicas without limit (S14).
     ReadAskedAgain,
-    /// A replica publishes a write that all others void (S15).
+    /// A replica publishes a write that all other replicas void (S15).
     VoidedPublished,
     /// A replica that knows a verdict does not answer questions about it (S15).
     VerdictUnanswered,
@@ -335,13 +336,13 @@ pub enum Mutation {
     ExecutedByBackups,
     /// Backups do not remember which calls have taken effect (S6).
     CallsForgotten,
-    /// A client calls again under another name (S6).
+    /// A client calls again under a different name (S6).
     CalledUnderNewName,
     /// A session's remembered replies have no bound in bytes (S6).
     RepliesUnbounded,
     /// A replica does not report that it holds a newer stamp (maps).
     StampNotRaised,
-    /// The answer of one replica is counted for another, too (maps).
+    /// The answer of one replica is counted for another replica, too (maps).
     ReplicaCountedTwice,
     /// A read takes different digests for equal ones (maps).
     DigestMismatchIgnored,
@@ -349,7 +350,7 @@ pub enum Mutation {
     TombstoneForgotten,
     /// A cell forgets a deletion that some replica does not have (maps).
     TombstoneCollectedEarly,
-    /// No cell believes that the others have a deletion, so none is ever forgotten (maps).
+    /// No cell believes that the others have a deletion, so no deletion is ever forgotten (maps).
     TombstoneKept,
     /// The size limits of clients apply to copies between cells, too (maps).
     CopiesLimited,
@@ -363,7 +364,7 @@ pub enum Mutation {
     SkewUnbounded,
     /// A replica adds the states of a counter's tally, instead of keeping the later one (maps).
     TalliesAdded,
-    /// All coordinators write one tally of a counter (maps).
+    /// All coordinators write the same tally of a counter (maps).
     TalliesShared,
     /// Replicas count tallies that another tally has absorbed (maps).
     TakenInCountedAgain,
@@ -371,7 +372,7 @@ pub enum Mutation {
     StampsReissued,
     /// A result is lost between a host and the log, and the reign continues (services).
     ResultLost,
-    /// A leader executes requests of transactions on keys that others have locked (services).
+    /// A leader executes requests of transactions on keys that other transactions have locked (services).
     LocksIgnored,
     /// A host keeps the changes of an aborted transaction (services).
     AbortUnreverted,
@@ -396,7 +397,7 @@ pub enum Mutation {
     CheckpointWithoutReplies,
     /// A storage process keeps its incarnation after rot (S15).
     IncarnationKeptAfterRot,
-    /// A process continues from an older copy of its disk, though others know that it is older (disk).
+    /// A process continues from an older copy of its disk, though others know that the copy is older (disk).
     OlderCopyAccepted,
 }
 

@@ -29,9 +29,9 @@
 //! A system is one file in `system/`, named in the list of [`system`](crate::system). The token ring
 //! (`system/token.rs`) is a complete example of 100 lines. A process of a system is any [`Protocol`]; a new
 //! one is mostly an adapter around the protocol under test. Chance comes from [`Stage::chance`], or from a
-//! [`Chance`] of the system's own, so that one more draw here changes nothing there. Count events with
-//! [`World::count`], and let the scenario `expect` them: a run without events tests nothing. Each checker has
-//! its own file in [`check`](crate::check), and shares no code with the checked protocol.
+//! [`Chance`] of the system's own, so that one more draw from the one changes nothing in the other. Count
+//! events with [`World::count`], and let the scenario `expect` them: a run without events tests nothing. Each
+//! checker has its own file in [`check`](crate::check), and shares no code with the checked protocol.
 
 mod play;
 mod routers;
@@ -178,15 +178,16 @@ pub trait Workload: Sized {
         None
     }
 
-    /// Returns the command that makes a router remove another.
+    /// Returns the command that makes a router remove another router.
     fn removal(_id: CommandId, _router: ProcessId) -> Option<<Self::Process as Protocol>::Command> {
         None
     }
 
-    /// Called when the process on `machine` has adopted another policy.
+    /// Called when the process on `machine` has adopted a new policy.
     fn adopted(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
 
-    /// Called when the process on `machine` met one that shows the pass `theirs`, and may not link with it.
+    /// Called when the process on `machine` met a process that shows the pass `theirs`, and may not link with
+    /// that process.
     fn policy_mismatch(&mut self, _: &mut WorldOf<Self>, _machine: usize, _theirs: &[u8]) {}
 }
 

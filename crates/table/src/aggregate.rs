@@ -1,9 +1,9 @@
 //! Aggregates: partial states at the replicas, merged and finished at the gateway.
 //!
 //! Both sides use the same accumulators: an engine adds rows and returns [`State`]s, and a gateway absorbs
-//! states and finishes. Sums of integers and numerics are exact at any size until they are finished, and only
-//! then checked as in PostgreSQL. So neither the number of ranges and threads nor their order affects them.
-//! Sums of floats are added in the order of rows and ranges, and rounded accordingly.
+//! these states and finishes them. Sums of integers and numerics are exact at any size until they are
+//! finished, and only then checked as in PostgreSQL. So neither the number of ranges and threads nor their
+//! order affects them. Sums of floats are added in the order of rows and ranges, and rounded accordingly.
 //!
 //! Results have PostgreSQL's types ([`Aggregate::ty`]), and `avg` of exact numbers has the scale of its
 //! division.

@@ -60,7 +60,7 @@ pub(crate) fn month_length(year: i64, month: u32) -> u32 {
     }
 }
 
-/// Returns the day number as a date; 22008 outside PostgreSQL's years.
+/// Returns the day number as a date; fails with 22008 outside PostgreSQL's years.
 pub fn check_date(days: i64) -> Result<i32, Failure> {
     if (FIRST_DAY..END_DAY).contains(&days) {
         Ok(days as i32)
@@ -69,7 +69,7 @@ pub fn check_date(days: i64) -> Result<i32, Failure> {
     }
 }
 
-/// Returns the microseconds as a timestamp; 22008 outside PostgreSQL's years.
+/// Returns the microseconds as a timestamp; fails with 22008 outside PostgreSQL's years.
 pub fn check_timestamp(micros: i128) -> Result<i64, Failure> {
     let first = i128::from(FIRST_DAY) * i128::from(DAY);
     if (first..i128::from(END_TIMESTAMP)).contains(&micros) {
@@ -154,8 +154,8 @@ pub fn parse_date(text: &str) -> Result<i32, Failure> {
     }
 }
 
-/// Reads a timestamp. It applies a zone if `zoned`, and ignores it otherwise. Without a zone, the text is in
-/// UTC.
+/// Reads a timestamp. Applies the text's zone if `zoned`, and ignores the zone otherwise. Without a zone, the
+/// text is in UTC.
 pub fn parse_timestamp(text: &str, zoned: bool) -> Result<i64, Failure> {
     let ty = if zoned { Type::Timestamptz } else { Type::Timestamp };
     match ParsedTime::parse(text, ty)? {
@@ -274,7 +274,7 @@ impl FieldScanner<'_> {
         self.rest = self.rest.trim_start();
     }
 
-    /// Skips blanks or a `T` in front of a time, and returns whether there were any.
+    /// Skips blanks or a `T` in front of a time, and returns whether there was such a separator.
     fn skip_separator(&mut self) -> bool {
         let before = self.rest.len();
         self.blanks();

@@ -12,7 +12,7 @@ use crate::{
     value::{Type, Value},
 };
 
-/// Converts a value to type `ty`; 42846 if there is no such cast.
+/// Converts a value to type `ty`; fails with 42846 if there is no such cast.
 pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
     if value.fits(ty) {
         return Ok(value.clone());

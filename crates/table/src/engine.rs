@@ -1,5 +1,4 @@
-//! The interface of every engine. The plain engine (`plain.rs`) is the twin that the fast one is tested
-//! against.
+//! The interface of every engine. Tests compare the fast engine with the plain engine (`plain.rs`), its twin.
 //!
 //! Source: 002 §3.2 (batches of operations that see exactly the writes before them) and §6.6 (partial live
 //! migration). An engine is a deterministic function of the calls made on it. Replicas that run the same
@@ -27,8 +26,8 @@ pub use crate::{
 pub struct Job {
     /// The position in the total order. A read sees the writes up to and including it.
     pub epoch: Epoch,
-    /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows
-    /// outside.
+    /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows outside
+    /// these ranges.
     pub ranges: Vec<KeyRange>,
     /// The operation.
     pub operation: Operation,
@@ -83,13 +82,14 @@ pub struct Written {
     pub returning: Vec<Row>,
 }
 
-/// The data of a storage process, all tables of it. The same calls give the same answers on every replica.
+/// The data of a storage process: all its tables. The same calls give the same answers on every replica.
 pub trait Engine: Send {
-    /// Runs `jobs` in order, exactly as if one after another, and stops behind the first held one. Returns
-    /// one answer per job that ran. The answer of a held job is the one that it would have if published; the
-    /// caller must settle it before the next call. For each range, the epochs of writes must ascend, and each
-    /// must belong to one operation, because rows are numbered by them. A read whose epoch precedes the last
-    /// write is answered from the version pinned at exactly that epoch. It fails (72000) if there is none.
+    /// Runs `jobs` in order, exactly as if one after another, and stops after the first held job. Returns one
+    /// answer per job that ran. A held job gets the answer that it would have if it were published; the
+    /// caller must settle the job before the next call. For each range, the epochs of writes must ascend, and
+    /// each epoch must belong to one operation, because rows are numbered by them. A read whose epoch
+    /// precedes the last write is answered from the version pinned at exactly that epoch. The read fails
+    /// (72000) if no version is pinned there.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
         self.apply_keeping(jobs, &mut |_, _| false, &SingleThread)
     }
@@ -130,7 +130,7 @@ pub trait Engine: Send {
     ) -> Result<Page, Failure>;
 
     /// Exports a chunk of the rows (and staged rows) of `ranges` at a pinned epoch. `cursor` is `None` at
-    /// first, and each chunk returns the next one. Any replica of the ranges can continue from another
+    /// first, and each chunk returns the next cursor. Any replica of the ranges can continue from another
     /// replica's cursor.
     fn export(
         &mut self,
@@ -187,14 +187,14 @@ pub enum Holder {
 /// one replica of each range answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most bytes that are kept for readers only. The engine checks it between calls, so one batch may
-    /// exceed it while it runs.
+    /// The most bytes that are kept for readers only. The engine checks this bound between calls, so one
+    /// batch may exceed the bound while it runs.
     pub pinned_bytes_max: u64,
     /// The most bytes that one read may gather before it is answered: rows with an order or DISTINCT, groups,
-    /// and rows that are not read in pages. Beyond it the read fails (53200).
+    /// and rows that are not read in pages. Beyond this bound the read fails (53200).
     pub result_bytes_max: u64,
     /// The most bytes that all reads of one call may gather together, in addition to the first 16 KiB of
-    /// each; at least `result_bytes_max`. A read that finds them spent fails as crowded
+    /// each; at least `result_bytes_max`. A read that finds these bytes used up fails as crowded
     /// ([`Failure::is_crowded`]), and the caller can run it again alone. So crowded reads are answered one
     /// after another, each by a pass of its own.
     ///

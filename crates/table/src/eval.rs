@@ -5,8 +5,8 @@
 //! Every other impossible result is a [`Failure`] with PostgreSQL's SQLSTATE and text. Evaluation borrows
 //! columns and constants, so that comparing them copies nothing.
 //!
-//! The binder has inserted every cast. An operator on unexpected types is a malformed operation (XX000); it
-//! never falls back on an order between types.
+//! The binder has inserted every cast. An operator on unexpected types makes the operation malformed (XX000);
+//! evaluation never falls back on an order between types.
 
 use std::{borrow::Cow, cmp::Ordering};
 

@@ -1,5 +1,5 @@
-//! Explanations of reads. The engine runs such a read like any other, with its batch, and returns a report of
-//! how its rows were found, instead of the rows.
+//! Explanations of reads. The engine runs a read to be explained like any other read, with its batch, and
+//! returns a report of how its rows were found, instead of the rows.
 //!
 //! The report has no times, because engines read no clock. The engine's caller knows how long the batch ran
 //! and waited.
@@ -13,7 +13,7 @@ use crate::position::Epoch;
 pub struct Explanation {
     /// The version that was read.
     pub epoch: Epoch,
-    /// The number of operations that shared the pass, this one included.
+    /// The number of operations that shared the pass, this read included.
     pub batch: u64,
     /// The way in which the statement's rows were found.
     pub strategy: Strategy,
@@ -23,7 +23,7 @@ pub struct Explanation {
     pub evaluated: bool,
     /// The number of blocks of the table at this replica.
     pub blocks: u64,
-    /// The number of blocks whose rows were looked at; bounds and filters excluded the others.
+    /// The number of blocks whose rows were looked at; bounds and filters excluded the other blocks.
     pub visited: u64,
     /// The number of result rows or groups.
     pub rows: u64,
@@ -40,8 +40,8 @@ pub enum Strategy {
     Points,
     /// The read looks at blocks by itself, and compares their codes with the most selective condition first.
     Alone,
-    /// The read shares a hash table with others of its signature; a hash of each row finds the reads that it
-    /// concerns.
+    /// The read shares a hash table with other reads of its signature; a hash of each row finds the reads
+    /// that the row concerns.
     Group {
         /// The columns compared for equality.
         equal: Vec<usize>,

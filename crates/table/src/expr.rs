@@ -1,10 +1,10 @@
 //! Bound expressions: names are resolved, types checked, coercions explicit.
 //!
-//! The binder (in the SQL door) turns text into expressions; `eval.rs` evaluates them. A statement is bound
-//! once with open parameters, and [`Expr::bind`] fills them in for each execution. Trees must stay shallow,
-//! because evaluation, encoding and drop are recursive. So [`Expr::all`] and [`Expr::any`] build long
-//! conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`] exceeds
-//! [`DEPTH_MAX`].
+//! The binder (in the SQL interface) turns text into expressions; `eval.rs` evaluates them. A statement is
+//! bound once with open parameters, and [`Expr::bind`] fills them in for each execution. Trees must stay
+//! shallow, because evaluation, encoding and drop are recursive. So [`Expr::all`] and [`Expr::any`] build
+//! long conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`]
+//! exceeds [`DEPTH_MAX`].
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ use crate::{
 
 pub use crate::operator::{Binary, Unary};
 
-/// The greatest depth of an expression. A deeper one is refused as too complex (54001).
+/// The greatest depth of an expression. A deeper expression is refused as too complex (54001).
 pub const DEPTH_MAX: usize = 200;
 
 /// An expression over one row. The type of every node is known (`Expr::ty`). The binder has brought the
@@ -39,9 +39,9 @@ pub enum Expr {
     Binary(Binary, Box<Expr>, Box<Expr>),
     /// `expr IS NULL`.
     IsNull(Box<Expr>),
-    /// `expr IN (list)`; NULL logic as in SQL. NOT IN is `Not` of it.
+    /// `expr IN (list)`; NULL logic as in SQL. NOT IN is `Not` of this node.
     In(Box<Expr>, List),
-    /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of it.
+    /// `expr LIKE pattern ESCAPE escape`; `None` = no escape character. NOT LIKE is `Not` of this node.
     Like {
         /// The string.
         text: Box<Expr>,

@@ -2,14 +2,15 @@
 //!
 //! A [`Failure`] is part of an answer. It is deterministic: every replica that evaluates the same operation
 //! on the same rows reports the same SQLSTATE, message and detail. The texts are those of PostgreSQL 15 where
-//! it has one, because clients match on them. A failure with `XX000` has one of two causes. An operation
-//! reached the engine that no binder builds; the engine reports it instead of panicking, because operations
-//! arrive as bytes. Or the engine panicked in a read (`Failure::panicked`), which only one replica runs.
+//! PostgreSQL has such a text, because clients match on them. A failure with `XX000` has one of two causes.
+//! An operation that no binder builds reached the engine; the engine reports it instead of panicking, because
+//! operations arrive as bytes. Or the engine panicked in a read (`Failure::panicked`), which only one replica
+//! runs.
 //!
 //! **Bounds.** A client chooses the values that a failure shows, and every process concerned keeps the
 //! failure, in memory and on disk. So a value takes at most [`SHOWN_BYTES_MAX`] bytes, and a message and a
-//! detail at most [`TEXT_BYTES_MAX`] each, although PostgreSQL shows all of them. The end of a longer text is
-//! replaced with `…`.
+//! detail at most [`TEXT_BYTES_MAX`] each, although PostgreSQL shows such texts in full. The end of a longer
+//! text is replaced with `…`.
 
 use std::{
     any::Any,
@@ -136,7 +137,7 @@ impl Failure {
 
 /// Returns a value's text for a message or a detail, cut to [`SHOWN_BYTES_MAX`].
 pub(crate) fn shown(text: &str) -> String {
-    // This avoids a copy of a long text.
+    // Cutting before copying avoids a copy of a long text.
     let most = text.ceil_char_boundary(SHOWN_BYTES_MAX + 1);
     cut(text[..most].to_owned(), SHOWN_BYTES_MAX)
 }

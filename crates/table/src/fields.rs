@@ -200,7 +200,8 @@ pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     (year, (thursday - day_number(year, 1, 1)) / 7 + 1)
 }
 
-/// Returns the century or millennium of a year. The first begins with year 1, and the one before it is -1.
+/// Returns the century or millennium of a year. The first century or millennium begins with year 1, and the
+/// one before year 1 has the number -1.
 fn era(year: i64, length: i64) -> i64 {
     let index = (year - 1).div_euclid(length);
     if index >= 0 { index + 1 } else { index }

@@ -283,7 +283,8 @@ fn initial_capitals(text: &str) -> String {
     })
 }
 
-/// Replaces each character of `from` by the one at the same index of `to`, or drops it if there is none.
+/// Replaces each character of `from` by the character at the same index of `to`, or drops it if `to` is too
+/// short.
 fn translated(text: &str, from: &str, to: &str) -> String {
     let replaced = |character: char| match from.chars().position(|other| other == character) {
         Some(place) => to.chars().nth(place),
@@ -313,7 +314,7 @@ fn pad(text: &str, width: i64, fill: &str, left: bool) -> Result<String, Failure
     Ok(if left { filling + text } else { text.to_owned() + &filling })
 }
 
-/// Returns field number `field` from the front, or from the end if negative; empty if there is none.
+/// Returns field number `field` from the front, or from the end if negative; empty if there is no such field.
 fn split_part(text: &str, delimiter: &str, field: i32) -> Result<String, Failure> {
     if field == 0 {
         return Err(Failure::new("22023", "field position must not be zero"));

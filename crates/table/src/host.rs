@@ -19,8 +19,8 @@ pub trait Host: Sync {
 
     /// Returns the least work for which it is worth waking a thread, in looks. A look is one query at one
     /// block of 4,096 rows, and takes most of a microsecond. On a busy machine a woken thread may start
-    /// milliseconds late, and the pass waits for it. So the threads that are awake do work that takes less
-    /// than a fraction of a millisecond.
+    /// milliseconds late, and the pass waits for it. So work that takes less than a fraction of a millisecond
+    /// is left to the threads that are awake.
     fn looks_min(&self) -> usize {
         512
     }

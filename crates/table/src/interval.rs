@@ -67,7 +67,7 @@ impl Interval {
                     rest
                 } else {
                     match words.peek() {
-                        // A number in front of a time is days.
+                        // A number in front of a time counts days.
                         Some(next) if next.contains(':') => "day",
                         Some(next) if next.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                             words.next().expect("it was seen")
@@ -113,7 +113,7 @@ impl Interval {
         text
     }
 
-    /// Adds the interval to a timestamp; 22008 if the result is out of range.
+    /// Adds the interval to a timestamp; fails with 22008 if the result is out of range.
     pub fn after(self, timestamp: i64) -> Result<i64, Failure> {
         if matches!(timestamp, i64::MIN | i64::MAX) {
             return Ok(timestamp);
@@ -336,7 +336,7 @@ fn iso(text: &str) -> Option<Result<Interval, Failure>> {
 mod tests {
     use super::*;
 
-    /// Texts, each with the output of PostgreSQL 15 for it.
+    /// Each text is read as an interval and written as PostgreSQL 15 writes it.
     #[test]
     fn intervals_are_read_and_written_as_postgresql_does() {
         for (text, printed) in [

@@ -16,7 +16,7 @@ use crate::{
 
 pub use crate::expr::List;
 
-/// A list with fewer constants is compared one by one.
+/// The fewest constants for which a list is sorted. The constants of a shorter list are compared one by one.
 const PREPARED_MIN: usize = 8;
 
 impl List {

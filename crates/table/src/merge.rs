@@ -54,11 +54,11 @@ pub struct Finish {
 /// The form of the replicas' answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)), each replica's in order.
+    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)), those of each replica in order.
     Rows,
     /// Partial groups ([`Output::Groups`](crate::operation::Output::Groups)).
     Groups {
-        /// The number of grouping expressions; without any there is exactly one group.
+        /// The number of grouping expressions; without grouping expressions there is exactly one group.
         keys: usize,
         /// The aggregates of the select.
         aggregates: Vec<Aggregate>,
@@ -164,7 +164,7 @@ impl Merge {
         Ok(ready)
     }
 
-    /// Takes output rows. Returns those that are ready, or stores them if they must be sorted.
+    /// Takes output rows. Returns the rows that are ready, or stores the rows if they must be sorted.
     fn take(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
         let mut ready = Vec::new();
         for row in rows {

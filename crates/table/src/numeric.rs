@@ -59,7 +59,7 @@ impl Numeric {
         }
     }
 
-    /// Returns `digits` · 10^-`scale`; 22003 outside PostgreSQL's bounds.
+    /// Returns `digits` · 10^-`scale`; fails with 22003 outside PostgreSQL's bounds.
     pub fn from_parts(digits: BigInt, scale: u16) -> Result<Numeric, Failure> {
         if scale > SCALE_MAX || whole_digits_exceed(&digits, scale, WHOLE_DIGITS_MAX) {
             return Err(Failure::out_of_range(Type::Numeric));
@@ -67,7 +67,7 @@ impl Numeric {
         Ok(Numeric::exact(digits, scale))
     }
 
-    /// Checks a finished sum; 22003 outside PostgreSQL's bounds.
+    /// Checks a finished sum; fails with 22003 outside PostgreSQL's bounds.
     pub(crate) fn bounded(self) -> Result<Numeric, Failure> {
         match &self.0 {
             Repr::Large { scale, digits } if whole_digits_exceed(digits, *scale, WHOLE_DIGITS_MAX) => {
@@ -199,7 +199,7 @@ impl Numeric {
         }
     }
 
-    /// Returns the sum, at the larger scale; 22003 outside PostgreSQL's bounds.
+    /// Returns the sum, at the larger scale; fails with 22003 outside PostgreSQL's bounds.
     pub fn add(&self, other: &Numeric) -> Result<Numeric, Failure> {
         self.accumulate(other).bounded()
     }
@@ -214,12 +214,12 @@ impl Numeric {
         }
     }
 
-    /// Returns the difference, at the larger scale; 22003 outside PostgreSQL's bounds.
+    /// Returns the difference, at the larger scale; fails with 22003 outside PostgreSQL's bounds.
     pub fn subtract(&self, other: &Numeric) -> Result<Numeric, Failure> {
         self.add(&other.negate())
     }
 
-    /// Returns the product, with the sum of both scales; 22003 outside PostgreSQL's bounds.
+    /// Returns the product, with the sum of both scales; fails with 22003 outside PostgreSQL's bounds.
     pub fn multiply(&self, other: &Numeric) -> Result<Numeric, Failure> {
         let scale = self.scale() + other.scale();
         if let (Repr::Small { digits: a, .. }, Repr::Small { digits: b, .. }) = (&self.0, &other.0)
@@ -235,7 +235,7 @@ impl Numeric {
         Numeric::from_parts(product, scale)
     }
 
-    /// Returns the quotient, at PostgreSQL's scale; 22012 for a zero divisor.
+    /// Returns the quotient, at PostgreSQL's scale; fails with 22012 for a zero divisor.
     pub fn divide(&self, other: &Numeric) -> Result<Numeric, Failure> {
         if other.is_zero() {
             return Err(Failure::division_by_zero());
@@ -291,7 +291,8 @@ impl Numeric {
         (weight, first)
     }
 
-    /// Returns the remainder, with the dividend's sign, at the larger scale; 22012 for a zero divisor.
+    /// Returns the remainder, with the dividend's sign, at the larger scale; fails with 22012 for a zero
+    /// divisor.
     pub fn remainder(&self, other: &Numeric) -> Result<Numeric, Failure> {
         if other.is_zero() {
             return Err(Failure::division_by_zero());
@@ -303,7 +304,7 @@ impl Numeric {
         })
     }
 
-    /// Returns the square root, at PostgreSQL's scale; 2201F for a negative argument.
+    /// Returns the square root, at PostgreSQL's scale; fails with 2201F for a negative argument.
     pub fn square_root(&self) -> Result<Numeric, Failure> {
         if self.signum() < 0 {
             return Err(Failure::new("2201F", "cannot take square root of a negative number"));
@@ -317,8 +318,8 @@ impl Numeric {
 
     /// Returns the square root at a scale. The number must not be negative.
     pub(crate) fn square_root_at(&self, scale: u16) -> Result<Numeric, Failure> {
-        // The root has one digit more than shown, for rounding. A root is never exactly half, so truncation
-        // before is harmless.
+        // The root is computed with one digit more than shown, for rounding. A root never lies exactly half
+        // way, so truncating it before the rounding is harmless.
         let shift = 2 * (i64::from(scale) + 1) - i64::from(self.scale());
         let ten = power_of_ten(shift.unsigned_abs());
         let root = if shift >= 0 { self.digits() * ten } else { self.digits() / ten }.sqrt();

@@ -30,7 +30,7 @@ pub enum Operation {
         /// The table.
         table: TableId,
     },
-    /// Adds rows. An engine keeps those whose ring key lies in the job's ranges.
+    /// Adds rows. An engine keeps the rows whose ring key lies in the job's ranges.
     Insert {
         /// The table.
         table: TableId,
@@ -45,7 +45,7 @@ pub enum Operation {
         table: TableId,
         /// Columns and expressions over the old row.
         assignments: Vec<(usize, Expr)>,
-        /// The rows to change; all if absent.
+        /// The condition of the rows to change; all rows if absent.
         filter: Option<Expr>,
         /// Expressions over each new row.
         returning: Vec<Expr>,
@@ -54,7 +54,7 @@ pub enum Operation {
     Delete {
         /// The table.
         table: TableId,
-        /// The rows to delete; all if absent.
+        /// The condition of the rows to delete; all rows if absent.
         filter: Option<Expr>,
         /// Expressions over each deleted row.
         returning: Vec<Expr>,
@@ -106,7 +106,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Returns the table of the operation; the first of several.
+    /// Returns the table of the operation; the first table if there are several.
     pub fn table(&self) -> TableId {
         match self {
             Operation::CreateTable { table, .. }
@@ -201,8 +201,8 @@ pub enum Conflict {
     },
 }
 
-/// A bulk load (one COPY): the session that it belongs to, and its number there. It is unique over all
-/// gateways and for all time. Its staged rows are dropped with the session at the latest
+/// A bulk load (one COPY): the session that it belongs to, and its number there. This pair is unique over all
+/// gateways and for all time. The load's staged rows are dropped with the session at the latest
 /// ([`Engine::end_session`](crate::engine::Engine::end_session)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoadId(pub u128, pub u64);
@@ -213,7 +213,7 @@ pub struct LoadId(pub u128, pub u64);
 pub struct Select {
     /// The table.
     pub table: TableId,
-    /// The rows to read; all if absent.
+    /// The condition of the rows to read; all rows if absent.
     pub filter: Option<Expr>,
     /// The output for these rows.
     pub output: Output,

@@ -2,8 +2,8 @@
 //!
 //! Source: 002 §6.1 (hash and range partitioning of the key space by one column). A row's ring key is
 //! computed once, when the row is inserted; its partition column is never assigned afterwards. All processes
-//! compute the same key: gateways split inserts and prune reads by it, and storage processes decide by it
-//! which rows are theirs. NULL has a place like every other value.
+//! compute the same key: gateways split inserts and prune reads by this key, and storage processes decide by
+//! it which rows they own. NULL has a place like every other value.
 //!
 //! Pruning is conservative. [`Partition::ranges`] may return arcs without a matching row, but never omits an
 //! arc that has one. If it returns no arcs, no row can match.
@@ -229,7 +229,7 @@ fn constant(expr: &Expr) -> Option<&Value> {
 }
 
 /// Returns the greatest value of a column's type that is not above `value`, and the least that is not below
-/// it; `None` for either if there is none. Returns `None` if the two types have no common order.
+/// it; either is `None` if there is no such value. Returns `None` if the two types have no common order.
 pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
     let same = |value: &Value| Some((Some(value.clone()), Some(value.clone())));
     match (ty, value) {

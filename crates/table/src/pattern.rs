@@ -51,7 +51,7 @@ pub fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Fai
     }
 }
 
-/// Matches like [`like`], but ignores case, except that the escape character must have its own case.
+/// Matches like [`like`], but ignores case, except the case of the escape character.
 pub fn like_ignoring_case(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Failure> {
     let mut rewritten = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();

@@ -115,7 +115,8 @@ impl Blocks {
         Some(row)
     }
 
-    /// Returns a row without its location: the engine searches for it again when it changes.
+    /// Returns a row by its place, without its location: the engine searches for the row again when the row
+    /// changes.
     fn found(&self, place: RowPlace) -> FoundRow {
         FoundRow { place, spot: Spot { block: 0, row: 0 } }
     }

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The position in the total order of a version of the data: that of its last write.
+/// The position of a version of the data in the total order: the position of the version's last write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
-/// A row's number: the place of its insertion. It is the same on every replica, and updates and migration
-/// keep it.
+/// A row's number: the place of its insertion in the total order. The number is the same on every replica,
+/// and updates and migration keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RowId {
     /// The position of the operation that inserted the row.

@@ -9,8 +9,8 @@
 //!
 //! **Form.** A version is saved as *fragments*: the values of one column in one block, the places of a
 //! block's rows, a run of a dictionary. A *record* holds many fragments, and a fragment's [`Name`] is its
-//! record's number and its index in the record. An *outline* lists the fragments of the version. It is short
-//! relative to them, and every save writes all of it.
+//! record's number and its index in the record. An *outline* lists the fragments of the version. An outline
+//! is short relative to its fragments, and every save writes the whole outline.
 //!
 //! ```text
 //! record 7: fragments 0 … 90       outline: table 3, its definition
@@ -21,17 +21,17 @@
 //! **Invariants.**
 //! - *A fragment that has a name is unchanged on disk.* Each fragment in memory has a [`NameCell`] with the
 //!   name under which it was saved. Code that changes the fragment clears the name. A copy keeps the name
-//!   until it is changed.
+//!   until the copy is changed.
 //! - *A name is used once.* The caller numbers the records, and never uses a number again.
 //! - *A record is needed as long as a valid outline names one of its fragments.* [`SavedPart::named`] counts
-//!   the named fragments of each record. If few fragments of a record are named, the caller may have it
-//!   *carried*: it lists the record, and the engine saves these fragments again.
+//!   the named fragments of each record. If few fragments of a record are named, the caller may have this
+//!   record *carried*: the caller lists the record, and the engine saves these fragments again.
 //!
 //! **Attacks considered.**
 //! - *A fragment is changed while the version is saved:* the version is pinned, so the fragment is copied
 //!   before the change, and the copy loses its name.
 //! - *A version is saved in part, and the rest never follows:* fragments on disk have names all the same. The
-//!   next outline may use them, as long as their records are kept until it is complete.
+//!   next outline may use them, as long as their records are kept until that outline is complete.
 //! - *An old version returns under the names of a newer one:* the present never goes back. Only pinned
 //!   versions are assembled from undo logs, and a fragment that an undo changes loses its name.
 
@@ -126,7 +126,7 @@ impl NameCell {
 }
 
 /// The saved runs of a list that only grows, from its start on: the name of each run, and the number of its
-/// values. Copies of the list share them.
+/// values. Copies of the list share these runs.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(Mutex<Vec<(Name, u32)>>);
 
@@ -361,9 +361,9 @@ pub(crate) fn malformed() -> Failure {
     Failure::malformed("a saved version of tables cannot be decoded")
 }
 
-/// A record is full at this many bytes of fragments.
+/// Number of bytes of fragments at which a record is full.
 const FRAGMENTS_BYTES: usize = 1 << 20;
-/// A record is full at this many fragments.
+/// Number of fragments at which a record is full.
 const FRAGMENTS: usize = 1 << 15;
 /// The most lines and runs that one call handles, changed or not.
 const LINES: usize = 2048;

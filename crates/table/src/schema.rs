@@ -202,7 +202,8 @@ pub enum Partition {
     },
 }
 
-/// A closed arc of ring keys, `low <= key <= high`. It never wraps; an arc that wraps becomes two.
+/// A closed arc of ring keys, `low <= key <= high`. The arc never wraps; an arc that would wrap becomes two
+/// arcs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyRange {
     /// The first key.
@@ -236,8 +237,8 @@ impl KeyRange {
 mod tests {
     use super::*;
 
-    /// Clients choose the length of keys and rows, and every process concerned keeps the failures, so these
-    /// must be short.
+    /// A failure shows only the beginning of long keys and rows, because clients choose their length and
+    /// every process concerned keeps the failure.
     #[test]
     fn failures_show_little_of_what_is_long() {
         let column = |number: usize| Column {

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct Spread {
     count: u64,
     sum: Total,
-    /// The sum of squares for exact numbers, of squared deviations for floats.
+    /// The sum of the squares for exact numbers; the sum of the squared deviations for floats.
     squares: Total,
 }
 

@@ -46,8 +46,9 @@ enum Pattern {
     Offset,
 }
 
-/// The patterns in upper case; of two with the same beginning, the longer comes first. Names may also be
-/// capitalised, and all others may also be in lower case.
+/// The patterns, in upper case. If one pattern begins with another pattern, the longer one comes first. Every
+/// pattern is also recognised in lower case, and the names of days and months also with a capital first
+/// letter.
 const PATTERNS: &[(&str, Pattern)] = &[
     ("A.D.", Pattern::Era { dotted: true }),
     ("A.M.", Pattern::HalfOfDay { dotted: true }),
@@ -262,8 +263,8 @@ impl TimeFields {
         }
     }
 
-    /// Returns the text of a pattern, and whether it is a number that can become an ordinal. Numbers are
-    /// padded unless `unfilled`, and names unless `narrow`.
+    /// Returns the text of a pattern, and whether the text is a number that can become an ordinal. Numbers
+    /// are padded unless `unfilled`, and names unless `narrow`.
     fn show(&self, pattern: Pattern, case: Case, unfilled: bool, narrow: bool) -> (String, bool) {
         let number = |value: i64, width: usize| {
             let width = if unfilled { 0 } else { width + usize::from(value < 0) };

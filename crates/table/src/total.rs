@@ -44,7 +44,7 @@ impl Total {
         Ok(())
     }
 
-    /// Returns the sum; 22003 if its type cannot hold it.
+    /// Returns the sum; fails with 22003 if its type cannot hold it.
     pub(crate) fn finish(self) -> Result<Value, Failure> {
         match self.into_value() {
             Value::Numeric(sum) => sum.bounded().map(Value::Numeric),

@@ -139,7 +139,7 @@ impl Value {
     }
 
     /// Appends bytes that are equal exactly for values that [`Value::order`] calls equal, and that are no
-    /// prefix of another value's bytes. They define the ring, so they must never change.
+    /// prefix of another value's bytes. These bytes define the ring keys, so they must never change.
     pub fn write_key(&self, key: &mut Vec<u8>) {
         match self {
             Value::Null => key.push(0),

@@ -12,9 +12,9 @@ use std::{
 /// Returns different ports of 127.0.0.1 at which nobody listens.
 ///
 /// A test gives such a port to a process that listens at it a moment later, or again after a restart. A port
-/// that the system chose would not do: until then, the system may use it for another test's connection. So
-/// these ports lie below the range that Linux uses for connections. Within one test program no port is
-/// returned twice.
+/// that the system chose would not do: until the process listens, the system may use this port for another
+/// test's connection. So these ports lie below the range that Linux uses for connections. Within one test
+/// program no port is returned twice.
 ///
 /// # Panics
 ///

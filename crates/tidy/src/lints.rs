@@ -72,7 +72,7 @@ pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
     Findings::new()
 }
 
-/// Finds pure crates whose `clippy.toml` differs from the one of the pure crates.
+/// Finds pure crates whose `clippy.toml` differs from `pure.clippy.toml`.
 pub fn purity_findings(name: &str, rules: Option<&str>, purity: &str) -> Findings {
     match rules {
         None => {

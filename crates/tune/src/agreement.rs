@@ -106,7 +106,7 @@ impl Measure {
         }
     }
 
-    /// Whether stronger levels improve this measure. They make all other measures worse.
+    /// Whether stronger levels improve this measure. Stronger levels make all other measures worse.
     pub fn is_of_consistency(self) -> bool {
         matches!(self, Measure::Inconsistent | Measure::Gamma(_))
     }

@@ -4,9 +4,9 @@
 //! **Promise.** The host gives the controller one window after another, each of a single setting. The
 //! controller answers with the next setting. A line of an agreement is one bound, such as `p95<=10ms`. It
 //! counts as kept only if the whole 95 % interval of the measure keeps it. If no setting keeps the agreement,
-//! the controller reports it as out of reach. It then stays with the setting that breaks the least important
-//! lines the least, and tries again later. Only the strong levels keep a line that allows no inconsistency:
-//! they promise it, and no count can show it.
+//! the controller reports it as out of reach. The controller then stays with the setting that breaks the
+//! least important lines the least, and tries again later. Only the strong levels keep a line that allows no
+//! inconsistency: the strong levels promise consistency, and no count of operations can prove it.
 //!
 //! **How.** The controller first measures both ends: all operations weak, then all strong. If neither keeps
 //! the agreement, it searches for settings between them along *ways*:
@@ -19,14 +19,15 @@
 //! | reads, writes | the fraction of the reads, or of the writes, that are strong |
 //!
 //! The [model](crate::model) *proposes*: among some places on each way it takes the one that it predicts to
-//! be farthest within all bounds. Windows *dispose*. Along a way consistency improves and speed decreases. So
+//! be farthest within all bounds. Windows *decide*. Along a way consistency improves and speed decreases. So
 //! a setting that fails in one of the two shows the direction in which to continue. A setting that fails in
-//! both shows that the way leads nowhere. Each try thus shortens the stretch of its way, by half after two
-//! failures, so the search ends however wrong the model is. The difference between a window and its
-//! prediction also *corrects* later predictions of that line. The controller tries a way last if the model
-//! predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could sound the
-//! store) it halves one way after another. If the strong end breaks a line on a percentile, delays come
-//! before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
+//! both shows that no place on the way keeps the agreement. Each try thus shortens the stretch of its way, by
+//! half after two failures, so the search ends however wrong the model is. The difference between a window
+//! and its prediction also *corrects* later predictions of that line. The controller tries a way last if the
+//! model predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could
+//! sound the store) it halves one way after another. If the strong end breaks a line on a percentile, delays
+//! come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better
+//! there.
 //!
 //! ```text
 //!             ┌── a line broken, or a load at which it will be ──┐
@@ -42,8 +43,9 @@
 //! breaks a window or two and changes nothing. The controller also leaves a setting if at least
 //! [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the interval
 //! leaves that open. When the clients' rate changes, it asks the model whether the held setting will do, and
-//! leaves it at once if not. The search after a held setting does not return to the ends, because both break
-//! the agreement. It begins with the model and the stretches that remain.
+//! leaves it at once if the model predicts that it will not. The search after a held setting does not return
+//! to the ends, because both break the agreement. That search begins with the model and the stretches that
+//! remain.
 
 use std::collections::VecDeque;
 
@@ -70,7 +72,7 @@ pub enum Phase {
     Search,
     /// Stays with a setting that keeps the agreement.
     Hold,
-    /// Stays with the best setting found. None keeps the agreement.
+    /// Stays with the best setting found. No setting keeps the agreement.
     OutOfReach,
 }
 
@@ -143,7 +145,7 @@ struct HeldSetting {
 }
 
 /// The error of the predictions of a line: the logarithm of measured by predicted. `None` until a window
-/// shows it.
+/// shows the error.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction(Option<f64>);
 
@@ -161,30 +163,31 @@ type Ranked = (bool, f64, usize, f64);
 
 /// Number of best ways on which more places than the middle are ranked.
 const WAYS_RANKED_CLOSELY: usize = 2;
-/// Windows of one setting after which an open line counts as broken.
+/// Number of windows of one setting after which an open line counts as broken.
 const WINDOWS_MAX: u32 = 4;
-/// Windows that judge a held setting together.
+/// Number of windows that judge a held setting together.
 pub const HELD_WINDOWS: usize = 10;
-/// Consecutive failing windows after which the controller leaves a setting.
+/// Number of consecutive failing windows after which the controller leaves a setting.
 pub const BROKEN_IN_A_ROW: u32 = 4;
-/// Windows after which a measured value beyond a consistency bound is reason enough to leave, whatever the
-/// interval.
+/// Number of windows after which a measured value beyond a consistency bound is reason enough to leave,
+/// whatever the interval.
 pub const DRIFT_WINDOWS_MIN: usize = 6;
 /// Half the length of the part of a way around the held place that is searched first, without a model.
 const SEARCH_REACH: f64 = 0.25;
-/// Windows after which the controller tries again to reach an agreement that was out of reach.
+/// Number of windows after which the controller tries again to reach an agreement that was out of reach.
 const RETRY_WINDOWS: u32 = 10;
 /// A place predicted beyond a bound by more than this factor is tried last.
 const HOPELESS: f64 = 4.0;
 /// Smallest relative difference at which two rates count as different.
 const ANOTHER_RATE: f64 = 0.2;
-/// Differences between measured and predicted below this fraction of the bound count as chance.
+/// Fraction of a bound below which the difference between a measured and a predicted value counts as chance.
 const CHANCE: f64 = 0.05;
 /// Largest factor by which predictions are corrected.
 const CORRECTION_MOST: f64 = 20.0;
 /// Weight of the distance to the nearest bound against the other distances.
 const SHARPNESS: f64 = 4.0;
-/// Factor by which a setting must be predicted within its bounds to stay when the rate changes.
+/// Factor by which the predictions for a held setting must lie within their bounds, so that the setting stays
+/// when the rate changes.
 const SAFETY: f64 = 1.1;
 /// Factor by which settings must be predicted within their bounds when a measure is to be minimized.
 const MARGIN: f64 = 1.15;
@@ -207,7 +210,7 @@ impl Correction {
     }
 }
 
-/// Whether a window keeps the lines of each kind.
+/// For each kind of line, whether a window keeps the lines of this kind.
 #[derive(Clone, Copy, Debug)]
 struct KindsStatus {
     consistency: LineStatus,
@@ -369,8 +372,8 @@ impl Controller {
         consistency == LineStatus::Kept && speed == LineStatus::Kept
     }
 
-    /// Returns the ways that may lead to a setting that keeps the agreement. `strong` is the window of the
-    /// strong end.
+    /// Returns the ways on which some setting may keep the agreement. `strong` is the window of the strong
+    /// end.
     fn ways_between(&self, strong: &Window) -> Vec<WayRange> {
         let weak = self.tried.first().map(|tried| &tried.window);
         // The median latency, because one bad window must not rule out a way.
@@ -380,7 +383,7 @@ impl Controller {
             _ => None,
         };
         let room = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
-        // No delay need be longer than the slowest message and most operations take.
+        // The longest useful delay: longer than the slowest message and most operations take.
         let far = match &self.model {
             Some(model) => {
                 1.5 * model.farthest().as_secs_f64() + weak.map_or(0.0, |it| 2.0 * it.latency(0.9).value)
@@ -436,7 +439,7 @@ impl Controller {
                 _ => self.give_up(),
             };
         };
-        // The middles show which ways deserve a closer look.
+        // The middles of the ways show which ways deserve a closer look.
         let rank = |at: usize, x: f64| {
             let Outlook { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
             Some((worst > -HOPELESS.ln(), score, at, x))
@@ -498,7 +501,7 @@ impl Controller {
 
     fn held(&mut self, mut held: HeldSetting, window: &Window) {
         if self.is_another_rate(held.rate) {
-            // The windows of another rate no longer describe the load.
+            // Windows that were measured at the former rate no longer describe the load.
             (held.rate, held.broken) = (self.rate, 0);
             held.recent.clear();
             if self.outlook(self.at).is_some_and(|outlook| outlook.worst < SAFETY.ln()) {
@@ -526,7 +529,8 @@ impl Controller {
         }
     }
 
-    /// Leaves the held setting and searches for another. `sides` tells which lines it broke.
+    /// Leaves the held setting and searches for another setting. `sides` tells which kinds of lines the held
+    /// setting broke.
     fn leave(&mut self, held: &HeldSetting, sides: KindsStatus) {
         let (is_weak, is_slow) = (sides.consistency == LineStatus::Broken, sides.speed == LineStatus::Broken);
         let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;

@@ -66,7 +66,8 @@ impl Heat {
         if p <= 0.0 || p >= 1.0 {
             return p >= 1.0;
         }
-        // Both counts are one higher, so that a key that was only read ranks above a key that was never seen.
+        // Both counts are taken as one higher, so that a key that was only read ranks above a key that was
+        // never seen.
         let (reads, writes) = (f64::from(reads) + 1.0, f64::from(writes) + 1.0);
         let score = reads * writes / (reads + writes);
         let threshold = f64::from_bits(self.threshold.load(Relaxed));

@@ -7,12 +7,12 @@
 //!
 //! **How.** A value is the stamp of its write. Sometimes no cell reports the write: it was long ago, or its
 //! cell forgot it, was not asked or did not learn its outcome. A stamp contains the time at which it was
-//! issued. A write issued [`WRITE_TIME_MAX`] before the span counts as ended by then. Any later one counts as
-//! still under way.
+//! issued. A write issued [`WRITE_TIME_MAX`] before the span counts as ended by then. A write issued later
+//! counts as still under way.
 //!
-//! **Left out.** Keys with hash fields or counters, because stamps do not distinguish their values. Also
-//! reads that found nothing, on a key that was deleted or whose values expire: once all replicas have dropped
-//! such a value, the key looks as if it had never been written.
+//! **Left out.** Keys with hash fields or counters, because stamps do not distinguish their values. Also left
+//! out are reads that found nothing on a key that was deleted or whose values expire: once all replicas have
+//! dropped such a value, the key looks as if it had never been written.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,7 +29,7 @@ use crate::{
 /// Longest time from the stamp of a write to its end.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time from the stamp of a write back to its request. Clocks may differ by half of it.
+/// Longest time from the stamp of a write back to its request. Clocks may differ by half of this time.
 const STAMP_LEAD_MAX: Duration = Duration::from_secs(2);
 
 /// The span of [`LastMinute::last_second`].
@@ -51,7 +51,7 @@ pub struct LastMinute {
     /// Number of operations left out because they cannot be judged.
     pub left_out: u64,
     /// Number of answered operations on the examined keys that ended in the last second, or in the whole span
-    /// if it is shorter.
+    /// if the span is shorter than a second.
     lately: u64,
 }
 
@@ -122,8 +122,8 @@ impl LastMinute {
         (!self.reads.is_empty()).then(|| quantile(&self.reads, part) / 1e9)
     }
 
-    /// Returns the latency in seconds that the fraction `part` of the answered writes did not exceed, or
-    /// `None`.
+    /// Returns the latency in seconds that the fraction `part` of the answered writes did not exceed. Returns
+    /// `None` without writes.
     pub fn writes(&self, part: f64) -> Option<f64> {
         (!self.writes.is_empty()).then(|| quantile(&self.writes, part) / 1e9)
     }
@@ -258,7 +258,7 @@ mod tests {
         let replaced =
             [told(8, OperationKind::Write, 110, stamp(110)), told(8, OperationKind::Read, 150, stamp(20))];
         assert!(counted(&judged(replaced.to_vec())).0 > 0);
-        // The write may still be under way, so it may come after the other one.
+        // The write may still be under way, so it may come after the other write.
         let open =
             [told(8, OperationKind::Write, 110, stamp(111)), told(8, OperationKind::Read, 150, stamp(110))];
         assert_eq!(counted(&judged(open.to_vec())), (0, 2));

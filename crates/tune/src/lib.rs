@@ -4,7 +4,7 @@
 //! **Promise.** Clients read and write any [`Store`](quorate::maps::Store) at dialled levels and delays
 //! ([`Dials`]). The crate measures their latencies, free of coordinated omission, and the consistency of
 //! their recorded history. A [`Controller`] turns the dials until the clients get what an [`Agreement`]
-//! demands of both. If no setting keeps the agreement, it says so.
+//! demands of both. If no setting keeps the agreement, the controller reports this.
 //!
 //! **Source.** 004: continuous partial quorums and artificial delays (§II.A), the proportion of inconsistent
 //! operations (§II.B), and the workload (§II.D). [`Controller`] and [`Heat`] implement its future work (§V),

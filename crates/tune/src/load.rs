@@ -1,16 +1,16 @@
 //! The load: clients that do the operations due and record them. Each client is a thread with its own
 //! connection.
 //!
-//! With a rate, operations are due at times that do not depend on how long others take. A latency counts from
-//! the time at which the operation was due, so it includes the wait behind a slow operation (free of
-//! coordinated omission). Without a rate, each client continues as soon as it is answered. A client records
-//! the interval from sending to the answer, artificial delays included.
+//! With a rate, operations are due at times that do not depend on how long other operations take. A latency
+//! counts from the time at which the operation was due, so it includes the wait behind a slow operation (free
+//! of coordinated omission). Without a rate, each client continues as soon as it is answered. A client
+//! records the interval from sending to the answer, artificial delays included.
 //!
-//! **Turning.** At a setting slower than the rate, operations are due and have not begun. Under the next
-//! setting they would be late from the start, and its latencies would be those of the previous setting. So
-//! when the dials are turned, clients *let go* the operations that were due until then and had not begun.
-//! These operations are counted ([`Tape::let_go`]) and never done. Within one setting no operation is let go,
-//! and every wait counts. A change of the rate lets no operation go.
+//! **Turning.** At a setting that is too slow for the rate, some operations are due and have not begun. Under
+//! the next setting they would be late from the start, so the latencies of the next setting would be those of
+//! the previous one. So when the dials are turned, clients *let go* the operations that were due until then
+//! and had not begun. These operations are counted ([`Tape::let_go`]) and never done. Within one setting no
+//! operation is let go, and every wait counts. A change of the rate lets no operation go.
 
 use std::{
     sync::{
@@ -134,7 +134,7 @@ impl Tape {
 /// Largest number of clients that write the keys at the start.
 const FILLERS_MAX: u64 = 32;
 
-/// Reads at each level with which a client sounds the store.
+/// Number of reads at each level with which a client sounds the store.
 const SOUNDINGS: u32 = 4;
 
 /// Interval at which a client hands its tape over.
@@ -278,7 +278,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Returns the time at which all clients begin. It leaves them time to connect.
+    /// Returns the time at which all clients begin, late enough for them to connect.
     fn begin(&self) -> Duration {
         self.stops.store(false, Relaxed);
         self.clock.elapsed() + Duration::from_millis(200 + 2 * self.clients)
@@ -349,7 +349,8 @@ impl<'a> Worker<'a> {
                 let _ = to.send(std::mem::take(&mut self.tape));
                 if self.load.rate() != rate {
                     rate = self.load.rate();
-                    // An operation that is late stays late.
+                    // A late operation keeps the time at which it was due, so that its latency includes the
+                    // delay.
                     due = if rate > 0.0 && due < now { due } else { now + spaced(self.number, rate) };
                 }
             }
@@ -470,7 +471,7 @@ fn name(key: u64) -> String {
     format!("user{key}")
 }
 
-/// Returns the part of a value that distinguishes it from others.
+/// Returns the part of a value that distinguishes it from other values.
 fn tag_of(value: &[u8]) -> &[u8] {
     &value[..value.iter().position(|byte| *byte == b'.').unwrap_or(value.len())]
 }
@@ -506,7 +507,8 @@ mod tests {
         }
     }
 
-    /// Two clients can do at most 200 of the 1,000 operations due a second.
+    /// If two clients can do at most 200 of the 1,000 operations due a second, the overdue operations are let
+    /// go and counted when the dials turn.
     #[test]
     fn what_is_due_and_has_not_begun_is_let_go_when_the_dials_turn_and_is_counted() {
         let workload = Workload { keys: 10, reads: 1.0, ..Workload::named("004").unwrap() };

@@ -3,8 +3,9 @@
 //! **Promise.** Given the distances of clients from the copies and recent latencies of operations,
 //! [`Model::predict`] returns a [`Window`](crate::window::Window) like the one that clients would get at a
 //! setting: latencies, throughput, the proportion of inconsistent operations, and Γ. The
-//! [`Judge`](crate::window::Judge) that judges real clients also judges the prediction, so the two mean the
-//! same. A prediction is a proposal: the [controller](crate::controller) trusts only what it measures.
+//! [`Judge`](crate::window::Judge) that judges real clients also judges the prediction, so prediction and
+//! measurement have the same meaning. A prediction is a proposal: the [controller](crate::controller) trusts
+//! only what it measures.
 //!
 //! **Source.** Bailis, Venkataraman, Franklin, Hellerstein and Stoica, *Probabilistically Bounded Staleness
 //! for Practical Partial Quorums* (VLDB 2012), §5.1: the WARS model, by Monte Carlo. A write's message
@@ -42,10 +43,10 @@
 //!
 //! - The model has three copies, each next to a coordinator, and clients are spread evenly. In other stores
 //!   its distances are wrong, and the controller's corrections are larger.
-//! - A message takes as long in both directions. Clients without synchronized clocks cannot measure the
-//!   difference.
-//! - The model has no other read repair. A write reaches a copy only by its own message, so the model is
-//!   slightly pessimistic.
+//! - In the model, a message takes equally long in both directions. Clients without synchronized clocks
+//!   cannot measure the difference.
+//! - Apart from the repair by strong reads in maps with blocking repair, the model has no read repair. A
+//!   write reaches a copy only by its own message, so the model is slightly pessimistic.
 //! - A copy never pauses. Pauses affect the clients' latencies, but no messages queue up together.
 //! - Operations do not slow each other down at the store. More load shows up only in later live latencies.
 //!
@@ -68,18 +69,18 @@ use crate::{
     workload::{Chooser, Others, Workload},
 };
 
-/// Copies of each key.
+/// Number of copies of each key.
 pub const COPIES: usize = 3;
 
-/// Operations that a prediction simulates.
+/// Number of operations that a prediction simulates.
 pub const OPERATIONS: usize = 2_500;
 
-/// Latencies remembered for each kind, level and place.
+/// Number of latencies remembered for each kind, level and place.
 const REMEMBERED: usize = 512;
 
-/// Keys to choose until the model's heat resembles that of real clients.
+/// Number of keys to choose until the model's heat resembles the heat of real clients.
 const WARMING: usize = 20_000;
-/// Keys to choose until the heat has found the threshold for another fraction.
+/// Number of keys to choose until the heat has found the threshold for a new fraction.
 const REWARMING: usize = 2_000;
 
 /// A store as its clients see it.
@@ -217,7 +218,7 @@ impl Model {
 }
 
 /// Returns the round trips of a sounding, or `None` if not even the nearest copy answered. A copy that did
-/// not answer counts as far as the farthest that did.
+/// not answer counts as far away as the farthest copy that answered.
 fn round_trips(sounding: &Sounding) -> Option<RoundTrips> {
     let mut farthest = sounding.round_trips[0]?;
     Some(sounding.round_trips.map(|trip| {

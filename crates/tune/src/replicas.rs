@@ -1,8 +1,8 @@
 //! A small store in virtual time, for tests: three replicas with known message times, and clients that do a
 //! workload on them.
 //!
-//! It tests the [model](crate::model), so it shares no code with it except the choice of keys. Messages are
-//! events, replicas store the writes that arrive, and a coordinator waits for answers.
+//! This store tests the [model](crate::model), so the two share no code except the choice of keys. Messages
+//! are events, replicas store the writes that arrive, and a coordinator waits for answers.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -29,7 +29,7 @@ pub(crate) struct Replicas {
     pub(crate) distances: [[f64; REPLICAS]; REPLICAS],
     /// Mean of the exponentially distributed additional time of a message, in milliseconds.
     pub(crate) noise: f64,
-    /// Tail: one message in the first number is late, by up to the second number of milliseconds.
+    /// Tail of the message times: one message in `tail.0` is late, by up to `tail.1` milliseconds.
     pub(crate) tail: (u32, f64),
     /// Operations a second of all clients.
     pub(crate) rate: f64,
@@ -66,7 +66,7 @@ struct RunningOperation {
     asked: i64,
     answers: usize,
     is_done: bool,
-    /// Stamp and value: the newest that a read has seen, or those that a write writes.
+    /// A stamp and a value: the newest pair that a read has seen, or the pair that a write writes.
     newest: (i64, u64),
 }
 

@@ -122,8 +122,8 @@ impl WayRange {
         PLACES[failures.min(PLACES.len() - 1)].iter().map(move |part| low + part * (high - low))
     }
 
-    /// Records that a place failed: it was too weak, too slow, or both. If it was both, the way leads
-    /// nowhere.
+    /// Records that a place failed: it was too weak, too slow, or both. If it was both, no other place on the
+    /// way can keep the agreement.
     pub(crate) fn fails(&mut self, x: f64, is_weak: bool, is_slow: bool) {
         self.failures += 1;
         if is_weak {

@@ -10,8 +10,8 @@
 //! been answered or has not handed its tape over. A read of such a value waits for later windows, at most for
 //! [`MEMORY`]. Then it counts as a read of a value that nobody wrote.
 //!
-//! **Differs** from judging the whole history at once: the judge does not see a conflict that only reads of
-//! two windows show together.
+//! **Differs** from judging the whole history at once: the judge does not see a conflict that shows only if
+//! the reads of two windows are put together.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Workloads: the choice of the clients' next operations. They are those of YCSB (Cooper and others, 2010,
-//! §4) and of 004 (§II.D).
+//! Workloads: the choice of the clients' next operations. The workloads are those of YCSB (Cooper and others,
+//! 2010, §4) and of 004 (§II.D).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ pub struct Workload {
     pub distribution: Distribution,
     /// Fraction of reads, from 0 to 1.
     pub reads: f64,
-    /// Kind of the other operations.
+    /// Kind of the operations that are not reads.
     pub others: Others,
     /// Size of a value, in bytes.
     pub value_bytes: usize,
@@ -45,8 +45,8 @@ pub const WORKLOADS: [(&str, &str); 6] = [
 ];
 
 impl Workload {
-    /// Returns the workload of this name in [`WORKLOADS`]. YCSB's `e` is missing, because it scans and a
-    /// store of registers cannot.
+    /// Returns the workload of this name in [`WORKLOADS`]. YCSB's `e` is missing, because it scans, which a
+    /// store of registers cannot do.
     pub fn named(name: &str) -> Option<Workload> {
         let zipfian = |reads, others| Workload {
             keys: 1_000,
@@ -75,7 +75,7 @@ pub(crate) enum Next {
     ReadThenWrite(u64),
 }
 
-/// Chooses the next operations of all clients, which share it.
+/// Chooses the next operations of all clients, which share this chooser.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     workload: Workload,
@@ -114,12 +114,13 @@ impl Chooser {
         self.keys.choose_of(self.written_keys(), random)
     }
 
-    /// Returns the first key that reads do not choose. They choose among the keys below it.
+    /// Returns the first key that reads do not choose. Reads choose among the keys below that key.
     pub(crate) fn written_keys(&self) -> u64 {
         self.written_keys.load(Relaxed)
     }
 
-    /// Allows reads to choose keys up to this one. Most inserts that began earlier have ended, too.
+    /// Allows reads to choose keys up to this key. Most of the inserts that began earlier than this key's
+    /// have ended, too.
     pub(crate) fn wrote(&self, key: u64) {
         self.written_keys.fetch_max(key + 1, Relaxed);
     }

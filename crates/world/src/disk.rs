@@ -1,9 +1,10 @@
 //! A machine's disk: the records that a process has written, those that are durable, and the messages that
 //! wait for them.
 //!
-//! Writes go to the operating system's cache and become durable together, one sync after another. A killed
-//! process leaves the cache behind. A power cut destroys the cache: all of it, its end, or random sectors.
-//! Bytes on disk can rot, a sync can fail, a disk can be slow, and an older copy of a disk can be put back.
+//! Writes go to the operating system's cache and become durable together, one sync after another. When a
+//! process is killed, the cache stays intact. A power cut destroys the cache: all of it, its end, or random
+//! sectors. Bytes on disk can rot, a sync can fail, a disk can be slow, and an older copy of a disk can be
+//! put back.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +30,7 @@ use crate::{
 pub struct DiskSettings {
     /// Time that a sync takes.
     pub sync: Delay,
-    /// Additional time of a sync while a disk is slow, in milliseconds, at most.
+    /// Upper bound of the additional time of a sync while a disk is slow, in milliseconds.
     pub slow_ms_max: f64,
     /// Length of a journal's segment, in bytes.
     pub segment_bytes: u64,
@@ -45,22 +46,22 @@ impl Default for DiskSettings {
     }
 }
 
-/// A deliberate violation of the rules for disks, which checkers must detect.
+/// A deliberate violation of the rules for disks. Checkers must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// Messages leave before the records that they wait for are durable.
     SentBeforeDurable,
-    /// Messages that wait for no record overtake those that do.
+    /// Messages that wait for no record overtake messages that wait for one.
     OvertakesDurable,
     /// Recovery forgets the later half of the records.
     RecoversHalf,
     /// Recovery takes rotten bytes for a torn tail.
     RotTakenForTail,
-    /// A process goes on from an older copy of its disk.
+    /// A process continues from an older copy of its disk.
     OlderCopyAccepted,
 }
 
-/// The disk of one machine, and the messages of its process that wait for it.
+/// The disk of one machine, and the messages that its process holds back until records are durable.
 #[derive(Debug)]
 pub(crate) struct Disk {
     settings: DiskSettings,
@@ -75,13 +76,13 @@ pub(crate) struct Disk {
     journal: Option<Journal>,
     /// The starts of the process that owns the disk.
     starts: StartHistory,
-    /// The time from which the next write also notes the announcements of others.
+    /// The time from which the next write also notes the announcements of other processes.
     note_at: Time,
     /// A copy of the disk, taken some time ago.
     copy: Option<Copy>,
     /// Whether an older copy was put back.
     older: bool,
-    /// The sync under way: the number of writes that it makes durable, and the last record among them.
+    /// The sync under way: the number of cached writes that it makes durable, and the last record among them.
     syncing: Option<(usize, Ticket)>,
     pub(crate) slow_until: Time,
     /// Whether the next sync fails.
@@ -91,17 +92,18 @@ pub(crate) struct Disk {
     sealed: bool,
     /// Whether a durable byte has rotted.
     rotten: bool,
-    /// Whether the last recovery may lack durable records, because rot in the last ones looked like a torn
+    /// Whether the last recovery may lack durable records, because rot in the last records looked like a torn
     /// tail.
     lacks: bool,
-    /// Whether the disk is emptied when the process ends.
+    /// Whether the disk has to be emptied when the process ends.
     forgotten: bool,
     /// The last record that was reported to the process as durable.
     told: Ticket,
-    /// Waiting messages by destination, each with its number, the record that it waits for, and its bytes.
+    /// Waiting messages by destination, each with its number, the record for which it waits, if any, and its
+    /// bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
     /// For each destination, the number of messages that the process has sent in order, and the number of the
-    /// last message that has left.
+    /// last of them that has left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
     /// The recovered records, from which the next process is made.
     records: Vec<(Ticket, Bytes)>,
@@ -131,11 +133,11 @@ impl Wire for Raw<'_> {
 
 const DOMAIN: DomainId = DomainId(1);
 const SECTOR: usize = 512;
-/// Number of files of collected segments that are kept for reuse.
+/// Maximum number of files of collected segments that are kept for reuse.
 const SPARE_MAX: usize = 2;
-/// The secret of the journal's key, which no workload knows.
+/// The secret of the journal's key. No workload knows it.
 const SECRET: u64 = 0x2545_f491_4f6c_dd1d;
-/// Time between two notes, the same as in a real process.
+/// Time between two notes of other processes' announcements: as long as in a real process.
 const NOTE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Disk {
@@ -170,8 +172,8 @@ impl Disk {
         Settings { segment_bytes: self.settings.segment_bytes, gaps: true, key }
     }
 
-    /// Returns the process that can continue from this disk while none runs, unless the disk has rotted or is
-    /// an older copy.
+    /// Returns the process that can continue from this disk, while no process runs on it. Returns `None` if
+    /// the disk has rotted or is an older copy.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
         if self.rotten || self.older {
             return None;
@@ -186,7 +188,7 @@ impl Disk {
         self.files.iter().map(|(number, bytes)| (*number, Bytes::copy_from_slice(bytes))).collect()
     }
 
-    /// Marks the disk, so that it is emptied when the running process ends.
+    /// Marks the disk as one to empty when the running process ends.
     pub(crate) fn forget(&mut self) {
         self.forgotten = true;
     }
@@ -200,8 +202,9 @@ impl Disk {
         self.starts = StartHistory::default();
     }
 
-    /// Recovers the records that the last process left. Returns the process that may continue from them, or
-    /// `None` after emptying the disk. Also returns what was found wrong, for the counts.
+    /// Recovers the records that the last process left. Returns the process that may continue from these
+    /// records, or `None` after emptying the disk. Also returns the name of the fault that was found, if any,
+    /// for the counts.
     pub(crate) fn recover(&mut self) -> (Option<ProcessId>, Option<&'static str>) {
         assert!(self.journal.is_none(), "one process at a time writes to a directory");
         self.sync_all();
@@ -243,30 +246,30 @@ impl Disk {
         }
     }
 
-    /// Whether the last recovery may lack durable records, because rot in the last ones looked like a torn
+    /// Whether the last recovery may lack durable records, because rot in the last records looked like a torn
     /// tail.
     pub(crate) fn lacks(&self) -> bool {
         self.lacks
     }
 
-    /// Takes the recovered records, for the process that is made from them.
+    /// Removes and returns the recovered records, for the process that is made from them.
     pub(crate) fn take_records(&mut self) -> Vec<(Ticket, Bytes)> {
         std::mem::take(&mut self.records)
     }
 
-    /// Returns records taken by [`Disk::take_records`].
+    /// Puts back the records that [`Disk::take_records`] returned.
     pub(crate) fn give_records(&mut self, records: Vec<(Ticket, Bytes)>) {
         self.records = records;
     }
 
-    /// Discards the recovered journal, because no process can continue from it. The next process is new.
+    /// Discards the recovered journal, because no process can continue from it. The next process will be new.
     pub(crate) fn abandon(&mut self) {
         self.journal = None;
         self.wipe();
     }
 
-    /// Starts a process, restored or new, with this mark of its start. Returns its last ticket, and its notes
-    /// about the journals of others.
+    /// Starts a process, restored or new, with this random mark of its start. Returns the last ticket of its
+    /// journal, and the reports of other processes that the journal notes.
     pub(crate) fn begin(&mut self, process: ProcessId, mark: u64) -> (Ticket, RemoteDurability) {
         self.held.clear();
         self.numbers.clear();
@@ -278,12 +281,12 @@ impl Disk {
         (self.told, journal.remote_durability().clone())
     }
 
-    /// Returns the process's announcement about its journal.
+    /// Returns the process's report about its journal, as it announces it.
     pub(crate) fn tells(&self) -> DurabilityReport {
         self.starts.report(self.told)
     }
 
-    /// Whether the journal holds everything that the process has announced in `told`.
+    /// Whether the journal holds everything that the process had announced in `told`.
     pub(crate) fn holds(&self, told: DurabilityReport) -> bool {
         self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(told)
     }
@@ -293,13 +296,13 @@ impl Disk {
         self.older
     }
 
-    /// Copies the durable contents.
+    /// Copies the durable contents of the disk.
     pub(crate) fn take_copy(&mut self, owner: ProcessId) {
         let last = self.journal.as_ref().map_or(self.told, Journal::durable);
         self.copy = Some(Copy { owner, files: self.files.clone(), starts: self.starts.clone(), last });
     }
 
-    /// Whether the copy belongs to this process and lacks records that the process has announced in `told`.
+    /// Whether the copy belongs to this process, and lacks records that the process had announced in `told`.
     pub(crate) fn copy_lacks(&self, owner: ProcessId, told: DurabilityReport) -> bool {
         self.copy.as_ref().filter(|copy| copy.owner == owner).is_some_and(|copy| {
             let mut starts = copy.starts.clone();
@@ -316,7 +319,7 @@ impl Disk {
         }
     }
 
-    /// Ends the process. A power cut destroys the writes that are not durable.
+    /// Ends the process. A power cut destroys the writes that are not durable yet.
     pub(crate) fn end(&mut self, power: bool, chance: &mut Chance) {
         if let Some(journal) = self.journal.take() {
             self.sealed = self.cached.is_empty() && journal.is_sealed();
@@ -332,7 +335,7 @@ impl Disk {
         if !power {
             return;
         }
-        // All of the cache is lost, or its end, or random sectors.
+        // The power cut destroys the whole cache, its end, or random sectors.
         let (keep, scattered) = match chance.index(3) {
             0 => (0, false),
             1 => (chance.index(self.cached.len() + 1), false),
@@ -353,7 +356,7 @@ impl Disk {
         self.files.retain(|_, file| !file.is_empty());
     }
 
-    /// Changes a durable byte. Returns `false` if there is none.
+    /// Changes a durable byte. Returns `false` if there is no such byte.
     pub(crate) fn rot(&mut self, chance: &mut Chance) -> bool {
         let spared = self.files.keys().next_back().copied().filter(|_| !self.sealed);
         let files = || self.files.iter().filter(|(number, _)| Some(**number) != spared);
@@ -380,8 +383,8 @@ impl Disk {
         }
     }
 
-    /// Writes records. Releases those before the first ticket of `collect`, except the tickets listed in it.
-    /// From time to time it also notes the announcements of others.
+    /// Writes records. Releases the records before the first ticket of `collect`, except those that `collect`
+    /// lists. From time to time, also notes the announcements of other processes.
     pub(crate) fn write(
         &mut self,
         records: &[Bytes],
@@ -405,7 +408,7 @@ impl Disk {
         }
     }
 
-    /// Starts a sync if the cache is not empty and no sync is under way. Returns the time that it takes.
+    /// Starts a sync if the cache is not empty and no sync is under way. Returns the duration of the sync.
     pub(crate) fn sync(&mut self, now: Time, chance: &mut Chance) -> Option<std::time::Duration> {
         if self.syncing.is_some() || self.cached.is_empty() {
             return None;
@@ -437,7 +440,7 @@ impl Disk {
         Some(through)
     }
 
-    /// Notes that the process learns that all records up to `through` are durable.
+    /// Records that the process has been notified that all records up to `through` are durable.
     pub(crate) fn tell(&mut self, through: Ticket) {
         self.told = self.told.max(through);
     }
@@ -447,8 +450,8 @@ impl Disk {
         (self.slow_until, self.fails) = (Time::ZERO, false);
     }
 
-    /// Returns the messages that may leave now, from those that waited and from `sends`, in order. An error
-    /// names a receiver whose messages would leave in another order than sent.
+    /// Returns the messages that may leave now, in order: those that waited, and those of `sends`. An error
+    /// names a receiver whose messages would leave in another order than they were sent.
     pub(crate) fn release(&mut self, sends: Vec<Outgoing>) -> Result<Vec<Outgoing>, ProcessId> {
         let mut leaving = Vec::new();
         let told = self.told;
@@ -509,7 +512,7 @@ impl Disk {
     }
 }
 
-/// Returns the file of a segment: an existing one, or a new one, which may hold bytes of an older segment.
+/// Returns the file of a segment. A new file may hold bytes of an older segment.
 fn file<'a>(
     files: &'a mut BTreeMap<u64, Vec<u8>>,
     spare: &mut VecDeque<Vec<u8>>,
@@ -518,7 +521,7 @@ fn file<'a>(
     files.entry(segment).or_insert_with(|| spare.pop_front().unwrap_or_default())
 }
 
-/// Writes bytes into a file, and extends it if needed.
+/// Writes bytes into a file, and extends the file if needed.
 fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
     if file.len() < end {

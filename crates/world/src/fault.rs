@@ -1,4 +1,4 @@
-//! Faults and their rates: the seed draws the kinds of faults of a run, and the nemesis strikes at random
+//! Faults and their rates. The seed draws the kinds of faults of a run, and the nemesis strikes at random
 //! instants.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultSettings {
-    /// Mean time between faults, in milliseconds; with 0 there are none.
+    /// Mean time between faults, in milliseconds. With 0 there are no faults.
     pub interval_ms: f64,
     /// Longest duration of cuts, clogs and isolations, in milliseconds.
     pub span_ms_max: f64,
@@ -24,12 +24,12 @@ pub struct FaultSettings {
     pub pause_ms_max: f64,
     /// Longest time that a machine stays down, in milliseconds.
     pub down_ms_max: f64,
-    /// Longest duration of long pauses, in milliseconds: more than it takes to replace a process and to move
-    /// its rows.
+    /// Longest duration of long pauses, in milliseconds. It exceeds the time in which a process is replaced
+    /// and its rows are moved.
     pub long_pause_ms_max: f64,
-    /// Probability of each kind to be among the faults of a run.
+    /// Probability with which each kind of fault is among the faults of a run.
     pub presence: f64,
-    /// Kinds in addition to those of every system.
+    /// Kinds of faults in addition to those of every system.
     pub extra: Vec<Fault>,
 }
 
@@ -53,30 +53,30 @@ impl Default for FaultSettings {
 pub enum Fault {
     /// A process is killed, and its machine resets the links.
     Kill,
-    /// A process ends, and its machine is silent.
+    /// A process ends, and its machine answers nothing.
     Vanish,
-    /// A process stands still.
+    /// A process stands still for a while.
     Pause,
     /// Two machines cannot talk with each other.
     Cut,
-    /// One machine's messages do not reach another, while the other's reach it.
+    /// One machine's messages do not reach another machine, whose messages still reach the first.
     CutOneWay,
     /// A machine is cut off from all others.
     Isolate,
-    /// Messages of one direction are delayed for a while.
+    /// Messages in one direction are delayed for a while.
     Clog,
     /// A session breaks.
     BreakLink,
-    /// A machine stalls while its messages are under way, and then goes on as if nothing had happened.
+    /// A machine stalls while its messages are under way, and later continues as if nothing had happened.
     Stall,
-    /// A machine and a whole group cannot talk, for example a super and all storage, or a gateway and the
-    /// routers.
+    /// A machine and a whole group cannot talk with each other, for example a super and all storage
+    /// processes, or a gateway and the routers.
     GroupCut,
-    /// The messages between a machine and a whole group are cut in one direction.
+    /// The messages between a machine and a whole group are lost in one direction.
     GroupCutOneWay,
-    /// All members of a group that may be killed are killed, for example all supers.
+    /// All members of a group that may be killed are killed at once, for example all supers.
     KillGroup,
-    /// A process stands still for longer than it takes to replace it.
+    /// A process stands still for longer than its replacement takes.
     LongPause,
     /// A process dies while its engine executes a task.
     DieAtTask,
@@ -90,7 +90,7 @@ pub enum Fault {
     Rot,
     /// A process ends, and an older copy of its disk is put back.
     OlderCopy,
-    /// A query arrives that kills every process which reads a certain row for it.
+    /// A query arrives that kills every process that reads a certain row for it.
     DieAtRead,
 }
 
@@ -127,8 +127,8 @@ impl Fault {
         Fault::BASIC.into_iter().chain(Fault::EXTRA)
     }
 
-    /// Returns the names under which the fault and its effect are counted: killed processes, delayed frames,
-    /// delayed inputs.
+    /// Returns the name under which the fault is counted, and the name under which its effects are counted:
+    /// killed processes, delayed frames, or delayed inputs.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Fault::Kill => ("fault: kill", "killed by a kill"),
@@ -159,7 +159,8 @@ impl Fault {
         self.names().0
     }
 
-    /// Returns the name under which the fault's effects are counted. A fault without effects tested nothing.
+    /// Returns the name under which the fault's effects are counted. A fault without effects has tested
+    /// nothing.
     pub fn effect(self) -> &'static str {
         self.names().1
     }
@@ -180,10 +181,10 @@ impl Nemesis {
         let mut chance = Chance::new(seed, "crash");
         let mut kinds: Vec<Fault> =
             Fault::BASIC.into_iter().filter(|_| chance.happens(settings.presence)).collect();
-        // The density is between a third and three times the scenario's.
+        // The density of faults is between a third of the scenario's density and three times that density.
         let scale = 3f64.powf(2.0 * chance.unit() - 1.0);
         let interval = Duration::from_nanos((settings.interval_ms * scale * 1e6) as u64);
-        // A separate stream, so that runs without extra kinds stay unchanged.
+        // Extra kinds are drawn from a separate stream, so that runs without extra kinds stay unchanged.
         let mut apart = Chance::new(seed, "extra faults");
         kinds.extend(settings.extra.iter().filter(|_| apart.happens(settings.presence)));
         Nemesis { settings, kinds, interval, chance }
@@ -198,9 +199,10 @@ impl Nemesis {
         Some(self.interval.mul_f64(factor.min(8.0)))
     }
 
-    /// Strikes one machine of `groups`, each group equally often. Machines outside all groups are spared, and
-    /// only machines that `may_crash` allows are killed. Returns the fault and the machines it hit. The
-    /// caller itself must carry out a death at a task or a read, because it knows when these happen.
+    /// Strikes one machine of `groups`, with the same probability for each group. Machines outside all groups
+    /// are spared, and only machines that `may_crash` allows are killed. Returns the fault and the machines
+    /// that it hit. The caller itself must carry out a death at a task or at a read, because only the caller
+    /// knows when these happen.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
@@ -275,7 +277,8 @@ impl Nemesis {
             }
             Fault::OlderCopy => {
                 if !world.is_copy_known_as_older(victim) || !may_crash(world, victim) {
-                    // The copies taken now may serve the next strike.
+                    // An older copy cannot be put back now, but the copies taken here may serve the next
+                    // strike.
                     world.copy_disks();
                     return None;
                 }
@@ -322,8 +325,8 @@ impl Nemesis {
             }
             Fault::Clog => world.clog(victim, other?, span),
             Fault::Stall => {
-                // Stalls are mostly longer than the detectors' patience, because a shorter stall is only a
-                // slow link.
+                // Stalls are mostly longer than the patience of failure detectors, because a shorter stall
+                // would only be a slow link.
                 let span =
                     Duration::from_nanos((self.settings.pause_ms_max * self.chance.unit() * 1e6) as u64);
                 let lead = self.chance.between(Duration::ZERO, STALL_LEAD_MAX);
@@ -350,12 +353,12 @@ impl Nemesis {
         world.restart_after(victim, down);
     }
 
-    /// Draws a duration, mostly short, sometimes as long as `ms_max`.
+    /// Draws a duration that is mostly short, and at most `ms_max` milliseconds.
     fn span(&mut self, ms_max: f64) -> Duration {
         let share = self.chance.unit().powi(3);
         Duration::from_nanos((ms_max * share * 1e6) as u64)
     }
 }
 
-/// Longest time that a stalling process goes on while its messages are delayed.
+/// Longest time that a stalling process continues while its messages are already delayed.
 const STALL_LEAD_MAX: Duration = Duration::from_millis(60);

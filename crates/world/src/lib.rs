@@ -2,12 +2,12 @@
 //! and faults.
 //!
 //! A [`World`] carries the processes of one [`Protocol`](quorate_protocol::Protocol). Everything that happens
-//! in it comes from one seed, so two worlds with the same seed are equal. The crate knows no protocol and
-//! judges nothing; the simulator adds workloads and checkers.
+//! in it comes from one seed, so two worlds with the same seed are equal. The crate knows no particular
+//! protocol, and checks nothing; the simulator adds workloads and checkers.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`world`] | machines, links, and one queue of events; or a world moved by hand |
+//! | [`world`] | machines, links, and one queue of events; or a world that is moved by hand |
 //! | `machine` | a clock, a processor, an inbox, and the process |
 //! | `network` | links, frames under way, cuts |
 //! | `disk` | written records, durable records, and messages that wait for them |

@@ -12,7 +12,7 @@ use crate::{
     random::{Chance, Delay},
 };
 
-/// Speeds of machines and accuracy of their clocks.
+/// Speeds of machines, and accuracy of their clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MachineSettings {
@@ -20,9 +20,9 @@ pub struct MachineSettings {
     pub input_micros: f64,
     /// Processing time of a thousand bytes, in or out, in microseconds.
     pub kilobyte_micros: f64,
-    /// Time that inputs gather before the process gets them as a batch, in microseconds.
+    /// Time for which inputs gather before the process gets them as a batch, in microseconds.
     pub gather_micros: f64,
-    /// Delay of timers.
+    /// Delay with which timers fire.
     pub timer_lateness: Delay,
     /// Largest fraction by which clocks run fast or slow.
     pub drift_max: f64,
@@ -56,14 +56,14 @@ pub(crate) struct Machine<P: Protocol> {
     pub(crate) slowness: f64,
     pub(crate) busy_until: Time,
     pub(crate) paused_until: Time,
-    /// The cause of the pause, for the counts.
+    /// The name of the fault that caused the pause, for the counts.
     pub(crate) paused_by: &'static str,
     pub(crate) work_at: Option<Time>,
     pub(crate) wake_at: Option<Time>,
     pub(crate) tickets: u64,
-    /// The disk, in a world with disks.
+    /// The machine's disk, in a world with disks.
     pub(crate) disk: Option<Disk>,
-    /// The announcements of others about their journals.
+    /// The announcements of other processes about their journals.
     pub(crate) remote_durability: RemoteDurability,
 }
 

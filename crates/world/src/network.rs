@@ -1,10 +1,9 @@
-//! Links between processes: those wanted, those that stand, and the frames on their way.
+//! Links between processes: the links that are wanted, the links that stand, and the frames on their way.
 //!
-//! A pair of processes has a link if one of them wants to reach the other. While the link stands it is
-//! lossless and FIFO. When it breaks, each end learns that at its own time, and loses everything that has not
-//! arrived by then. An end that still wants the link dials again. Links carry bytes in frames: a frame holds
-//! the messages of one batch for one peer. Casts travel separately, each alone, by the rules of
-//! [`CastSettings`].
+//! Two processes have a link if one of them wants to reach the other. While the link stands, it is lossless
+//! and FIFO. When it breaks, each end learns that at its own time, and loses everything that has not arrived
+//! by then. An end that still wants the link dials again. Links carry bytes in frames: a frame holds the
+//! messages of one batch for one peer. Each cast travels alone, by the rules of [`CastSettings`].
 
 use std::collections::BTreeMap;
 
@@ -15,24 +14,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Delay;
 
-/// One life of a process: an index into all processes ever started.
+/// The number of a life: an index into all lives of processes in the world so far.
 pub(crate) type LifeNumber = u32;
 
 /// The behaviour of the network without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkSettings {
-    /// Time that a frame travels.
+    /// Time for which a frame travels.
     pub delay: Delay,
-    /// Upper bound of a factor that the seed draws and that scales all delays of the run. A slow network has
-    /// more messages under way when a fault strikes.
+    /// Upper bound of a factor that the seed draws for the run. The factor scales all delays. A slow network
+    /// has more messages under way when a fault strikes.
     pub slowness_max: f64,
-    /// Upper bound of a second factor, drawn for each direction between two machines. It makes some followers
-    /// always know less than others.
+    /// Upper bound of a second factor of delays, drawn for each direction between two machines. Because of
+    /// it, some followers always know less than others.
     pub unevenness_max: f64,
     /// Probability that sending a frame breaks its link.
     pub break_probability: f64,
-    /// Length of the longest permitted message, in bytes. A longer one is a violation by its sender.
+    /// Length of the longest permitted message, in bytes. A longer message is a violation by its sender.
     pub message_bytes_max: usize,
     /// Probability that a frame arrives in two parts.
     pub split_probability: f64,
@@ -48,17 +47,18 @@ pub struct CastSettings {
     pub loss_probability: f64,
     /// Probability that a cast arrives twice.
     pub doubling_probability: f64,
-    /// Probability that a cast is late, so that others overtake it.
+    /// Probability that a cast is late, so that other casts overtake it.
     pub lateness_probability: f64,
     /// Additional delay of a late cast.
     pub lateness: Delay,
-    /// Share of the directions between two machines, drawn by the seed, in which no cast passes.
+    /// Share of the directions between two machines in which no cast arrives. The seed draws these
+    /// directions.
     pub closed: f64,
-    /// Share of the directions in which no multicast passes; casts to one process pass as usual.
+    /// Share of the directions in which no multicast arrives. Casts to one process do arrive there.
     pub deaf: f64,
-    /// Share of the directions in which no cast longer than [`CastSettings::short_bytes`] passes.
+    /// Share of the directions in which no cast longer than [`CastSettings::short_bytes`] arrives.
     pub narrow: f64,
-    /// Length in bytes up to which a cast passes in every direction that is not closed.
+    /// Length, in bytes, up to which casts arrive in every direction that is not closed.
     pub short_bytes: usize,
 }
 
@@ -95,7 +95,7 @@ impl Default for NetworkSettings {
 #[derive(Default)]
 pub(crate) struct Network {
     links: FxHashMap<(LifeNumber, LifeNumber), Link>,
-    /// Directions between machines that are cut: the end of each cut, and its cause.
+    /// Directions between machines that are cut, each with the end of the cut and its cause.
     cuts: BTreeMap<(usize, usize), (Time, &'static str)>,
     sessions: u64,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Link {
     pub(crate) ends: [End; 2],
     /// Whether a dial is under way.
     pub(crate) dialing: bool,
-    /// Failed dials since the link last stood.
+    /// Number of failed dials since the link last stood.
     pub(crate) failures: u32,
 }
 
@@ -120,7 +120,7 @@ pub(crate) enum LinkState {
     Idle,
     /// A session stands.
     Up,
-    /// The session is lost, and at least one end does not know that yet.
+    /// The session is lost, and at least one end does not know this yet.
     Broken,
 }
 
@@ -129,11 +129,13 @@ pub(crate) enum LinkState {
 pub(crate) struct End {
     /// Whether this end wants the link.
     pub(crate) wanted: bool,
-    /// Whether this end knows of the session, which it does between `Linked` and `Unlinked`.
+    /// Whether this end has received `Linked` for the session, and not yet `Unlinked`.
     pub(crate) open: bool,
-    /// Whether this end knows that the link is down. It is not informed again before the link has stood.
+    /// Whether this end knows that the link is down. It gets no further notice until the link has stood
+    /// again.
     pub(crate) told: bool,
-    /// Whether this end's policy no longer admits the other. It then learns nothing more of the session.
+    /// Whether this end's policy no longer admits the other end. This end then gets nothing more from the
+    /// session.
     pub(crate) shut: bool,
     /// The earliest arrival of the next frame at this end, so that frames stay in order.
     pub(crate) clear: Time,
@@ -143,14 +145,14 @@ pub(crate) struct End {
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<Bytes>,
-    /// Whether a part of the next message arrives with these.
+    /// Whether a part of a further message arrives with these messages.
     pub(crate) cut: bool,
-    /// The sender's announcement about its journal.
+    /// The sender's report about its journal.
     pub(crate) told: DurabilityReport,
 }
 
 impl Network {
-    /// Returns the link between two lives, created if needed.
+    /// Returns the link between two lives, and creates it if needed.
     pub(crate) fn link(&mut self, one: LifeNumber, other: LifeNumber) -> &mut Link {
         self.links.entry(key(one, other)).or_default()
     }
@@ -176,7 +178,7 @@ impl Network {
         self.sessions
     }
 
-    /// Stops everything from one machine to another until `until`. Effects are counted under `cause`.
+    /// Stops all messages from one machine to another until `until`. The effects are counted under `cause`.
     pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time, cause: &'static str) {
         let entry = self.cuts.entry((from, to)).or_insert((until, cause));
         if entry.0 < until {
@@ -184,7 +186,7 @@ impl Network {
         }
     }
 
-    /// Returns the end and the cause of the direction's cut, if it is cut at `now`.
+    /// Returns the end and the cause of the cut, if this direction is cut at `now`.
     pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<(Time, &'static str)> {
         if self.cuts.is_empty() {
             return None;
@@ -192,7 +194,7 @@ impl Network {
         self.cuts.get(&(from, to)).copied().filter(|(until, _)| *until > now)
     }
 
-    /// Ends all cuts, and returns their directions.
+    /// Ends all cuts. Returns the directions that were cut.
     pub(crate) fn heal(&mut self) -> Vec<(usize, usize)> {
         std::mem::take(&mut self.cuts).into_keys().collect()
     }

@@ -1,4 +1,4 @@
-//! The requests that a machine's protocol makes of the world in one turn.
+//! The outputs of a machine's protocol in one turn, which the world then carries out.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use quorate_protocol::{
     Destination, MulticastAddress, Policy, ProcessId, Protocol, Sink, Ticket, wire::Wire,
 };
 
-/// The output of one batch.
+/// The outputs of one batch.
 pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) casts: Vec<(ProcessId, Bytes)>,
     pub(crate) multicasts: Vec<(MulticastAddress, Bytes)>,
-    /// Addresses that the process starts (true) or stops (false) listening to.
+    /// Addresses to which the process starts (`true`) or stops (`false`) listening.
     pub(crate) listens: Vec<(MulticastAddress, bool)>,
     pub(crate) wishes: Vec<(ProcessId, LinkRequest)>,
     pub(crate) events: Vec<P::Event>,
@@ -26,9 +26,10 @@ pub(crate) struct Outbox<P: Protocol> {
     /// Length of the longest cast, in bytes.
     pub(crate) longest_cast: usize,
     pub(crate) tickets: u64,
-    /// Encoded records; `None` if nothing needs them.
+    /// Encoded records; `None` if neither a disk nor the environment needs them.
     pub(crate) records: Option<Vec<Bytes>>,
-    /// The first record that the process still needs, and earlier ones that it needs in addition.
+    /// The first record that the process still needs in full sequence, and earlier records that it needs in
+    /// addition.
     pub(crate) collected: Option<(Ticket, Vec<Ticket>)>,
 }
 
@@ -43,8 +44,7 @@ pub(crate) enum Lane {
 
 pub(crate) enum Outgoing {
     Message(Destination, Bytes, Lane),
-    /// The process learns that its session with this peer began or ended. Earlier messages do not belong to
-    /// the next session.
+    /// A session with this peer began or ended. Messages before this mark do not belong to the next session.
     Barrier(ProcessId),
 }
 
@@ -92,8 +92,8 @@ impl<P: Protocol> Outbox<P> {
         bytes
     }
 
-    /// Marks the beginning or the end of a session with this peer. Earlier messages do not belong to the next
-    /// session.
+    /// Marks the beginning or the end of a session with this peer. Messages before this mark do not belong to
+    /// the next session.
     pub(crate) fn mark_session_boundary(&mut self, peer: ProcessId) {
         self.sends.push(Outgoing::Barrier(peer));
         self.casts.retain(|(to, _)| *to != peer);

@@ -34,7 +34,7 @@ impl Chance {
     /// Returns a uniform number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "the bound of a random number is above zero");
-        // One multiplication has a bias of 2⁻⁶⁴·bound, far below the resolution of any simulation.
+        // One multiplication has a bias of 2⁻⁶⁴·bound, which is far below the resolution of any simulation.
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -43,7 +43,7 @@ impl Chance {
         self.below(length as u64) as usize
     }
 
-    /// Picks one of several values, or `None` if there are none.
+    /// Returns a uniform choice among several values, or `None` if there are none.
     pub fn pick<T: Copy>(&mut self, several: &[T]) -> Option<T> {
         (!several.is_empty()).then(|| several[self.index(several.len())])
     }
@@ -58,7 +58,7 @@ impl Chance {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// Returns a uniform duration between the two.
+    /// Returns a uniform duration between `least` and `most`.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         least + most.saturating_sub(least).mul_f64(self.unit())
     }
@@ -73,7 +73,8 @@ impl Chance {
             }
             Delay::Pareto { least_micros, shape } => {
                 let micros = least_micros / (1.0 - self.unit()).powf(1.0 / shape);
-                // Shapes up to one have no mean. A delay of hours would be a cut, so the tail is bounded.
+                // Distributions with a shape of at most one have no mean, and a delay of hours would be a
+                // cut, so the tail is bounded.
                 Duration::from_nanos((micros.min(SPAN_MICROS_MAX) * 1e3) as u64)
             }
         }
@@ -84,23 +85,23 @@ impl Chance {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Delay {
-    /// Always the same duration.
+    /// The same duration at every draw.
     Constant {
         /// The duration, in microseconds.
         micros: f64,
     },
-    /// Exponential, shifted by the minimum.
+    /// An exponential distribution, shifted by the minimum.
     Exponential {
         /// The minimum, in microseconds.
         least_micros: f64,
         /// The mean, in microseconds.
         mean_micros: f64,
     },
-    /// Pareto, with a heavy tail.
+    /// A Pareto distribution, which has a heavy tail.
     Pareto {
         /// The minimum, in microseconds.
         least_micros: f64,
-        /// The tail's exponent; a smaller one makes the tail heavier.
+        /// The tail's exponent. A smaller exponent makes the tail heavier.
         shape: f64,
     },
 }
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(mean(Delay::Constant { micros: 40.0 }), 40.0);
         let exponential = mean(Delay::Exponential { least_micros: 20.0, mean_micros: 100.0 });
         assert!((exponential - 100.0).abs() < 2.0, "{exponential}");
-        // The mean is least · shape / (shape − 1).
+        // The mean of a Pareto distribution is least · shape / (shape − 1).
         let pareto = mean(Delay::Pareto { least_micros: 50.0, shape: 3.0 });
         assert!((pareto - 75.0).abs() < 2.0, "{pareto}");
     }

@@ -1,13 +1,13 @@
 //! The virtual world: machines, their clocks and processors, the network between them, and one queue of
 //! events.
 //!
-//! A world is generic over one [`Protocol`]; processes of several roles are one protocol with several forms.
-//! Every message is encoded when it is sent and decoded when it arrives. Nothing ticks: an idle process costs
-//! nothing. Happenings are ordered by (time, sequence), all randomness comes from the seed, and a rolling
-//! hash over all events proves that a run replays.
+//! A world is generic over one [`Protocol`]; to have processes of several roles, the protocol is one type
+//! with several forms. Every message is encoded when it is sent and decoded when it arrives. There are no
+//! ticks, so an idle process costs no time. Events are ordered by (time, sequence), all randomness comes from
+//! the seed, and a rolling hash over all events proves that a run replays.
 //!
-//! A world may also be moved by hand ([`World::by_hand`]). Then nothing is queued, and the owner chooses each
-//! step.
+//! A world may also be moved by hand ([`World::by_hand`]). Then no events are queued, and the world's owner
+//! chooses each step.
 //!
 //! The [`Environment`] receives the events of processes. It also starts processes, issues commands and checks
 //! promises.
@@ -53,12 +53,12 @@ use crate::{
 
 use self::manual::ManualControl;
 
-/// The user of the world's processes.
+/// The user of a world: it starts processes, gives them commands, and receives their events.
 pub trait Environment<P: Protocol> {
     /// Makes the process for a new life of `machine`.
     fn start(&mut self, world: &mut World<P>, machine: usize, id: ProcessId) -> P;
-    /// Whether the process `id` can continue from these records, which are all durable ones on `machine`. If
-    /// not, a new process starts.
+    /// Whether the process `id` can continue from these records, which are all durable records on `machine`.
+    /// If not, a new process starts.
     fn goes_on(
         &mut self,
         _world: &mut World<P>,
@@ -70,20 +70,20 @@ pub trait Environment<P: Protocol> {
     }
     /// Receives an event of the process on `machine`.
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
-    /// Receives the end of a timer set by [`World::timer`].
+    /// Handles the end of a timer that [`World::timer`] set.
     fn timer(&mut self, _world: &mut World<P>, _token: u64) -> Result<(), Violation> {
         Ok(())
     }
-    /// Reports that the process on `machine` has adopted another policy. Its earlier events belong to the
-    /// earlier policy.
+    /// Receives the notice that the process on `machine` has adopted a new policy. Events before this call
+    /// belong to the former policy.
     fn adopted(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
-    /// Reports that the process on `machine` met a process with the pass `theirs`, and that policies forbid
-    /// the link.
+    /// Receives the notice that the process on `machine` met a process with the pass `theirs`, and that the
+    /// policies forbid a link.
     fn policy_mismatch(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
-    /// Reports a cast before it is delivered by hand. `_by` is the multicast address, or `None` for a cast to
-    /// one process.
+    /// Observes a cast that is about to be delivered by hand. `_by` is the multicast address, or `None` for a
+    /// cast to one process.
     fn cast(
         &mut self,
         _world: &World<P>,
@@ -92,12 +92,12 @@ pub trait Environment<P: Protocol> {
         _message: &P::Message,
     ) {
     }
-    /// Reports a message before it is delivered by hand.
+    /// Observes a message that is about to be delivered by hand.
     fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
-    /// Reports records that a process without a disk wrote, in a world moved by hand.
+    /// Observes records that a process without a disk wrote, in a world that is moved by hand.
     fn wrote(&mut self, _world: &World<P>, _machine: usize, _records: Vec<Bytes>) {}
-    /// Called after each batch of a process, and by hand after the process met an unknown one. Checkers may
-    /// inspect the process here.
+    /// Inspects a process, for checkers. Called after each batch of the process and, in a world that is moved
+    /// by hand, after the process met a process that it did not know.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
@@ -128,9 +128,9 @@ impl std::fmt::Display for Violation {
 /// The manner in which a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process dies and its machine resets the links, so peers notice soon.
+    /// The process dies, and its machine resets the links, so peers notice soon.
     Killed,
-    /// The machine vanishes, so peers notice only silence.
+    /// The machine vanishes, so peers notice only its silence.
     Vanished,
 }
 
@@ -143,7 +143,7 @@ pub struct World<P: Protocol> {
     lives: Vec<LifeState>,
     life_of: FxHashMap<ProcessId, LifeNumber>,
     network: Network,
-    /// Listening lives by address, including dead ones.
+    /// The lives that listen to each address, including dead ones.
     multicast_listeners: BTreeMap<MulticastAddress, BTreeSet<LifeNumber>>,
     network_settings: NetworkSettings,
     machine_settings: MachineSettings,
@@ -151,18 +151,19 @@ pub struct World<P: Protocol> {
     chance_casts: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
-    /// The disks of new machines, if they have any, with the rule that these disks break, if any.
+    /// The settings of the disks that new machines get, if they get any, and the rule that these disks
+    /// violate, if any.
     disks: Option<(DiskSettings, Option<Breach>)>,
     seed: u64,
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
-    /// The last instant at which each machine had trouble with others: a broken or delayed link, or the start
-    /// or end of a process.
+    /// For each machine, the last instant at which it had trouble with other machines: a broken or delayed
+    /// link, or the start or end of a process.
     trouble: Vec<Time>,
-    /// The id of each machine's first life, if later lives take it, too: a mutation.
+    /// The id of each machine's first life. If set, later lives of the machine take this id, too: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
-    /// Whether policies forbid no links: a mutation.
+    /// Whether links are allowed although policies forbid them: a mutation.
     all_admitted: bool,
     /// The name under which effects of the present fault are counted.
     blamed: &'static str,
@@ -175,7 +176,7 @@ struct LifeState {
     id: ProcessId,
     policy: Arc<dyn Policy>,
     alive: bool,
-    /// Whether the process's machine vanished, so that peers got no reset.
+    /// Whether the machine of this process vanished, so that its peers got no reset.
     vanished: bool,
 }
 
@@ -271,8 +272,8 @@ where
         self.disks = None;
     }
 
-    /// Takes the records of the process that is about to start on `machine`; empty unless it continues from
-    /// its disk.
+    /// Removes and returns the records of the process that is about to start on `machine`; empty unless the
+    /// process continues from its disk.
     pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
         self.take_records(machine).into_iter().map(|(_, record)| record).collect()
     }
@@ -288,7 +289,7 @@ where
         }
     }
 
-    /// Whether the process `id` is restored from the disk of `machine`. If not, the disk is emptied.
+    /// Whether the process `id` is to be restored from the disk of `machine`. If not, empties the disk.
     fn continues_from<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -308,8 +309,8 @@ where
         self.lives.len() as u64
     }
 
-    /// Whether this process lives, or can be restored from its disk. An older copy of the disk does not
-    /// count.
+    /// Whether this process lives, or can be restored from its disk. A process cannot be restored from an
+    /// older copy of its disk.
     pub fn remains(&self, id: ProcessId) -> bool {
         let rests = |slot: &Machine<P>| {
             slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
@@ -318,12 +319,13 @@ where
         self.alive(id) && !self.has_older_copy(id.node as usize) || slot.is_some_and(rests)
     }
 
-    /// Gives every later life of a machine the id of its first, as if there were no incarnations: a mutation.
+    /// Gives every later life of a machine the id of the machine's first life, as if there were no
+    /// incarnations: a mutation.
     pub fn reuse_ids(&mut self) {
         self.first_ids = Some(BTreeMap::new());
     }
 
-    /// Makes policies forbid no links from now on: a mutation.
+    /// Allows all links from now on, whatever the policies forbid: a mutation.
     pub fn admit_all(&mut self) {
         self.all_admitted = true;
     }
@@ -360,8 +362,8 @@ where
         number
     }
 
-    /// Draws the id of the next life of `machine`, for [`World::start`]. Founders need it, because they must
-    /// know each other before they start.
+    /// Draws the id of the next life of `machine`, for [`World::start`]. Founders need their ids earlier,
+    /// because they must know one another before they start.
     pub fn birth(&mut self, machine: usize) -> ProcessId {
         let id = ProcessId { node: machine as u64, incarnation: Incarnation(self.chance_birth.bits_128()) };
         match &mut self.first_ids {
@@ -404,8 +406,8 @@ where
         self.push(self.now + delay, WorldEvent::Start { machine });
     }
 
-    /// Ends the process on `machine` after `delay`, so that its last messages can arrive, and restarts it
-    /// soon after. A process ends in this way when it learns that it was removed.
+    /// Ends the process on `machine` after `delay`, so that its last messages can arrive, and restarts the
+    /// process soon after. A process ends in this way when it learns that it was removed.
     pub fn stop_after(&mut self, machine: usize, delay: Duration) {
         if self.machines[machine].process.is_some() {
             let life = self.machines[machine].life;
@@ -413,7 +415,7 @@ where
         }
     }
 
-    /// Passes `command` to the process on `machine` after `delay`, if it still lives then.
+    /// Passes `command` to the process on `machine` after `delay`, if the same process still lives then.
     pub fn command_after(&mut self, machine: usize, delay: Duration, command: P::Command) {
         if self.machines[machine].process.is_some() {
             let life = self.machines[machine].life;
@@ -431,7 +433,7 @@ where
         self.push(self.now + delay, WorldEvent::Timer { token });
     }
 
-    /// Returns the present real instant, which no process sees.
+    /// Returns the present real time, which no process sees.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -441,12 +443,12 @@ where
         self.machines.len()
     }
 
-    /// Returns the process on `machine`, if one runs.
+    /// Returns the process that runs on `machine`, if any.
     pub fn process(&self, machine: usize) -> Option<&P> {
         self.machines[machine].process.as_ref()
     }
 
-    /// Returns the id of the process on `machine`, if one runs.
+    /// Returns the id of the process that runs on `machine`, if any.
     pub fn id(&self, machine: usize) -> Option<ProcessId> {
         let slot = &self.machines[machine];
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
@@ -457,8 +459,8 @@ where
         self.life_of.get(&process).is_some_and(|&peer| self.network.is_up(self.machines[machine].life, peer))
     }
 
-    /// Returns the number of the present or last life on `machine`. Unlike ids, the world never reuses these
-    /// numbers.
+    /// Returns the number of the present or last life on `machine`. Unlike ids, these numbers are never
+    /// reused.
     pub fn life(&self, machine: usize) -> u64 {
         self.machines[machine].life.into()
     }
@@ -478,12 +480,13 @@ where
         self.machines[machine].paused_until > self.now
     }
 
-    /// Returns the end of the last pause of the process on `machine`.
+    /// Returns the time at which the last pause of the process on `machine` ended.
     pub fn slept_until(&self, machine: usize) -> Time {
         self.machines[machine].paused_until
     }
 
-    /// Whether `machine` and its links had no trouble for the last `span`. A pause does not count as trouble.
+    /// Whether `machine` and its links had no trouble during the last `span`. A pause does not count as
+    /// trouble.
     pub fn untroubled(&self, machine: usize, span: Duration) -> bool {
         self.trouble[machine] + span < self.now
     }
@@ -503,7 +506,7 @@ where
         format!("machine:{machine}")
     }
 
-    /// Counts an occurrence of `what`.
+    /// Counts one occurrence of `what`.
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
@@ -523,7 +526,7 @@ where
         self.steps
     }
 
-    /// Runs until `until`, until `done` returns true after an event, or until a checker reports a
+    /// Runs until `until`, until `done` returns `true` after an event, or until a checker reports a
     /// violation. Returns whether `done` ended the run.
     pub fn run<E: Environment<P>>(
         &mut self,
@@ -649,7 +652,8 @@ where
         Ok(())
     }
 
-    /// Whether the life `to` has this session with `from`. A process always hears itself.
+    /// Whether the life `to` receives messages of `from` in this session. A process always receives its own
+    /// messages.
     fn is_heard(&mut self, from: LifeNumber, to: LifeNumber, session: u64) -> bool {
         let open = |link: &mut Link| link.session == session && link.ends[end(to, from)].open;
         from == to || self.network.existing(from, to).is_some_and(open)
@@ -666,7 +670,7 @@ where
     }
 
     fn push(&mut self, at: Time, world_event: WorldEvent<P>) {
-        // By hand, nothing happens by itself.
+        // In a world that is moved by hand, no event happens by itself.
         if self.manual.is_some() {
             return;
         }
@@ -685,5 +689,5 @@ where
     }
 }
 
-/// The name for effects that no fault caused.
+/// The name under which effects are counted that no fault caused.
 const NO_FAULT: &str = "withheld by the scenario";

@@ -17,7 +17,7 @@
 //!
 //! A completion must have the `:f`, the keys and the number of steps of its invocation. Events that
 //! contradict their invocation are refused, as are a missing time where other events have one, and `nil`
-//! inside a list. Each of these could turn a wrong history into a right one.
+//! inside a list. Each of these faults could make a history that is not atomic look atomic.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub enum FailedCas {
 pub struct Edn {
     failed_cas: FailedCas,
     events: Nanos,
-    /// Whether events have times. The first event decides it for all.
+    /// Whether events have times; `None` before the first event, which decides for all events.
     timed: Option<bool>,
     open: BTreeMap<u64, OpenCall>,
 }
@@ -183,7 +183,7 @@ fn events(line: &str) -> Result<Vec<EdnEvent>, SyntaxError> {
     let mut events = Vec::new();
     let mut forms = FormReader { text: line, at: 0 };
     loop {
-        // The vector or list that encloses all events may begin and end on any line.
+        // The line may begin or end the vector or list that encloses all events.
         let rest = &line[forms.at..];
         forms.at += rest.len() - rest.trim_start_matches([' ', '[', ']', '(', ')', ',', '\t']).len();
         if line[forms.at..].trim().is_empty() || line[forms.at..].starts_with(';') {
@@ -404,7 +404,7 @@ impl FormReader<'_> {
                 let mut forms = forms.into_iter();
                 let pairs = std::iter::from_fn(|| Some((forms.next()?, forms.next()?)));
                 let mut pairs: Vec<(EdnForm, EdnForm)> = pairs.collect();
-                // Maps are printed in any order, so equal maps are sorted alike.
+                // Maps are printed in any order, so the pairs are sorted: equal maps then get the same order.
                 pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
                 Ok(EdnForm::Map(pairs))
             }
@@ -412,7 +412,8 @@ impl FormReader<'_> {
             Some('#') if rest.starts_with("#{") => {
                 self.at += 1;
                 let mut forms = self.sequence('}', depth)?;
-                // Sets are printed in any order, so equal sets are sorted alike.
+                // Sets are printed in any order, so the elements are sorted: equal sets then get the same
+                // order.
                 forms.sort_by_cached_key(|form| format!("{form:?}"));
                 Ok(EdnForm::Sequence(forms))
             }

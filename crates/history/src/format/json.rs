@@ -111,7 +111,7 @@ fn fault(line: &str, part: &str, error: &serde_json::Error) -> SyntaxError {
 /// Decodes JSON lines.
 #[derive(Debug, Default)]
 pub struct Json {
-    // By (client, start): started operations without an end record, oldest first.
+    // Operations that started and have no end record so far, oldest first, by client and start.
     started: BTreeMap<(u64, Nanos), Vec<Operation>>,
 }
 

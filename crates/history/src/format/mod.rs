@@ -1,9 +1,9 @@
 //! Reading recorded histories.
 //!
-//! In all formats a record is one line, so a reader holds one line and the operations that have not ended. A
-//! malformed line is an error with its position and the expected text. An incomplete last line means that the
-//! writer was killed in the middle of it. The reader skips that line and notes it, unless it is the only line
-//! of the file: then the file may be something else.
+//! In all formats a record is one line, so a reader keeps no more in memory than one line and the operations
+//! that have not ended. A malformed line is an error with its position and the expected text. An incomplete
+//! last line means that the writer was killed in the middle of it. The reader skips that line and reports it
+//! ([`Reader::torn`]), unless it is the only line of the file: then the file may be something else.
 
 pub mod edn;
 pub mod json;
@@ -93,7 +93,8 @@ impl Format {
     }
 }
 
-/// Whether the text begins like an array of JSON objects. A map of EDN does not begin with a text as its key.
+/// Whether the text begins like an array of JSON objects. A map of EDN does not begin like that, because its
+/// first key is no text.
 fn is_json_array(begin: &str) -> bool {
     let array = begin.trim_start().strip_prefix('[');
     let object = array.and_then(|rest| rest.trim_start().strip_prefix('{'));
@@ -114,7 +115,7 @@ impl FromStr for Format {
     }
 }
 
-/// Most bytes of a line. The bound protects memory from a file without line breaks.
+/// Upper bound of a line, in bytes. The bound protects memory from a file without line breaks.
 pub const LINE_BYTES_MAX: u64 = 256 << 20;
 
 /// An incomplete last line, which the reader skipped.
@@ -209,7 +210,7 @@ impl<R: BufRead> Reader<R> {
         self.malformed(SyntaxError::new(1, impossible.to_string()))
     }
 
-    /// Returns the last line if it was incomplete.
+    /// Returns the position of the last line if that line was incomplete.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
     }

@@ -1,4 +1,4 @@
-//! A record of a history, and the trait of those that decode it.
+//! A record of a history, and the trait of decoders of records.
 
 use crate::operation::Operation;
 
@@ -12,7 +12,7 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// Creates the error "`expected` is missing at `column`", counted from 1.
+    /// Creates the error "`expected` is missing at `column`". Columns count from 1.
     pub fn new(column: usize, expected: impl Into<String>) -> Self {
         Self { column, expected: expected.into() }
     }
@@ -21,7 +21,7 @@ impl SyntaxError {
 /// One statement of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// An operation that ended, or that never will.
+    /// An operation that ended, or that will never end.
     Operation(Operation),
     /// The clock error of a host.
     Clock {

@@ -1,8 +1,8 @@
 //! The plain text format: `R|W key start_ns end_ns value`, one operation a line.
 //!
 //! The value is the rest of the line and may contain spaces. Without a value, a read found nothing and a
-//! write deleted. The format names no clients. Each operation counts as that of a separate client, so session
-//! guarantees are not checked.
+//! write deleted. The format names no clients. Each operation counts as the operation of a separate client,
+//! so session guarantees are not checked.
 
 use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Operation, Value};

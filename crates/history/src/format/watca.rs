@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Operation, Outcome, Value};
 
-/// Client, whether it writes, and key.
+/// The identity of an open call: the client, whether the call writes, and the key.
 type Call = (u64, bool, String);
 
 /// Decodes the log format of WatCA.
 #[derive(Debug, Default)]
 pub struct Watca {
     clients: BTreeMap<String, u64>,
-    // Open calls, oldest first: the time of the invocation, and the value to write.
+    // Open calls of each identity, oldest first: the time of the invocation, and the value to write.
     invoked: BTreeMap<Call, Vec<(Nanos, Option<Value>)>>,
 }
 

@@ -1,7 +1,7 @@
 //! Objects that clients append to: a list of values, or a text.
 //!
 //! If no operation replaces the whole value, the value only grows. Until the longest answer is reached, the
-//! value must then be a prefix of that answer, which leaves the search hardly a choice.
+//! value must then be a prefix of that answer, which leaves the search hardly any choice.
 
 use crate::search::Model;
 

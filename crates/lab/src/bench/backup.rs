@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{sql, writers::Writers};
 
-/// Backs a table up repeatedly while clients write to another one, then verifies and restores the last
+/// Backs a table up repeatedly while clients write to another table, then verifies and restores the last
 /// backup.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) struct Args {
     /// Backups; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     backups: u16,
-    /// Clients that write, each one row after another.
+    /// Clients that write, each of them one row at a time.
     #[arg(long, default_value_t = 8)]
     writers: usize,
     /// Seconds for which the clients write before the backups.

@@ -1,4 +1,4 @@
-//! `quorate bench check`: the speed of judging histories, compared with porcupine on the same ones.
+//! `quorate bench check`: the speed of judging histories, compared with porcupine on the same histories.
 
 use std::fs;
 use std::io::Write;
@@ -43,7 +43,7 @@ struct CheckResult {
     operations: u64,
     /// Time from unordered, unpacked operations in memory to the verdict, in seconds.
     seconds: f64,
-    /// Peak memory of the process during that, including the operations, in bytes.
+    /// Peak memory of the process during the judging, including the operations, in bytes.
     peak_bytes: Option<u64>,
     atomic: Verdict,
     proportion: Option<f64>,
@@ -64,7 +64,7 @@ struct Workload {
     operations: usize,
     keys: u64,
     clients: usize,
-    /// Number of reads in a million that return the value before the last.
+    /// Number of reads in a million that return the value before the latest one.
     stale_per_million: u32,
 }
 
@@ -143,7 +143,8 @@ fn print(as_json: bool, line: &CheckResult) -> anyhow::Result<()> {
 fn generate(workload: &Workload) -> Vec<Operation> {
     let mut random = Pcg64::seed_from_u64(4);
     let mut now = vec![0i64; workload.clients];
-    // The time of its effect decides the value that a read returns, and the order in which writes apply.
+    // The time of an operation's effect decides the value that a read returns, and the order in which writes
+    // apply.
     let mut operations: Vec<(i64, Operation)> = (0..workload.operations)
         .map(|index| {
             let client = index % workload.clients;
@@ -226,7 +227,7 @@ fn peak() -> Option<u64> {
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Resets the peak to the present use.
+/// Resets the peak of this process's memory to its present use.
 fn forget_peak() {
     // If that fails, the peak is that of the whole process so far, which is no smaller.
     let _ = fs::write("/proc/self/clear_refs", "5");

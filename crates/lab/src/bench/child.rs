@@ -1,4 +1,5 @@
-//! A process of a bench: this program again. It gets its part as JSON, and exchanges lines with the bench.
+//! A process of a bench, which runs this same program. It gets its part as JSON, and exchanges lines with the
+//! bench.
 
 use std::{
     env,
@@ -79,7 +80,7 @@ impl Child {
         Ok(self.stdin.flush()?)
     }
 
-    /// Sends the process a line, and waits for one.
+    /// Sends the process a line, and returns the line that it prints in reply.
     pub(super) fn ask(&mut self, word: &str) -> Result<String> {
         self.tell(word)?;
         self.line()

@@ -50,7 +50,7 @@ struct ConvergenceMeasurement {
     equal_after_ms: f64,
     /// Bytes of the keys and values that differed.
     difference_bytes: u64,
-    /// Bytes of all messages of comparing in that time.
+    /// Bytes of all messages of comparing until all cells were equal.
     compared_bytes: u64,
     compared_for_one: f64,
     /// Entries that comparing moved: at least the number that differed.
@@ -79,7 +79,7 @@ struct Status {
 const KEY_BYTES: usize = 16;
 /// Number of writes that are sent before their answers are read.
 const PIPELINE: u64 = 256;
-/// Silence after which other cells work without a cell.
+/// Silence of a cell after which the other cells work without it.
 const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .context("`quorate status` shows no process id for a cell")?;
     kill_process(pid, Signal::STOP)?;
     let asleep = Asleep(pid);
-    // For a moment others still receive its earlier messages.
+    // For a moment the other cells still receive messages that the stopped cell sent earlier.
     let stopped = Instant::now();
     wait("no other cell takes the stopped cell for reachable", || {
         let without = states(others)?.iter().all(|cell| !cell.reachable.contains(&number));

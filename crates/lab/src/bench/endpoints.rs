@@ -1,8 +1,9 @@
 //! `quorate bench endpoints`: the cost of idle endpoints, to the process and to a busy endpoint.
 //!
 //! Two nodes on real sockets have the same number of endpoints, all dynamic: their messages travel as bytes.
-//! Each endpoint has a session with its twin over the one link. They idle for a while. Then one of them
-//! exchanges words with its twin repeatedly, in turns with a pair of nodes that have no other endpoint.
+//! Each endpoint has a session with its twin over the one link. All endpoints idle for a while. Then one
+//! endpoint exchanges words with its twin repeatedly, in turns with a pair of nodes that have no other
+//! endpoint.
 
 use std::{thread, time::Instant};
 
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut one, mut one_of_many) = (Vec::new(), Vec::new());
     for turn in 0..args.turns as u64 {
         one.push(alone.round_trip(0)?);
-        // Each turn uses another endpoint, far from the last.
+        // Each turn uses a different endpoint, far from the endpoint of the last turn.
         one_of_many.push(many.round_trip(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) % args.count)?);
     }
     let (one, one_of_many) = (median(one), median(one_of_many));
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// Returns the share of a core that this process uses while idle.
 fn idle(seconds: f64) -> Result<f64> {
     let me = std::process::id();
-    // The work that the setup left behind is done by then.
+    // During this second the process ends the work that the setup left behind.
     thread::sleep(std::time::Duration::from_secs(1));
     let (begun, before) = (Instant::now(), processor::time(me)?);
     thread::sleep(std::time::Duration::from_secs_f64(seconds));
@@ -118,8 +119,8 @@ impl Pair {
         Ok(Pair { one, told, domain, _other: other })
     }
 
-    /// Returns the time of a round trip between an endpoint and its twin, in microseconds; trips follow each
-    /// other.
+    /// Returns the mean time of a round trip between an endpoint and its twin, in microseconds. Round trips
+    /// follow each other.
     fn round_trip(&self, endpoint: u64) -> Result<f64> {
         let ask = Command::Dynamic(channel(self.domain, endpoint), Box::new(EchoCommand::Ping(ROUND_TRIPS)));
         self.one.command(ask).ok().context("the protocol thread of a process of the bench has ended")?;
@@ -234,7 +235,7 @@ impl Host<Node> for EventHandler {
         if let Event::Dynamic(_, told) = event
             && let Ok(told) = told.downcast::<EchoEvent>()
         {
-            // The bench may be over.
+            // Sending fails only when the bench is over.
             let _ = self.0.send(*told);
         }
     }

@@ -30,7 +30,7 @@ const MIRRORED_BYTES: usize = 100;
 const ROUND_TRIPS: u32 = 10_000;
 
 impl MachineSpeed {
-    /// Measures both references; the second takes this number of seconds.
+    /// Measures the round trip, and then for this number of seconds the rate of `bench ecast`.
     pub(super) fn measure(seconds: f64) -> Result<MachineSpeed> {
         let mut mirror = Child::start(String::from("mirror"), "mirror-process", &())?;
         let round_trip_us = round_trip(mirror.line()?)?;

@@ -71,15 +71,15 @@ struct PowerMeasurement {
     doubled: u64,
     /// Number of rows written to the table of tickets before the first cut.
     rows: u64,
-    /// Number of these rows found at the end.
+    /// Number of rows of the table of tickets that were found at the end.
     rows_there: u64,
     /// Time from the call of `quorate up` until a row is acknowledged.
     answers_after_ms: f64,
     answers_after_ms_max: f64,
     /// Number of journals with a flipped bit; a bit between two records does no harm.
     rotten: usize,
-    /// Number of processes with a disk that came back as others: those, and any that were silent for too long
-    /// on a busy machine.
+    /// Number of processes with a disk that came back under a new identity: the processes with a flipped bit,
+    /// and any that were silent for too long on a busy machine.
     replaced: usize,
 }
 
@@ -177,7 +177,8 @@ fn has_disk(process: &Process) -> bool {
     matches!(process.role, Role::Router | Role::Storage)
 }
 
-/// Stops all processes at once, the supervisor that would restart them first, and kills them.
+/// Stops all processes at once, beginning with the supervisor, which would restart the others. Then kills
+/// them.
 fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
     let pids = std::iter::once(Some(spawned.supervisor()?)).chain(processes.iter().map(|it| it.pid));
     let pids: Vec<Pid> = pids

@@ -79,7 +79,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let (client, _connection) = connect(args, cluster).await?;
     let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
     load(&client, rows, args.row_bytes).await?;
-    // Gives the memory of the load time to be freed.
+    // Leaves time for the memory that loading used to be freed.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let whole = ArrivedRows::of(rows, args.row_bytes);
 
@@ -91,7 +91,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let read = copy(&client, whole.clone()).await?;
     stage.end(read)?;
 
-    // One pause longer than any timeout, then one for every MiB in the first quarter.
+    // Pauses once for longer than any timeout, then once for every MiB in the first quarter of the result.
     let every = (1 << 20) / u64::from(args.row_bytes);
     let pause = |row| match row {
         1_000 => Duration::from_secs(3),

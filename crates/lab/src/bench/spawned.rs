@@ -1,7 +1,7 @@
 //! A cluster of separate processes for one bench. Dropping it ends the processes; its logs stay if the bench
 //! failed.
 //!
-//! `quorate up` starts it, and `quorate status --json` reports on it.
+//! `quorate up` starts the cluster, and `quorate status --json` reports on it.
 
 use std::{
     env, fs,
@@ -82,7 +82,7 @@ impl Spawned {
         pid.context("the file cluster.json of the bench's cluster has no process id of a supervisor")
     }
 
-    /// Restarts a process. Returns the report on that, a JSON object.
+    /// Restarts a process. Returns the report on the restart, a JSON object.
     pub(super) fn restart(&self, process: &str) -> Result<String> {
         let output = self.quorate(&["restart", "--json", process]).output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());

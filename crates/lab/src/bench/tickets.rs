@@ -112,7 +112,7 @@ pub(super) fn schema(clustered: bool) -> Schema {
     Schema { name: "tickets".to_owned(), columns, primary_key: Vec::new(), partition }
 }
 
-/// Draws indexes, each less likely than the one before.
+/// Draws indexes; each index is less likely than the next smaller one.
 struct Zipf(Vec<f64>);
 
 impl Zipf {

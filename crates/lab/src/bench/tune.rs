@@ -124,10 +124,10 @@ impl TunePhase {
 /// The outcome of a stage.
 struct PhaseOutcome {
     stage: TunePhase,
-    /// Time from the start of the stage until the final setting was held; `None` if none was.
+    /// Time from the start of the stage until the final setting was held; `None` if no setting was held.
     held_after: Option<Duration>,
     setting: Setting,
-    /// The clients' measurements from then on.
+    /// The clients' measurements since the final setting was held.
     window: Window,
     /// Number of operations that were let go when the dials were turned.
     let_go: u64,
@@ -205,7 +205,7 @@ const PREDICTED: [(&str, Setting); 4] = [
     ("quorum/one", Setting { p_reads: 1.0, ..Setting::WEAK }),
     ("p = 0.5", Setting { p_reads: 0.5, p_writes: 0.5, ..Setting::WEAK }),
 ];
-/// Time for which each of these settings is measured.
+/// Time for which each fixed setting is measured.
 const PREDICTED_FOR: Duration = Duration::from_secs(5);
 
 impl Prediction {
@@ -336,13 +336,15 @@ struct TuneRun {
     lines: Vec<Line>,
     stages: &'static [TunePhase],
     stage: TunePhase,
-    /// The start of the stage; then the start of the held setting, with the clients' measurements since.
+    /// The start of the stage.
     began: Duration,
+    /// The start of the held setting, with the clients' measurements since then; `None` if no setting is
+    /// held.
     held: Option<(Duration, Window)>,
     outcomes: Vec<PhaseOutcome>,
     /// The measurements of all weak and of all strong operations.
     ends: Vec<(Setting, Window)>,
-    /// All settings, in order.
+    /// All settings that were tried, in order.
     tried: Vec<TriedSetting>,
     /// Number of operations that were let go in this stage.
     let_go: u64,
@@ -375,7 +377,7 @@ impl TuneRun {
         }
         match &mut self.held {
             Some((_, window)) if round.phase == Phase::Hold => window.append(round.window),
-            // The setting was left, and the controller looks for another.
+            // The setting was left, and the controller looks for another setting.
             Some(_) => self.held = None,
             None if round.phase == Phase::Hold && round.controller.phase() == Phase::Hold => {
                 self.held = Some((round.at.saturating_sub(self.began), round.window.clone()));

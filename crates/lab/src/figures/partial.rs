@@ -21,8 +21,8 @@ const REPAIR: &str = "blocking";
 /// The sites of the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deployment {
-    /// All in one site. Each stands still for 100 ms every 4 s, like a store whose garbage collector stops
-    /// the world; so do the directions between them.
+    /// All cells in one site. Each cell stands still for 100 ms every 4 s, like a store whose garbage
+    /// collector stops the world; so does each direction between two cells.
     OneSite,
     /// California, Virginia and São Paulo: 18.5 ms one way between the first two, 37.5 ms to the third.
     ThreeSites,
@@ -184,12 +184,12 @@ pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &Sett
     &point.expect("every setting is measured under both distributions of keys").figures
 }
 
-/// Returns the largest value over both distributions, without those that have none.
+/// Returns the largest value over the distributions that have a value.
 pub(super) fn most(of: impl Fn(Distribution) -> f64) -> f64 {
     DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::max)
 }
 
-/// Returns the smallest value over both distributions, without those that have none.
+/// Returns the smallest value over the distributions that have a value.
 pub(super) fn least(of: impl Fn(Distribution) -> f64) -> f64 {
     DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::min)
 }
@@ -209,8 +209,8 @@ pub(super) fn times(one: &SettingResults, other: &SettingResults) -> f64 {
     if one.0 + other.0 > 0.0 { one.0.max(one.1) / other.0.max(other.1) } else { f64::NAN }
 }
 
-/// Returns the fraction of pairs of settings in which the one farther right has no larger proportion. The
-/// result is no number if no operation is inconsistent.
+/// Returns the fraction of pairs of settings in which the setting farther right on the first axis has no
+/// larger proportion of inconsistent operations. The result is no number if no operation is inconsistent.
 pub(super) fn falling(points: &[Point], distribution: Distribution) -> f64 {
     let mut own: Vec<(f64, f64)> = points
         .iter()

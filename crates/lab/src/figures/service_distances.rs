@@ -16,7 +16,7 @@ use crate::{
 /// Clients in Berkeley, replicas in Princeton.
 pub(super) struct Princeton;
 
-/// Clients in Berkeley and Oregon, the leader in Illinois, the others in Utah and Texas.
+/// Clients in Berkeley and Oregon, the leader in Illinois, the other replicas in Utah and Texas.
 pub(super) struct Wide;
 
 const CLAIMS_OF_PRINCETON: &[Claim] = &[

@@ -16,7 +16,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The first bytes of every such connection.
+/// The first bytes of every connection between two nodes of Cassandra.
 const MAGIC: [u8; 4] = [0xca, 0x55, 0x2d, 0xfa];
 /// Length up to and including the length byte of the address.
 const HEAD: usize = 9;

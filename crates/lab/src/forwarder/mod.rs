@@ -4,10 +4,10 @@
 //! order, and not while that direction hangs. Distances between our own cells work in the same way
 //! ([`quorate::maps::Distances`]). No support of the kernel is needed.
 //!
-//! **Shape.** Each node listens at its own address, and gives the others another one, its *broadcast
-//! address*, at which the forwarder listens instead. So all connections between nodes pass the forwarder. The
-//! connecting node's source address tells nothing; the forwarder recognises the node by its first bytes
-//! (`initiate`). A site has one node: the first one is at site 0.
+//! **Shape.** Each node listens at its own address, and gives the other nodes a different address, its
+//! *broadcast address*, at which the forwarder listens instead. So all connections between nodes pass the
+//! forwarder. The connecting node's source address does not identify the node; the forwarder recognises the
+//! node by its first bytes (`initiate`). A site has one node: the first node is at site 0.
 //!
 //! **Bound.** In each direction of a connection at most `WAITING_MAX` pieces of `PIECE_BYTES` wait. Then the
 //! forwarder reads no more from the sending node until a piece has arrived.

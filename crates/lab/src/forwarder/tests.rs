@@ -1,6 +1,6 @@
 use super::*;
 
-/// An address that was free a moment ago.
+/// Returns an address that was free a moment ago.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }

@@ -44,7 +44,8 @@ fn signals() -> [(Signal, &'static str); 3] {
 
 #[test]
 fn envelopes_are_pinned() {
-    // The header holds the fold of the domain's four words: 11112222 ^ 33334444 ^ 55556666 ^ 77778888.
+    // The header holds the exclusive or of the domain's four words: 11112222 ^ 33334444 ^ 55556666 ^
+    // 77778888.
     let header = "090000000000000088880000";
     let word = Word { session: 1, number: 2 };
     let pinned = format!("{header}1000000001000000000000000200000000000000");

@@ -1,4 +1,4 @@
-//! A protocol that obeys commands and reports its inputs.
+//! A protocol for tests that obeys commands and reports its inputs.
 
 use std::{
     collections::BTreeMap,
@@ -17,8 +17,7 @@ use quorate_protocol::{
 use super::{World, channel, id};
 use crate::{Command, Dynamic, Ending, Event, NewEndpoint};
 
-/// A message that holds the session in which it was sent and the number of messages before it in that
-/// session.
+/// A message that holds the session in which it was sent, and the number of earlier messages in that session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) session: u64,
@@ -59,7 +58,7 @@ pub(crate) enum Told {
 
 #[derive(Default)]
 pub(crate) struct Chat {
-    /// By peer with a session: the session, and the numbers of messages sent and received in it.
+    /// For each peer with a session: the session, and the numbers of messages sent and received in it.
     sessions: BTreeMap<ProcessId, (Session, u64, u64)>,
     wake: Option<Time>,
     policy: Option<Arc<dyn Policy>>,
@@ -143,7 +142,7 @@ impl Protocol for Chat {
 }
 
 impl<H: Protocol<Message: Wire>> World<H> {
-    /// Adds a chat at an endpoint of a node. Returns its counter of calls.
+    /// Adds a chat at an endpoint of a node. Returns the counter of calls to that chat.
     pub(crate) fn chat(&mut self, node: usize, endpoint: u64) -> Arc<AtomicUsize> {
         let chat = Chat::default();
         let calls = chat.calls.clone();
@@ -174,7 +173,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
     }
 }
 
-/// The present session of a chat with a peer, by the latest of the events in `told`.
+/// Returns the present session of a chat with a peer, according to the latest event in `told`.
 pub(crate) fn session(told: &[(u64, Told)], endpoint: u64, peer: usize) -> Option<Session> {
     let of_peer = told.iter().rev().filter(|(at, _)| *at == endpoint).find_map(|(_, told)| match told {
         Told::Linked(with, session) if *with == id(peer) => Some(Some(*session)),

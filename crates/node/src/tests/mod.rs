@@ -83,14 +83,14 @@ impl<H: Protocol<Message: Wire>> Sink<Node<H>> for Outputs<H> {
     }
 }
 
-/// Some nodes, numbered from 0, and the links between them.
+/// Several nodes, numbered from 0, and the links between them.
 pub(crate) struct World<H: Protocol = Opaque> {
     pub(crate) nodes: Vec<Node<H>>,
     pub(crate) outputs: Vec<Outputs<H>>,
     pub(crate) now: Time,
-    /// The links wanted, as pairs (wanting node, peer).
+    /// The links that nodes want, as pairs of the wanting node and the peer.
     pub(crate) wanted: BTreeSet<(usize, usize)>,
-    /// The present links, smaller node first.
+    /// The links that stand, each with the smaller node first.
     pub(crate) links: BTreeSet<(usize, usize)>,
     /// Encoded messages under way, by sender and receiver.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Bytes>>,
@@ -173,7 +173,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
         }
     }
 
-    /// Delivers the first message under way from one node to another.
+    /// Delivers the oldest message under way from one node to another. Returns whether there was one.
     pub(crate) fn deliver(&mut self, from: usize, to: usize) -> bool {
         let Some(bytes) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
@@ -188,7 +188,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
         self.give(to, Input::Receive { from: id(from), message });
     }
 
-    /// Makes the wanted links and advances time until nothing happens for ten seconds.
+    /// Makes the wanted links, and advances time until nothing has happened for ten seconds.
     pub(crate) fn settle(&mut self) {
         let end = self.now + Duration::from_secs(10);
         while self.now < end {

@@ -24,7 +24,7 @@ fn envelope(channel: Channel, body: &'static [u8]) -> Bytes {
     out.freeze()
 }
 
-/// Two linked nodes, with a chat at each of these endpoints, in session.
+/// Makes two linked nodes with a chat at each of these endpoints, whose sessions stand.
 fn talking(endpoints: &[u64]) -> World {
     let mut world: World = World::new(2);
     for &endpoint in endpoints {
@@ -68,8 +68,9 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
 }
 
-/// One of ten thousand endpoints gets a hundred thousand messages. The others get one each, on the same link
-/// and between the flood's. Every endpoint is served, and only the flooded one is called more often.
+/// Every endpoint is served, and only the flooded endpoint is called more often: one of ten thousand
+/// endpoints gets a hundred thousand messages, and each other endpoint gets one, on the same link and amid
+/// the flood.
 #[test]
 fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     const COUNT: u64 = 10_000;
@@ -138,7 +139,7 @@ fn a_deadline_counts_before_the_batch_is_closed() {
     assert_eq!(world.nodes[0].deadline(), Some(at));
     world.hand(0, Input::Drained);
     assert_eq!(world.nodes[0].deadline(), Some(at));
-    // The endpoint moves its deadline, and is not called at the earlier one, which is still in the index.
+    // The endpoint moves its deadline. It is not called at the earlier deadline, which is still in the index.
     let later = at + Duration::from_secs(5);
     world.hand(0, Input::Command(Command::Dynamic(channel(1), Box::new(Do::Wake(later)))));
     world.now = at;
@@ -285,7 +286,7 @@ fn records_of_all_stand_in_one_row() {
     world.take_events(0);
     world.command(0, Command::Retire(channel(2)));
     assert!(matches!(world.take_events(0)[..], [Event::Ended(_, Ending::Retired)]));
-    // Another endpoint takes the channel and writes nothing.
+    // A new endpoint takes the channel and writes nothing.
     world.chat(0, 2);
     world.tell(0, 1, Do::Persist);
     world.tell(0, 1, Do::Collect(Ticket(3)));
@@ -312,7 +313,8 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     world.settle();
     assert!(session(&world.told(0), 1, 1).is_some());
     assert!(session(&world.told(1), 1, 0).is_some());
-    // Messages under way from the old router are not accepted after the fence.
+    // The old router's messages that are under way when the other endpoint adopts the next generation are not
+    // accepted.
     world.tell(0, 1, Do::Say(1));
     let next = Generation { number: 1, survivor: id(5).incarnation };
     world.tell(1, 1, Do::Adopt(Arc::new(Fence::of_member(next))));
@@ -330,18 +332,19 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     });
     assert!(told, "the router hears of the generation that leaves it behind");
     assert!(events.iter().all(|event| !matches!(event, Event::Ended(..))));
-    // The session of the other endpoint goes on.
+    // The session of the endpoints on the other channel goes on.
     world.take_events(1);
     world.tell(0, 2, Do::Say(1));
     while world.deliver(0, 1) {}
     assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
-    // The router follows, and they are linked again.
+    // The router adopts the next generation, too, and the two endpoints get a session again.
     world.tell(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
     world.settle();
     assert!(session(&world.told(1), 1, 0).is_some());
 }
 
-/// A disk keeps the pass that a process shows, so a restored endpoint knows which one it had.
+/// A process shows the pass of its vital endpoint, so that a disk keeps it and the endpoint can be restored
+/// with this pass. The process still admits the passes of all others.
 #[test]
 fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody() {
     let mut world: World = World::new(1);

@@ -9,7 +9,8 @@ fn at(millis: u64) -> Time {
     Time(millis * 1_000_000)
 }
 
-/// A detector that ticks every 50 ms through `until` and hears its peer every `gap` ms through `last`.
+/// Returns a detector that ticks every 50 ms until time `until`, and hears its peer every `gap` ms until time
+/// `last`.
 fn watching(gap: u64, last: u64, until: u64) -> Detector {
     let mut detector = Detector::new(Settings::default());
     detector.watch(peer(), at(0));
@@ -29,7 +30,8 @@ fn a_silent_peer_is_suspected_after_its_habit_explains_it_no_more() {
     let regular = watching(50, 2000, 2700);
     assert_eq!(regular.suspected_from(peer()), Some(at(2600)));
     assert!(!regular.suspects(peer(), at(2599)) && regular.suspects(peer(), at(2600)));
-    // A habit of 200 ms: its mean, and eight times a deviation that has died down.
+    // A habit of 200 ms with a small deviation would explain less than the minimum silence, so the minimum
+    // counts.
     let slow = watching(200, 20_000, 20_000);
     assert_eq!(slow.suspected_from(peer()), Some(at(20_600)), "never sooner than the least");
     let rare = watching(3000, 30_000, 30_000);

@@ -9,8 +9,8 @@
 //! to found, watch and reform.
 //!
 //! **Shape.** [`compose!`](crate::compose) makes one routing of a list of parts. [`Domain`] is the list that
-//! routers run. To add a part, add a line there, implement [`Part`], and choose the byte that precedes its
-//! messages.
+//! routers run. To add a part, add a line to [`Domain`], implement [`Part`], and choose the byte that
+//! precedes the part's messages.
 //!
 //! ```text
 //!   body:  tag │ the part's own bytes      Config:  tables ──▶ rubberband::Config   (each shared separately)
@@ -20,8 +20,9 @@
 //!
 //! **Invariants.**
 //! - *The first byte names the part.* The first byte of each ordered message is its part's [`Part::TAG`]. The
-//!   part itself writes and checks this byte, so no layer copies or cuts the message on its way. A part alone
-//!   is a routing, too, as in simulations of one part. Routers refuse a message of no part.
+//!   part itself writes and checks this byte, so no layer copies or cuts the message on its way. A part can
+//!   also be the only routing, as in simulations of one part. Routers refuse a message that belongs to no
+//!   part.
 //! - *A process is a member of one part.* Routers refuse a control message of a process that belongs to
 //!   another part, so that no process leaves twice or waits for itself. A program that needs two parts has
 //!   two processes.
@@ -37,8 +38,8 @@
 //!
 //! **Where we differ, and why.**
 //! - Parts are known at compile time, and one byte of a message selects its part. Tables are the hottest path
-//!   of the system. A table of boxed parts would cost them an indirect call and the type of their
-//!   configuration.
+//!   of the system. A list of boxed parts would cost each message an indirect call, and would hide the type
+//!   of the configuration.
 //! - A domain that is founded again from members
 //!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the parts whose
 //!   members testify: tables and maps. Groups begin empty, and their members return as new processes.
@@ -65,8 +66,8 @@ crate::compose! {
     }
 }
 
-/// Makes one [`Routing`](crate::ecast::Routing) of several [`Part`](crate::domain::Part)s. Its `Config` and
-/// its `Ledger` have a field for each part. A module can use the macro once.
+/// Makes one [`Routing`](crate::ecast::Routing) from several [`Part`](crate::domain::Part)s. The routing's
+/// `Config` and `Ledger` have a field for each part. A module can use the macro only once.
 #[macro_export]
 macro_rules! compose {
     (
@@ -266,7 +267,8 @@ macro_rules! compose {
             }
 
             fn pace(config: &Config, process: $crate::ProcessId) -> $crate::ecast::Pace {
-                // A part lets whom it does not know execute.
+                // Parts that do not know `process` answer `Executes`, so the answer of the part that knows it
+                // counts.
                 $(
                     match <$kind as $crate::ecast::Routing>::pace(&config.$part, process) {
                         $crate::ecast::Pace::Executes => {}

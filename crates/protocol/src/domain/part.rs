@@ -6,7 +6,7 @@ use crate::ecast::{Refusal, Routing};
 /// An application of E-Cast that shares the routers with other applications.
 pub trait Part: Routing {
     /// The first byte of every message that the part's members submit, and of every configuration that they
-    /// report when a domain is founded again from them.
+    /// report when a domain is founded again from its members.
     const TAG: u8;
 
     /// The version of routing from which on domains have this part. Routers of earlier builds do not know it.
@@ -28,6 +28,6 @@ pub mod refusal {
 
     /// The message belongs to no part that these routers know.
     pub const NO_PART: Refusal = Refusal(128);
-    /// The sender is a member of another part.
+    /// The sender is a member of a part other than the message's part.
     pub const OTHER_PART: Refusal = Refusal(129);
 }

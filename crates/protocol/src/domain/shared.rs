@@ -5,8 +5,8 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A configuration with several holders. A copy costs a pointer, and a comparison compares the pointers
-/// first.
+/// A configuration with several holders. A copy costs no more than a pointer, and a comparison compares the
+/// pointers first.
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {

@@ -66,7 +66,7 @@ pub(super) struct DeliverBlockBuilder {
 
 impl DeliverBlockBuilder {
     /// Reserves memory for deliveries of these lengths in bytes, at most `most` bytes and one block. Without
-    /// it, a growing block would be copied several times.
+    /// this, a growing block would be copied several times.
     pub(super) fn reserve(&mut self, deliveries: impl Iterator<Item = usize>, most: usize) {
         let (mut room, most) = (0, most.min(BLOCK_BYTES_FULL));
         for bytes in deliveries.take_while(|bytes| *bytes < PAYLOAD_BYTES_SHARED) {
@@ -81,7 +81,7 @@ impl DeliverBlockBuilder {
     /// Appends a delivery to a block that is not full.
     pub(super) fn push(&mut self, item: &Delivery) {
         assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
-        // The sender is nearly always that of the previous item.
+        // An item nearly always has the same sender as the previous item.
         let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
             Some(index) => index,
             None => {
@@ -142,7 +142,7 @@ impl DeliverBlock {
         64 + self.senders.len() * 24 + self.items.len() + self.last.as_ref().map_or(0, Bytes::len)
     }
 
-    /// Returns the same block. A small one is copied, so that it does not keep a much larger message in
+    /// Returns the same block. A small block is copied, so that it does not keep a much larger message in
     /// memory.
     pub(super) fn detached(&self) -> DeliverBlock {
         let small = self.items.len() < 4096;
@@ -156,7 +156,7 @@ impl DeliverBlock {
         }
     }
 
-    /// Returns the deliveries in order; an error ends them.
+    /// Returns the deliveries in order; an error ends the sequence.
     pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
         let DeliverBlock { senders, count, items: mut rest, last, .. } = self;
         if let Some(last) = last {

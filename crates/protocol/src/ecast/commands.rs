@@ -6,7 +6,7 @@
 //! The leader changes the routers. It refuses a change, or the change appears in the log. A leader that
 //! resigns forgets the requests, and a link that breaks loses them. So the router asks the next leader again,
 //! and the same leader on the next link. That is harmless: if the change has happened already, the answer
-//! says so, which ends the command as well.
+//! reports that, and ends the command as well.
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use crate::{
 /// Commands of a router.
 #[derive(Clone, Debug)]
 pub enum RouterCommand {
-    /// Processes to ask for admission while this router joins, and to look at for a moment afterwards.
+    /// Names processes outside the known routers. While this router joins, it asks them for admission;
+    /// afterwards it opens a link to each of them for a short time.
     Seeds(Vec<Peer>),
-    /// Makes a process that runs and joins a router, even beyond the wanted number, or removes a router. Ends
-    /// in [`RouterEvent::Ended`].
+    /// Makes a running, joining process a router, even beyond the wanted number, or removes a router. Ends in
+    /// [`RouterEvent::Ended`].
     Change {
         /// The caller's id of the command.
         id: CommandId,
@@ -49,7 +50,7 @@ pub enum RouterCommand {
         patience: Duration,
     },
     /// Begins the next generation from members alone, because an operator says that all routers are gone for
-    /// good. To be given to a router that has just started, and joins. Ends like [`RouterCommand::Reform`].
+    /// good. Only for a router that has just started and is joining. Ends like [`RouterCommand::Reform`].
     Refound {
         /// The caller's id of the command.
         id: CommandId,
@@ -107,7 +108,7 @@ pub enum RouterRefusal {
     /// Only a router may change the routers.
     #[error("this router is not a member of the domain, or was removed from the domain: ask another router")]
     NotRouter,
-    /// No other router in reach has the whole log, so none can take over.
+    /// No other router in reach has the whole log, so no router can take over.
     #[error(
         "no other router can take over now: no router that this router hears has the whole log; try again \
          later"
@@ -126,9 +127,9 @@ pub(super) struct Commands {
     pub(super) generation: Option<CommandId>,
     /// The command to pause this router.
     pub(super) pause: Option<CommandId>,
-    /// The leader that was last asked.
+    /// The leader that was last asked for the changes.
     leader: Option<ProcessId>,
-    /// Whether the leader must be asked again.
+    /// Whether the leader must be asked for the changes again.
     again: bool,
 }
 
@@ -149,7 +150,7 @@ impl Commands {
         Ok(())
     }
 
-    /// Takes the changes to request again, if that is due.
+    /// Takes the changes to request again, if a new request is due.
     pub(super) fn take_again(&mut self) -> Vec<Change> {
         if !std::mem::take(&mut self.again) {
             return Vec::new();
@@ -188,8 +189,8 @@ impl Commands {
         Some((id, result))
     }
 
-    /// Ends all changes, because this router is out and hears nothing of the others any longer. A change may
-    /// have wanted just that.
+    /// Ends all changes, because this router was removed and hears nothing of the other routers any longer. A
+    /// change that removes this router has succeeded.
     pub(super) fn take_all(&mut self, me: ProcessId) -> Vec<(CommandId, Result<(), RouterRefusal>)> {
         let result =
             |change| if change == Change::Remove(me) { Ok(()) } else { Err(RouterRefusal::NotRouter) };

@@ -127,7 +127,7 @@ impl<R: Routing> Router<R> {
         self.reach_anew(old.into_iter().flatten().chain(new).collect());
     }
 
-    /// Updates which of the routers that reach members for this one it talks with.
+    /// Updates the routers whose statements about reached members count: those with which this router talks.
     pub(super) fn look_who_talks(&mut self, now: Time) {
         let routers = self.detours.reached.keys().copied();
         let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();
@@ -139,7 +139,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Applies a changed way to these members: everything unconfirmed is sent again, and all outcomes.
+    /// Handles a change of the way to these members: sends everything unconfirmed, and all outcomes, to them
+    /// again.
     fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
         for member in members.into_iter().filter(|member| !self.linked.contains(member)) {
@@ -165,7 +166,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells the next router towards the leader which members this one reaches, if that changed.
+    /// Tells the next router towards the leader which members this router reaches, if that changed.
     pub(super) fn tell_reach(&mut self, out: &mut dyn Sink<Self>) {
         let up = self.up();
         if up == self.detours.reported_to && !self.detours.due {

@@ -44,7 +44,7 @@ pub(super) struct Dispatch {
     by_process: FxHashMap<ProcessId, u32>,
     submitters: Vec<Submitter>,
     by_sender: FxHashMap<ProcessId, u32>,
-    /// Indices of departed processes, oldest first, which routes may still name.
+    /// Indices of departed processes that routes may still name, oldest first.
     departed: VecDeque<Departed>,
     /// Free indices, for new processes.
     free_destinations: Vec<u32>,
@@ -78,7 +78,8 @@ struct Route {
     unexecuted: u32,
     undurable: u32,
     submitter: u32,
-    /// The message's number; `None` if the routers submitted it in its sender's name, who gets no outcome.
+    /// The message's number; `None` if the routers submitted the message in its sender's name: then the
+    /// sender gets no outcome.
     number: Option<u64>,
     is_reported: bool,
 }
@@ -136,8 +137,8 @@ impl Dispatch {
         let flight = order.flight(at).expect("a message above the base is kept");
         let (id, class) = (flight.id, flight.class);
         if flight.stable {
-            // All remaining destinations have confirmed the message. It is sent to nobody, and every chain
-            // may skip it.
+            // All remaining destinations have confirmed the message. It is sent to nobody, and every
+            // destination's chain may skip it.
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
@@ -227,7 +228,7 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        // The submitter's unfinished messages are not counted here, but when they are routed.
+        // The submitter's unfinished messages are not counted here: they are counted when they are routed.
         let learned = order.sender(process).map_or(0, |sender| sender.learned);
         let notice = Notice::default();
         let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
@@ -274,9 +275,9 @@ impl Dispatch {
         }
     }
 
-    /// Notes the outcome of a message in the log. Usually this leader reported it already. But the entry may
-    /// come from an earlier leader, which counted confirmations that this one has not received: every present
-    /// destination has confirmed.
+    /// Notes the outcome of a message in the log. Usually this leader has already reported the outcome. But
+    /// the log entry may come from an earlier leader, which counted confirmations that this leader has not
+    /// received. Then every present destination has confirmed.
     pub(super) fn settle(&mut self, at: Position, id: MessageId, outcome: Outcome) {
         let mut unconfirmed = SmallVec::new();
         let news = self.route_at(at).is_some_and(|route| {
@@ -503,7 +504,8 @@ impl Dispatch {
         self.release();
     }
 
-    /// Frees indices that no route names. Must follow a flush, so that none of them waits for one.
+    /// Frees the indices that no route names. Must follow a flush, so that nothing waits to be flushed under
+    /// a freed index.
     fn release(&mut self) {
         let done = self.routes.done_through();
         while self.departed.front().is_some_and(|departed| departed.last <= done) {
@@ -533,8 +535,8 @@ impl Dispatch {
         for number in first..=last {
             match known.outcome(number) {
                 Some(outcome) => submitter.notice.push(number, outcome),
-                // The outcome is not logged yet, or not known. The sender learns it (again) when the log has
-                // it.
+                // The outcome is not logged yet, or not known. The sender learns it, perhaps for a second
+                // time, when the outcome is in the log.
                 None => {
                     submitter.asked = submitter.asked.max(number);
                     (self.asked, open) = (true, true);
@@ -555,7 +557,7 @@ impl Dispatch {
         self.mark(place);
     }
 
-    /// Returns the members with unconfirmed messages, and the number of these.
+    /// Returns the members with unconfirmed messages, each with the number of its unconfirmed messages.
     pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
         self.destinations.iter().filter_map(|destination| Some((destination.process, destination.lag()?)))
     }

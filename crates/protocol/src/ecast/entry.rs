@@ -119,7 +119,7 @@ pub(super) enum LogEntry {
     /// The configuration with which the domain was founded. The founder's entry is first.
     Founded(Bytes),
     /// A member died, as far as the routers can tell. Void if more than `learned` of its messages were
-    /// ordered before.
+    /// ordered before this entry.
     Expelled { process: ProcessId, learned: u64 },
 }
 
@@ -138,7 +138,7 @@ impl LogEntry {
                 let first = take_u64(&mut payload)?;
                 let count = take_u32(&mut payload)?;
                 // Numbers start at 1, a block has at least one message, and acknowledged numbers lie before
-                // it.
+                // the block.
                 if acknowledged >= first || count == 0 || first.checked_add(u64::from(count)).is_none() {
                     return Err(WireError::Body);
                 }

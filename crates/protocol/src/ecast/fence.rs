@@ -76,7 +76,7 @@ impl Fence {
         !self.generation.is_beside(other.generation) && !outdated(self, other) && !outdated(other, self)
     }
 
-    /// Whether this process, which has met the other, was left behind: the domain continues without it.
+    /// Whether this process, which has met `other`, was left behind: the domain continues without it.
     pub fn is_out(self, other: Fence) -> bool {
         self.router && other.generation.is_later(self.generation)
     }
@@ -202,8 +202,9 @@ mod tests {
         }
     }
 
-    /// The rule, case by case: a router and a member each of the first generation, of one that continues it,
-    /// and of a second one that continues it, too.
+    /// Routers have links only to routers of their own generation, and members also to routers of later ones.
+    /// The cases are a router and a member of each of three generations: the first, one that continues it,
+    /// and a second one that also continues it.
     #[test]
     fn routers_are_linked_within_a_generation_and_members_to_later_ones() {
         let generations = [generation(0, 0), generation(1, 1), generation(1, 2)];
@@ -211,7 +212,8 @@ mod tests {
         let all: Vec<Fence> = all.collect();
         let linked =
             |one: usize| all.iter().map(|other| u8::from(all[one].may_link(*other))).collect::<Vec<_>>();
-        // Columns: router and member of the first generation, of its successor, of the other successor.
+        // Columns: router and member of the first generation, of its first successor, of its second
+        // successor.
         assert_eq!(linked(0), [1, 1, 0, 0, 0, 0], "a router of the first generation");
         assert_eq!(linked(1), [1, 1, 1, 1, 1, 1], "a member of the first generation");
         assert_eq!(linked(2), [0, 1, 1, 1, 0, 0], "a router of a later one");

@@ -8,7 +8,7 @@
 //!
 //! A router therefore keeps little behind a message that an unreachable or lagging process has not confirmed.
 //! It keeps that message, and the newest 65,536 positions (`kept_max`), finished or not. Of the positions
-//! between, it keeps the open ones alone.
+//! between them, it keeps only the open ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use super::Position;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LiveRange<T> {
-    /// Position before the first of the queue. At and below it, only stragglers are kept.
+    /// Position before the first one of the queue. At and below this base, only stragglers are kept.
     base: u64,
     recent: VecDeque<T>,
     stragglers: BTreeMap<u64, T>,
@@ -129,7 +129,7 @@ impl<T> LiveRange<T> {
     }
 }
 
-/// A set of numbers, kept as runs: the last number of each run by its first.
+/// A set of numbers, kept as runs: the last number of each run, by the run's first number.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Runs(BTreeMap<u64, u64>);
 
@@ -148,8 +148,8 @@ impl Runs {
         self.0.insert(first, behind.unwrap_or(number));
     }
 
-    /// Forgets all numbers up to `through`, which count as members, and those that continue them. Returns the
-    /// last number of these.
+    /// Forgets all numbers up to `through`, which count as members of the set, and the numbers that directly
+    /// follow. Returns the last forgotten number.
     pub(super) fn absorb(&mut self, mut through: u64) -> u64 {
         while let Some(run) = self.0.first_entry().filter(|run| *run.key() <= through.saturating_add(1)) {
             through = through.max(run.remove());
@@ -211,7 +211,8 @@ mod tests {
         }
     }
 
-    /// Snapshots come from outside.
+    /// A live range is refused if an open position lies where none can be. Live ranges in snapshots come from
+    /// outside.
     #[test]
     fn a_live_range_has_its_open_positions_where_they_belong() {
         let is_sound = |base: u64, recent: usize, stragglers: &[u64]| {

@@ -85,7 +85,8 @@ pub enum MemberCommand {
         /// Last position executed.
         through: Position,
     },
-    /// Deliveries need not be sent again. For a member with a disk ([`Member::persist`]).
+    /// The user has made deliveries durable, so routers need not send them again. For a member with a disk
+    /// ([`Member::persist`]).
     Durable {
         /// Last durable position.
         through: Position,
@@ -118,7 +119,7 @@ pub enum MemberEvent {
     },
     /// An injected message. Everything for this process up to `at` has been delivered, and nothing later.
     Injected {
-        /// The stamp.
+        /// The stamp: the last position ordered when the message was injected.
         at: Position,
         /// The process that injected the message.
         sender: ProcessId,
@@ -126,7 +127,7 @@ pub enum MemberEvent {
         token: u64,
         /// The message.
         body: Bytes,
-        /// Whether this member is at that place in the order. If not, the sender must ask again.
+        /// Whether this member stands at the position `at` of the order. If not, the sender must ask again.
         fits: bool,
     },
     /// The outcome of a submitted message.
@@ -159,7 +160,7 @@ pub enum MemberEvent {
     /// Meanwhile nothing is ordered.
     Adrift(bool),
     /// A founder that this process follows wants a report. The user sends it [`Member::witness`], with the
-    /// configuration at the last position delivered before.
+    /// configuration at the last delivered position.
     WitnessWanted {
         /// The founder.
         founder: ProcessId,
@@ -177,15 +178,15 @@ pub struct Member {
     leader: Option<ProcessId>,
     /// The router to which messages are sent.
     target: Option<ProcessId>,
-    /// Numbered messages without an outcome, and later ones.
+    /// Numbered messages without an outcome, and the messages after them.
     window: Window,
     control: VecDeque<(u64, Bytes)>,
     data: VecDeque<(u64, Bytes)>,
     credit: u64,
     delivered: Position,
     executed: Position,
-    /// Position up to which nothing need be sent again; `None` for a member without a disk, which needs
-    /// nothing that it delivered again.
+    /// Position up to which routers need not send messages again. `None` for a member without a disk, which
+    /// never needs a delivered message again.
     durable: Option<Position>,
     /// Record that must be durable before a submission is sent.
     after: Option<Ticket>,
@@ -221,7 +222,7 @@ pub struct Member {
     /// The founder that this process follows, as long as its link stands.
     pledged: Option<ProcessId>,
     wedged: bool,
-    /// The latest reason that a router gave for refusing this process.
+    /// The latest reason that a router gave for not admitting this process.
     not_admitted: Option<NotAdmitted>,
     refused: u64,
     resends: u64,
@@ -312,7 +313,7 @@ impl Member {
         (self.window.len(), self.control.len() + self.data.len())
     }
 
-    /// Returns the latest reason that a router gave for refusing this process.
+    /// Returns the latest reason that a router gave for not admitting this process.
     pub fn not_admitted(&self) -> Option<&NotAdmitted> {
         self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
     }
@@ -343,7 +344,7 @@ impl Member {
         link.heard.then_some(link.address.as_str())
     }
 
-    /// Whether a control message would be sent at once if it were submitted now.
+    /// Whether a control message that is submitted now would be sent at once.
     pub fn can_send(&self) -> bool {
         self.target.is_some() && !self.wedged && !self.tail_unheard
     }
@@ -381,8 +382,8 @@ impl Member {
         for number in self.window.advance(self.settings.window_bytes) {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        // A leader that finds a new way to this process repeats its knowledge, which may lack the awaited
-        // outcomes. So only real news restarts the timer.
+        // A leader that finds a new way to this process repeats the outcomes that it knows, and the awaited
+        // ones may not be among them. So only real news restarts the timer.
         if news || self.window.is_empty() {
             self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
         }
@@ -391,7 +392,8 @@ impl Member {
         }
     }
 
-    /// Reports an outcome to the user, unless it was reported before. Returns whether it did.
+    /// Reports an outcome to the user, unless it was reported before. Returns whether the outcome is reported
+    /// now.
     fn answer(&mut self, number: u64, outcome: Outcome, out: &mut dyn Sink<Self>) -> bool {
         let Some(token) = self.window.answer(number) else { return false };
         let id = MessageId { sender: self.me, number };
@@ -456,7 +458,8 @@ impl Member {
         self.kept.push(last, kept);
     }
 
-    /// Numbers waiting messages as far as credit allows, and sends the numbered ones that are not sent.
+    /// Numbers waiting messages as far as credit allows, and sends all numbered messages that have not been
+    /// sent.
     fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         // A message without a number was never sent and can be taken back, so nothing gets a number while no
         // router is in reach. The same holds while this process may be out: a second submission, even of its
@@ -492,7 +495,7 @@ impl Member {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
-                // Routers that are known name each other. But all known ones may be gone, or be routers no
+                // Routers that are known name each other. But all known routers may be gone, or be routers no
                 // longer.
                 if !self.led_by().is_some_and(|leader| self.hears(leader)) {
                     for seed in seeds {
@@ -563,7 +566,7 @@ impl Protocol for Member {
                 Message::Counted { generation, members } if generation == self.generation => {
                     self.counted = (generation, members);
                 }
-                // From here on, only messages of routers count.
+                // The messages below count only if a router sent them.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => {
                     if let Some(link) = self.routers.get_mut(&from).filter(|link| link.stale) {
@@ -575,7 +578,7 @@ impl Protocol for Member {
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
-                    // The reason may vanish soon: the process in the way may be dead.
+                    // The reason for the refusal may vanish soon: the process in the way may be dead.
                     let again = cx.now + REJOIN_AFTER;
                     self.resend_at = self.resend_at.map(|at| at.min(again));
                 }
@@ -602,7 +605,7 @@ impl Protocol for Member {
             Input::Cast { .. } => self.refused += 1,
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
-            // A router speaks first: it names the leader.
+            // The member sends nothing on a new link: the router speaks first, and names the leader.
             Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
                 self.pledged = self.pledged.filter(|founder| *founder != peer);

@@ -89,7 +89,7 @@ pub enum Message {
     },
     /// Member → router: answers [`Message::Refound`].
     Witness(Box<Witness>),
-    /// Founder that gives up → members that pledged to follow it: you may follow another.
+    /// Founder that gives up → members that pledged to follow it: you may follow another founder.
     Release,
     /// Router with which a generation began → its members: the members whose answers counted. Sent before the
     /// members learn who leads.
@@ -138,16 +138,16 @@ pub enum Message {
         member: ProcessId,
         /// Number of further links that the message may cross.
         hops: u8,
-        /// The member's message, encoded.
+        /// The member's message, in its byte form.
         message: Bytes,
     },
-    /// Router → next router towards a member: the leader's message for it.
+    /// Router → next router towards a member: the leader's message for that member.
     Down {
         /// The member.
         member: ProcessId,
         /// Number of further links that the message may cross.
         hops: u8,
-        /// The leader's message, encoded.
+        /// The leader's message, in its byte form.
         message: Bytes,
     },
     /// Router → next router towards the leader: all members that the sender reaches.

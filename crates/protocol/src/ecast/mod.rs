@@ -194,7 +194,7 @@ pub struct Destinations {
 /// A destination's effect on the credit of its submitters (S7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// A message uses its submitter's credit until it is executed here.
+    /// A message uses its submitter's credit until the process has executed it.
     Executes,
     /// The process catches up. A message uses credit only if it is routed while the process is very far
     /// behind.
@@ -202,8 +202,8 @@ pub enum Pace {
     /// The cluster waits for the process, which may not return. Nothing uses credit, and routers send it
     /// nothing that needs credits.
     Waits,
-    /// The process stopped for a moment, of its own will and with a disk. Nothing uses credit, and nobody
-    /// waits for its confirmations. Routers keep its messages until they are durable there.
+    /// The process has a disk, and stopped for a moment of its own will. Nothing uses credit, and nobody
+    /// waits for its confirmations. Routers keep its messages until they are durable at the process.
     Away,
 }
 
@@ -225,7 +225,7 @@ pub trait Routing: 'static {
     fn admit(ledger: &mut Self::Ledger, at: Position, class: Class, body: &Bytes) -> Result<(), Refusal>;
 
     /// Returns the configuration after a control message, `None` if it changes nothing. The sender is a
-    /// member of `config`, or would be one of the result.
+    /// member of `config`, or would be a member of the returned configuration.
     ///
     /// # Errors
     ///
@@ -260,8 +260,8 @@ pub trait Routing: 'static {
     }
 
     /// Returns the control message by which routers remove a dead member in its name
-    /// ([suspicion](crate::suspicion)). `None` if the process is no member, or if others judge members of
-    /// this part.
+    /// ([suspicion](crate::suspicion)). `None` if the process is no member, or if processes other than
+    /// routers judge members of this part.
     fn expulsion(_config: &Self::Config, _process: ProcessId) -> Option<Bytes> {
         None
     }
@@ -284,7 +284,7 @@ pub trait Routing: 'static {
     ) -> Option<Bytes>;
 
     /// Returns the configuration that a member reports when a domain is founded again from members
-    /// ([`Witness`]); `None` if the bytes are none.
+    /// ([`Witness`]); `None` if the bytes are no configuration.
     fn witnessed(word: &Bytes) -> Option<Self::Config> {
         decode_body(&mut word.clone()).ok()
     }

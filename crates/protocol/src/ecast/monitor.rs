@@ -1,9 +1,9 @@
-//! The lead router's monitor: whether the members that the routers judge are alive
+//! The lead router's monitor, which finds out whether the members that the routers judge are alive
 //! ([suspicion](crate::suspicion)).
 //!
-//! It is soft state. The lead router probes silent members, so an idle member costs it a few messages a
-//! second. It asks the other routers about a member that seems to have failed. If they do not hear the member
-//! either, a log entry expels it.
+//! The monitor is soft state. The lead router probes silent members, so an idle member costs it a few
+//! messages a second. It asks the other routers about a member that seems to have failed. If they do not hear
+//! the member either, a log entry expels it.
 
 use super::{Message, Router, Routing, entry::LogEntry, watch::NO_SECOND_OPINION};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
     time::Duration,
 };
 
-/// Time after which an expulsion without effect is proposed again.
+/// Time after which an expulsion that had no effect is proposed again.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl<R: Routing> Router<R> {

@@ -136,14 +136,15 @@ pub(super) struct Order<R: Routing> {
     senders: FxHashMap<ProcessId, Sender>,
     /// The last departed members, oldest first.
     departed: VecDeque<ProcessId>,
-    /// Members that did not follow into the present generation. Routers neither listen to them nor deliver to
-    /// them.
+    /// Members that did not follow into the present generation. Routers ignore their messages and deliver
+    /// nothing to them.
     fenced: BTreeSet<ProcessId>,
     /// The beginning of the present generation, unless it is the first.
     reformed: Option<Reformed>,
     /// Whether the log contains the founding configuration.
     founded: bool,
-    /// Number of log entries that did not decode. It is equal at all routers, because the bytes are.
+    /// Number of log entries that did not decode. The number is equal at all routers, because all learn the
+    /// same bytes.
     pub(super) malformed: u64,
 }
 
@@ -164,12 +165,13 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    /// Whether the log contains the founding configuration, or it is too late for one.
+    /// Whether the log contains the founding configuration, or already contains messages, so that a founding
+    /// configuration would come too late.
     pub(super) fn is_founded(&self) -> bool {
         self.founded || self.last() > Position(0)
     }
 
-    /// All messages at or below this position are stable.
+    /// Returns the position up to which all messages are stable.
     pub(super) fn base(&self) -> Position {
         self.live_messages.done_through()
     }
@@ -209,7 +211,7 @@ impl<R: Routing> Order<R> {
         self.senders.get(&process)
     }
 
-    /// Whether `process` was a member and is none now. It will never be one again.
+    /// Whether `process` was a member and has left. Such a process never becomes a member again.
     pub(super) fn is_departed(&self, process: ProcessId) -> bool {
         self.is_fenced(process) || !R::is_member(self.config(), process) && self.departed.contains(&process)
     }
@@ -254,7 +256,8 @@ impl<R: Routing> Order<R> {
         learned
     }
 
-    /// Replaces the configuration with which this router began by the founder's, which is the domain's.
+    /// Replaces the configuration with which this router began by the founder's configuration, which is the
+    /// domain's.
     fn found(&mut self, mut config: Bytes, learned: &mut EntryEffects) {
         if self.is_founded() {
             return;
@@ -274,15 +277,16 @@ impl<R: Routing> Order<R> {
 
     fn append(&mut self, block: RouteBlock, learned: &mut EntryEffects) {
         let before = self.last();
-        // A new generation may lack messages whose outcomes an earlier one reported. Their sender does not
-        // send them again.
+        // A new generation may lack messages whose outcomes an earlier generation reported. The sender of
+        // these messages does not send them again.
         if let Some(sender) = self.senders.get_mut(&block.sender)
             && block.acknowledged > sender.learned
         {
             sender.acknowledge(block.acknowledged);
         }
         let expected = self.expected(block.sender);
-        // S3: a block that begins above the sender's next number is dropped whole; its sender sends it again.
+        // S3: a block that begins above the sender's next number is dropped whole, and its sender sends the
+        // block again.
         if block.first > expected || block.last() < expected {
             if self.departed.contains(&block.sender) {
                 learned.departed_senders.push(block.sender);
@@ -407,7 +411,8 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // A recovered generation lacks the message, but members may have delivered it before the ground.
+            // The recovered generation lacks the message, but members may have delivered it before the
+            // ground.
             if let Some(sent) =
                 earlier_history.as_ref().and_then(|earlier_history| earlier_history.sent.get(process))
             {
@@ -501,7 +506,7 @@ impl<R: Routing> Order<R> {
         self.collect();
     }
 
-    /// Forgets stable messages, from the front, and the configurations that only they needed.
+    /// Forgets stable messages, from the front, and the configurations that only these messages needed.
     fn collect(&mut self) {
         self.live_messages.collect(|flight| flight.stable);
         let base = self.base();
@@ -515,8 +520,8 @@ impl<R: Routing> Order<R> {
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
-        // A silent destination holds the base back. It must not also keep the bodies of all later messages in
-        // memory.
+        // A silent destination holds the base back. That must not keep the bodies of all later messages in
+        // memory, too.
         flight.body = Bytes::new();
         let id = flight.id;
         learned.settled.push((position, id, outcome));

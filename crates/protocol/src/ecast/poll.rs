@@ -13,11 +13,11 @@ use crate::{id::ProcessId, time::Time};
 /// A member's answer to a founder that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pledge {
-    /// The member will follow this founder, and no other as long as the link stands.
+    /// The member will follow this founder, and no other founder as long as the link stands.
     Follows,
     /// The member follows another founder, which the answer names.
     FollowsAnother(ProcessId),
-    /// The member hears that this router leads.
+    /// The member hears that the router named here leads.
     Led(ProcessId),
 }
 
@@ -42,20 +42,21 @@ pub struct Witness {
 /// The reason why no generation begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RefoundRefusal {
-    /// This process is a router, or another router feeds it the log. It may continue as a survivor.
+    /// This process is a router, or another router feeds it the log. This process may continue as a survivor.
     #[error(
         "this router belongs to the domain, or another router sends it the log: only a fresh router can begin a generation from the members alone"
     )]
     NotFresh,
-    /// An earlier command waits for members.
+    /// An earlier command to begin a generation still waits for members.
     #[error(
         "an earlier request to begin a generation at this router still waits for members: wait until that request has ended"
     )]
     Underway,
-    /// A member hears that this router leads.
+    /// A member hears that the router named here leads.
     #[error("a member hears that router {0} is the leader: nothing is lost, and no new generation is needed")]
     LeaderLives(ProcessId),
-    /// Too many members follow another founder for a majority; the value is one such founder.
+    /// This founder cannot have a majority, because too many members follow another founder. The value is one
+    /// such founder.
     #[error(
         "too many members follow router {0}, which was also asked to begin a generation from them: wait and see whether router {0} succeeds"
     )]

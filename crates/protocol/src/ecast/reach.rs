@@ -9,18 +9,18 @@ use crate::id::ProcessId;
 /// A router's knowledge of members beyond its own links.
 #[derive(Default)]
 pub(super) struct Detours {
-    /// For each other router, the members that it reported to reach.
+    /// For each other router, the members that it reported as reached.
     pub(super) reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
-    /// The routers in `reached` with which this one talks; statements of the others do not count.
+    /// The routers in `reached` with which this router talks; statements of all other routers do not count.
     pub(super) talking: BTreeSet<ProcessId>,
     /// The router to which this router last reported the members that it reaches.
     pub(super) reported_to: Option<ProcessId>,
-    /// Whether the statement must be sent again.
+    /// Whether a new report of the reached members must be sent.
     pub(super) due: bool,
 }
 
 impl Detours {
-    /// Returns the router that reaches `member` for this one.
+    /// Returns the router through which this router reaches `member`.
     pub(super) fn through(&self, member: ProcessId) -> Option<ProcessId> {
         self.trusted().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
     }
@@ -29,7 +29,7 @@ impl Detours {
         self.trusted().flat_map(|(_, members)| members).copied()
     }
 
-    /// Returns the statements of the routers with which this one talks.
+    /// Returns the statements of the routers with which this router talks.
     fn trusted(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
         let counts = |(router, _): &(&ProcessId, _)| self.talking.contains(router);
         self.reached.iter().filter(counts).map(|(&router, members)| (router, members))
@@ -46,5 +46,5 @@ pub(super) fn is_reached<R: Routing>(
     (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
 }
 
-/// Maximum number of hops. It ends messages that go in circles.
+/// Maximum number of hops of a message. The limit ends messages that go in circles.
 pub(super) const HOPS_MAX: u8 = 16;

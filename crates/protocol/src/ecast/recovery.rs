@@ -21,7 +21,7 @@ pub(super) struct Recovery {
     pub(super) behind: Position,
     /// The last position that a member has delivered.
     pub(super) through: Position,
-    /// The known messages between these positions, in order.
+    /// The known messages between `behind` and `through`, in order.
     pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
     /// Processes that reported all their deliveries, each with the number up to which it knows its outcomes.
     pub(super) reported: BTreeMap<ProcessId, u64>,
@@ -43,7 +43,7 @@ pub(super) struct EarlierHistory {
 }
 
 impl Recovery {
-    /// Whether the entry may follow `last`, the end of the history in which it is learned.
+    /// Whether the entry may come after `last`, the end of the history in which it is learned.
     pub(super) fn fits(&self, last: Position) -> bool {
         let ahead = self.through.0.checked_sub(self.behind.0);
         let continues =

@@ -1,10 +1,10 @@
 //! A new generation: a domain continues after a majority of its routers is gone for good (rule S1).
 //!
-//! **Promise.** Once an operator has told one surviving router, the domain has one history again. It contains
-//! everything in that router's log, and everything that a surviving member has delivered, at the positions of
-//! the deliveries. So replicas that had progressed differently become equal again, and no acknowledged
-//! message is lost if one of its destinations survives and answers. Other ordered messages are lost. Their
-//! senders, which still have them, submit them again, or learn
+//! **Promise.** Once an operator has given the command to one surviving router, the domain has one history
+//! again. It contains everything in that router's log, and everything that a surviving member has delivered,
+//! at the positions of the deliveries. So replicas that had progressed differently become equal again, and no
+//! acknowledged message is lost if one of its destinations survives and answers. Other ordered messages are
+//! lost. Their senders, which still have them, submit them again, or learn
 //! [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied) if the number cannot be used again. Later messages
 //! of the old routers have no effect.
 //!
@@ -56,13 +56,14 @@
 //!   when they come back. If the old routers voted the survivor out meanwhile, neither side looks for a link
 //!   to the other. So every router looks for a link to each router that is found at its seeds
 //!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
-//! - *Two operators, two survivors.* Each begins a generation of its own. The tool refuses a router that is
-//!   not the furthest of those that answer, and one that follows a leader. An operator who nevertheless uses
-//!   two separated survivors has two domains. Their generations carry the survivors' names, so no process of
-//!   one ever has a link to one of the other. A member is in the generation that it met first. If a
-//!   generation continues one of them, processes of the other one may meet it, but their deliveries belong to
-//!   another history, so they are fenced off like silent members. The report of a process that the log does
-//!   not know counts only if it was delivered in the survivor's own generation, which the report states.
+//! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
+//!   that is not the furthest of those that answer, and one that follows a leader. An operator who
+//!   nevertheless uses two separated survivors has two domains. Their generations carry the survivors' names,
+//!   so no process of one ever has a link to one of the other. A member is in the generation that it met
+//!   first. If a generation continues one of them, processes of the other one may meet it, but their
+//!   deliveries belong to another history, so they are fenced off like silent members. The report of a
+//!   process that the log does not know counts only if it was delivered in the survivor's own generation,
+//!   which the report states.
 //! - *A process had joined in the lost part.* It got a configuration and delivered from there on. If an
 //!   earlier position is missing, that message may have been part of the configuration. Then the process is
 //!   out, and deliveries that only it has are lost.
@@ -105,8 +106,8 @@ use crate::{
 /// followers.
 pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum distance between a sender's last known number and a recovered one. Credits bound the messages in
-/// progress.
+/// Maximum distance between a sender's last known number and a recovered number. It can be bounded, because
+/// credits bound the messages in progress.
 pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 
 /// A member's answer to the survivor.
@@ -114,8 +115,8 @@ pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 pub struct Tail {
     /// The generation that the member has entered.
     pub generation: Generation,
-    /// The last earlier generation whose routers the member heard after their cut. Its deliveries come from
-    /// that generation, or earlier ones.
+    /// The last earlier generation whose routers the member heard after the generation's cut. The member's
+    /// deliveries come from that generation, or earlier ones.
     pub before: Generation,
     /// Last position delivered.
     pub delivered: Position,
@@ -170,10 +171,11 @@ pub struct Reformed {
     pub generation: Generation,
     /// If no router survived: the generation from whose members the history continues.
     pub from_members: Option<Generation>,
-    /// The last position of the surviving router. Without one: the last position up to which no following
-    /// member lacked anything.
+    /// The last position of the surviving router. If no router survived: the last position up to which no
+    /// following member lacked anything.
     pub behind: Position,
-    /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
+    /// The last position that a member had delivered. If no member was ahead of the surviving router, the
+    /// router's last position.
     pub through: Position,
     /// Number of positions between `behind` and `through` that were recovered from members.
     pub recovered: u64,
@@ -200,8 +202,8 @@ pub(super) struct Gathering {
     messages: Messages,
     /// The deliveries of processes that the survivor's log does not know.
     newcomers: BTreeMap<ProcessId, Messages>,
-    /// The answering processes. A process that reported all its deliveries has the number up to which it
-    /// knows its outcomes.
+    /// The processes that have answered. For a process that reported all its deliveries, the value is the
+    /// number up to which it knows its outcomes.
     answers: BTreeMap<ProcessId, Option<u64>>,
     /// Entries of the survivor's log that were not known to be chosen.
     unchosen: Vec<Bytes>,
@@ -238,9 +240,9 @@ impl Gathering {
         self.answers.insert(from, Some(0));
     }
 
-    /// Takes a process's answer. `known` says that the survivor's log has it as a member that is not fenced
-    /// off, so its deliveries in earlier generations count, too. A process may answer twice; both answers are
-    /// the same.
+    /// Takes a process's answer. If `known`, the survivor's log has the process as a member that is not
+    /// fenced off, so the process's deliveries in earlier generations count, too. A process may answer twice;
+    /// both answers are the same.
     pub(super) fn take(&mut self, from: ProcessId, tail: Tail, known: bool) {
         self.take_behind(from, tail, known, self.behind);
     }
@@ -316,9 +318,10 @@ impl Gathering {
         members.iter().all(|member| self.answers.contains_key(member))
     }
 
-    /// Ends the collection. Returns the entries to propose. Messages that the survivor had accepted come
-    /// last. Its entries about stability are dropped, because their positions may hold other messages now. So
-    /// is the joining of a process that did not report: it may have joined already in the lost part.
+    /// Ends the collection. Returns the entries to propose, last the messages that the survivor had accepted.
+    /// The survivor's entries about stability are dropped, because their positions may hold other messages
+    /// now. The joining of a process that did not report is dropped, too: it may have joined already in the
+    /// lost part.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         let recovery = self.recovery();
         let mut entries = vec![LogEntry::encode_recovered(&recovery)];

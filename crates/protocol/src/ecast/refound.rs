@@ -1,11 +1,11 @@
 //! A new generation without a surviving router: a domain continues from its members alone (rule S1).
 //!
 //! **Promise.** The same as with a survivor ([`Reformed`](super::Reformed)), except for the survivor's log.
-//! An operator tells one *founder*, a router that has just started and knows nothing. Then the domain has one
-//! history again. It contains every delivery of a member that follows, at its position. So no acknowledged
-//! message is lost if one process that delivered it follows. Everything that only routers knew is lost:
-//! messages that were ordered and delivered nowhere, and outcomes that were not reported. Senders of such
-//! messages learn [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied).
+//! An operator gives the command to one *founder*, a router that has just started and knows nothing. Then the
+//! domain has one history again. It contains every delivery of a member that follows, at its position. So no
+//! acknowledged message is lost if one process that delivered it follows. Everything that only routers knew
+//! is lost: messages that were ordered and delivered nowhere, and outcomes that were not reported. Senders of
+//! such messages learn [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied).
 //!
 //! **Source.** Rule S1 of the design; the papers have no counterpart. The two steps, a promise of a majority
 //! and then a report of each member, are those of phase 1 of Paxos, with members as acceptors and a single
@@ -52,7 +52,7 @@
 //!   member pledges to one founder as long as its link stands, and follows no other. So of two founders at
 //!   most one begins, and the other is refused; or both are refused, and the operator may try either again. A
 //!   founder that gives up releases its members. Before there is a majority, no member has moved.
-//! - *Live routers are left alone.* A member that hears of a leader says so, and the founder gives up.
+//! - *Live routers are left alone.* A member that hears of a leader reports that, and the founder gives up.
 //! - *A member that lags too far is out.* Some member may no longer keep all its deliveries behind the
 //!   ground. Then the least advanced members are fenced off, level by level, until all later deliveries are
 //!   known. The most advanced member stays, and so do acknowledged messages.
@@ -123,7 +123,8 @@ fn choose_start<R: Routing>(
 ) -> Option<HistoryStart<R::Config>> {
     let delivered = |witness: &&Witness| witness.tail.delivered > Position(0);
     let before = witnesses.values().filter(delivered).map(|witness| witness.tail.before).max()?;
-    // A later generation may have begun without members that have not heard of its beginning, or with them.
+    // Some members may not have heard of the beginning of the newest generation. It may have begun with them
+    // or without them.
     let newest = || witnesses.values().filter(|witness| witness.tail.before == before);
     let counted: BTreeSet<ProcessId> = newest().flat_map(|witness| witness.counted.iter().copied()).collect();
     let mut accounts: BTreeMap<ProcessId, MemberAccount<R::Config>> = BTreeMap::new();
@@ -138,7 +139,7 @@ fn choose_start<R: Routing>(
             let mut witness = witness.clone();
             if witness.tail.before != before {
                 // The member's deliveries belong to the later generation's history, but messages that the
-                // earlier one called stable may not.
+                // earlier generation called stable may not belong to it.
                 (witness.tail.before, witness.base) = (before, Position(0));
             }
             let part = R::witnessed_part(&witness.config);
@@ -191,7 +192,7 @@ fn choose_start<R: Routing>(
 
 impl<R: Routing> Router<R> {
     /// Begins a generation, because an operator says that no router of the domain will come back. The
-    /// operator names its members; `before` is the latest generation of any of them.
+    /// operator names the domain's members; `before` is the latest generation of any of them.
     pub(super) fn refound(
         &mut self,
         cx: &mut Context<'_>,
@@ -312,7 +313,7 @@ impl<R: Routing> Router<R> {
         let witnesses = self.member_poll.take().expect("just seen").witnesses;
         let (gathering, entry) = self.recovered(cx, start, witnesses);
         self.gathering = Some(gathering);
-        // The ground is the founding configuration here.
+        // The ground serves as the founding configuration here, so none is proposed.
         self.founding = true;
         self.drive(cx, Input::Command(paxos::Command::Found), out);
         self.propose(cx, entry, out);
@@ -344,7 +345,7 @@ impl<R: Routing> Router<R> {
         (gathering, entry)
     }
 
-    /// Gives up: no generation begins with this router, and the members may follow another.
+    /// Gives up: no generation begins with this router, and the members may follow another founder.
     fn give_up(&mut self, refusal: RefoundRefusal, out: &mut dyn Sink<Self>) {
         let Some(member_poll) = self.member_poll.take() else { return };
         if !member_poll.pledged.is_empty() {

@@ -19,13 +19,13 @@ use crate::{
     wire::Wire,
 };
 
-/// Number of routers with which the domain is founded; their nodes count from 1.
+/// Number of routers with which the domain is founded; their node numbers count from 1.
 pub(super) const ROUTERS: u64 = 3;
 
 pub(super) struct Routers {
     pub(super) routers: BTreeMap<ProcessId, Router<Toy>>,
     queue: VecDeque<(ProcessId, ProcessId, Message)>,
-    /// A router that hears nobody and that nobody hears.
+    /// A router that hears nobody and is heard by nobody.
     pub(super) silent: Option<ProcessId>,
     /// Pairs of routers without a link.
     cut: BTreeSet<(ProcessId, ProcessId)>,
@@ -86,8 +86,8 @@ pub(super) fn peer(node: u64) -> Peer {
     Peer { id: process(node), address: format!("{node}") }
 }
 
-/// Creates a router that founds a domain of `wanted` routers with these members (node 1), or that asks it for
-/// admission.
+/// Creates a router: node 1 founds a domain of `wanted` routers with these members, any other node asks node
+/// 1 for admission.
 pub(super) fn router(node: u64, wanted: u64, members: &[u64]) -> Router<Toy> {
     let settings = paxos::Settings { wanted: wanted as usize, ..paxos::Settings::default() };
     let paxos = match node {
@@ -119,7 +119,7 @@ impl Routers {
         domain
     }
 
-    /// Starts a router with this node number, without any other router.
+    /// Starts a router with this node number in a domain without other routers.
     pub(super) fn fresh(node: u64) -> Routers {
         Routers::of([(node, router(node, 1, &[]))])
     }
@@ -190,8 +190,8 @@ impl Routers {
         }
     }
 
-    /// Kills a router and restarts it from its disk, which holds the first `durable` records and the
-    /// generation that it has entered. Its links break.
+    /// Kills a router and restarts it from its disk, which holds its first `durable` records and the
+    /// generation that it had entered. Its links break.
     pub(super) fn restart(&mut self, router: ProcessId, durable: usize) {
         let records = self.records.get_mut(&router).expect("the rig has this router");
         records.truncate(durable);
@@ -212,7 +212,7 @@ impl Routers {
         self.give(to, Input::Command(RouterCommand::Change { id: CommandId(id), change }));
     }
 
-    /// Runs for this long.
+    /// Runs the domain for this time.
     pub(super) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.now < end {

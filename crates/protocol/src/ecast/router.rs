@@ -44,7 +44,7 @@ pub struct RouterSettings {
     /// Maximum number of stable messages kept behind an unstable one. Above it, unstable messages are kept
     /// separately.
     pub kept_max: usize,
-    /// Patience of the lead router with a member about which it has asked the others.
+    /// Patience of the lead router with a member about which it has asked the other routers.
     pub patience: Patience,
 }
 
@@ -113,7 +113,7 @@ pub struct Router<R: Routing> {
     pub(super) commands: Commands,
     /// The collection of members' deliveries while a generation begins here.
     pub(super) gathering: Option<Gathering>,
-    /// Whether a former life may have ended while it collected them.
+    /// Whether a former life of this router may have ended while it collected members' deliveries.
     resumes: bool,
     /// The questions to members whether they follow, if no router survived.
     pub(super) member_poll: Option<MemberPoll>,
@@ -188,12 +188,13 @@ impl<R: Routing> Router<R> {
         self.order.base()
     }
 
-    /// While leading: number of times that deliveries were sent again.
+    /// Returns the number of times that deliveries were sent again; 0 unless leading.
     pub fn resends(&self) -> u64 {
         self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
     }
 
-    /// Returns the kept history behind `position`, for checkers: every unstable message, and others.
+    /// Returns the kept history behind `position`, for checkers: every unstable message, and some stable
+    /// ones.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
         self.order.live_messages().behind(position)
     }
@@ -218,7 +219,7 @@ impl<R: Routing> Router<R> {
     pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         self.log_input(cx, input, &mut events, out);
-        // Handling an event may create new ones (a wanted snapshot), which go to the end of the queue.
+        // Handling an event may create new events (a wanted snapshot), which go to the end of the queue.
         let mut next = 0;
         loop {
             while next < events.len() {
@@ -268,16 +269,16 @@ impl<R: Routing> Router<R> {
                 self.commands.leader(leader);
                 self.lead(leader, out);
             }
-            // Members learn of another way to the leader, or of none, because messages on the old way may be
-            // lost.
+            // Members learn of a new way to the leader, or that no way is left, because messages on the old
+            // way may be lost.
             paxos::Event::Detour(_) => self.tell_lead(self.linked.iter().copied().collect(), out),
             paxos::Event::SnapshotWanted { slot } => {
                 return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
             }
             paxos::Event::Install { state, .. } => match self.order.install(&state) {
                 Ok(()) => {
-                    // A leader needs nobody's snapshot. If it gets one, its soft state belongs to another
-                    // history.
+                    // A leader needs nobody's snapshot. If this router gets a snapshot, its soft state
+                    // belongs to an old history.
                     self.dispatch = None;
                     self.show_routing(out);
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
@@ -389,8 +390,8 @@ impl<R: Routing> Router<R> {
 
     fn lead(&mut self, leader: Option<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.paxos.is_leader() {
-            // The router still leads, or leads again: its proposals may have been lost, and so may members'
-            // messages.
+            // The router still leads, or leads again: its own proposals and the members' messages may have
+            // been lost.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
             if self.dispatch.is_none() && self.gathering.is_none() {
                 let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
@@ -409,8 +410,8 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Tells processes who leads. Before the cut is known nobody learns it: a process that knew the leader
-    /// and was not asked for its deliveries would be out.
+    /// Tells processes who leads. Before the cut is known, no process learns the leader: a process that knew
+    /// the leader and was not asked for its deliveries would be out.
     fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
@@ -422,8 +423,8 @@ impl<R: Routing> Router<R> {
             let (generation, leader) = (self.settings.generation, self.paxos.leader_known());
             let lead = Message::Lead { generation, leader, routers: routers.to_vec(), learned };
             out.send(Destination::Many(to.clone()), lead, None);
-            // A process that departed while no leader could reach it learns of that now, even if it has
-            // nothing to ask.
+            // A process that departed while no leader could reach it learns of its departure now, even if it
+            // has nothing to ask.
             for process in to.into_iter().filter(|process| self.order.is_departed(*process)) {
                 self.tell_departed(process, out);
             }
@@ -474,13 +475,13 @@ impl<R: Routing> Router<R> {
             Message::Witness(witness) if self.member_poll.is_some() => {
                 self.on_witness(cx, from, *witness, out);
             }
-            // The witness is too late, and is treated like a tail.
+            // A `Witness` that comes too late is treated like a `Tail`.
             Message::Witness(witness) => {
                 let tail = Tail { blocks: Vec::new(), ..witness.tail };
                 self.receive(cx, from, Message::Tail(tail), out);
             }
             // This router has just joined and does not know the members yet. It announces the leader again
-            // once it does, and the process answers again.
+            // once it knows them, and then the process answers again.
             Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
@@ -489,7 +490,7 @@ impl<R: Routing> Router<R> {
                     gathering.take(from, tail, known);
                     self.finish_gathering(cx, out);
                 }
-                // The tail is too late, and its deliveries beyond the cut may be unknown here. A process
+                // This `Tail` is too late, and its deliveries beyond the cut may be unknown here. A process
                 // without deliveries may join.
                 None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
                     self.tell_departed(from, out);
@@ -530,7 +531,8 @@ impl<R: Routing> Router<R> {
             Message::Opinion { about, second_opinion, opinion } if self.is_router(from) => {
                 self.on_opinion(cx, from, about, (second_opinion, opinion), out);
             }
-            // A process that has not joined announces the routers to all its links, routers included.
+            // The sender has not joined: it announces the routers to all its links, routers included. A
+            // router ignores this.
             Message::Lead { .. } => {}
             Message::Notice(_)
             | Message::Deliver(_)
@@ -611,8 +613,8 @@ impl<R: Routing> Router<R> {
             },
             Message::Confirm { through, executed, durable } => {
                 if let Some(dispatch) = &mut self.dispatch {
-                    // A confirmation cannot be ahead of the history. A forged one must not make the routers
-                    // forget anything.
+                    // A true confirmation cannot be ahead of the history. A forged one must not make the
+                    // routers forget anything.
                     let last = self.order.last();
                     if through <= last && executed <= through && durable <= through {
                         dispatch.confirm(from, Watermarks { through, executed, durable });
@@ -760,8 +762,8 @@ impl<R: Routing> Protocol for Router<R> {
                 self.found(cx, out);
                 self.log_stability(cx, out);
                 // Proposals are sent first, because most of their hops still lie ahead. Without proposals,
-                // agreed messages go to the members before the other routers learn the agreement: those wait
-                // for nothing, and each sending takes time.
+                // agreed messages go to the members before the other routers learn of the agreement: the
+                // other routers wait for nothing, and each sending takes time.
                 if !self.paxos.has_proposals() {
                     self.flush(out);
                 }

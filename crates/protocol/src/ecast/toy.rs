@@ -62,7 +62,7 @@ impl Routing for Toy {
         _class: Class,
         body: &Bytes,
     ) -> Result<Destinations, Refusal> {
-        // `1:…` is for process 1 alone.
+        // A message `1:…` is for process 1 alone.
         let only = |process: &&ProcessId| !matches!(body[..], [node, b':', ..] if u64::from(node) != 48 + process.node);
         Ok(Destinations {
             processes: Toy::members(config).iter().filter(only).copied().collect(),

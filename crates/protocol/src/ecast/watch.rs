@@ -17,12 +17,12 @@ pub(super) struct MemberMonitor {
     pub(super) second_opinions: BTreeMap<ProcessId, SecondOpinion>,
     /// The number of the last second opinion.
     pub(super) second_opinion: u64,
-    /// Members whose expulsion was proposed, and when.
+    /// Members whose expulsion was proposed, each with the time of the proposal.
     pub(super) accused: BTreeMap<ProcessId, Time>,
     /// Whether the members changed since the watched ones were listed.
     pub(super) is_stale: bool,
     pub(super) tick_at: Time,
-    /// Number of expulsions proposed here.
+    /// Number of expulsions that this router proposed.
     pub(super) expelled: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The newest checkpoint of a group: the routers' memory of it, whether the group has members or not.
+//! The newest checkpoint of a group: routers remember it even while the group has no members.
 //!
 //! A [`Mark`] names a checkpoint. Everything here is a function of ordered messages, the same at routers and
 //! members.
@@ -13,11 +13,12 @@ use crate::ecast::Position;
 /// The name of a checkpoint, and its place in the group's order: later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mark {
-    /// The group's life. A member that comes with a checkpoint raises it above that checkpoint's life. So
-    /// checkpoints that are saved later are newer, even if new routers count positions from the beginning.
+    /// The group's life. A member that joins with a checkpoint raises the group's life above that
+    /// checkpoint's life. So checkpoints that are saved later are newer, even if new routers count positions
+    /// from the beginning.
     pub life: u64,
-    /// The view at whose beginning the state was taken. The checkpoint has everything that was delivered
-    /// before it.
+    /// The view at whose beginning the state was taken. The checkpoint includes everything that was delivered
+    /// before that view.
     pub view: Position,
 }
 
@@ -27,17 +28,18 @@ impl fmt::Display for Mark {
     }
 }
 
-/// A process's own state of a group, as it asks to join.
+/// The state of a group that a process already has when it asks to join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// The process's checkpoint; `None` if it would begin with a fresh state.
     pub checkpoint: Option<Mark>,
-    /// Whether the process begins with that state although a newer one is known, if nobody has the group's
-    /// state.
+    /// Whether the process may begin with the offered state although a newer one is known, if no member has
+    /// the group's state.
     pub forced: bool,
 }
 
-/// The checkpoints that routers and members know of a group. There is no record before the first.
+/// The routers' and members' knowledge of a group's checkpoints. A group without a known checkpoint has no
+/// record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// The newest reported checkpoint.
@@ -48,11 +50,12 @@ pub struct Record {
 
 /// The life of a group without a reported checkpoint.
 pub(super) const FIRST_LIFE: u64 = 1;
-/// Upper bound of a life; a message with a larger one is malformed.
+/// Upper bound of a life. A message with a larger life is malformed.
 pub(super) const LIVES_MAX: u64 = 1 << 48;
 
 impl Record {
-    /// Whether a process with this offer may begin with it, if nobody has the group's state.
+    /// Whether a process with this offer may begin with the offered state, if no member has the group's
+    /// state.
     pub(super) fn admits(known: Option<Record>, offer: Offer) -> bool {
         offer.forced || known.is_none_or(|known| offer.checkpoint >= Some(known.newest))
     }
@@ -62,24 +65,25 @@ impl Record {
         Mark { life: known.map_or(FIRST_LIFE, |known| known.life), view }
     }
 
-    /// Returns the record after a process came with this checkpoint. Later checkpoints are newer.
+    /// Returns the record as it must be once a process has joined with this checkpoint: checkpoints that are
+    /// saved later are newer.
     pub(super) fn brought(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life + 1);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }
     }
 
-    /// Returns the record after a member has saved this checkpoint.
+    /// Returns the record as it must be once a member has saved this checkpoint.
     pub(super) fn kept(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }
     }
 }
 
-/// The records of a domain's groups, as routers keep them.
+/// The records of a domain's groups, at routers.
 pub(super) type Records = Shards<Record>;
 
-/// Upper bound of the records that routers keep, at less than 64 bytes each, 1 MiB in all. A group without
-/// members also keeps its name, at less than 1 KiB.
+/// Upper bound of the records that routers keep. A record takes less than 64 bytes, so all take 1 MiB. A
+/// group without members also keeps its name, at less than 1 KiB.
 pub(super) const RECORDS_MAX: usize = 16 << 10;
 
 /// Stores a record. If there are too many, drops the record of the idle group whose newest checkpoint is the
@@ -122,7 +126,7 @@ mod tests {
             assert!(!Record::admits(known, offers(stale)), "{stale:?}");
             assert!(Record::admits(known, Offer { checkpoint: stale, forced: true }));
         }
-        // The checkpoint is of a later life, though new routers count from smaller positions.
+        // The checkpoint belongs to a later life, although new routers count from smaller positions.
         assert!(Record::admits(known, offers(Some(mark(2, 3)))));
     }
 

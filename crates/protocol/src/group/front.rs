@@ -1,11 +1,11 @@
-//! The caller's side of a member: its commands, in its order, until each has its answer.
+//! The caller's side of a member: its commands in the caller's order, each until it is answered.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{CommandOutcome, Event, Failure, Pack, SeatId, SendStrength};
 use crate::seam::CommandId;
 
-/// A send that waits.
+/// A send that waits in the queue.
 #[derive(Debug)]
 pub(super) struct PendingSend {
     pub(super) id: CommandId,
@@ -22,24 +22,24 @@ impl PendingSend {
 /// The open commands of one member's caller.
 #[derive(Debug, Default)]
 pub(super) struct Front {
-    /// The command to join, until it is done.
+    /// The command to join, until the join is done.
     joins: Option<CommandId>,
     /// The command to leave.
     leaves: Option<CommandId>,
-    /// Whether no more sends are taken.
+    /// Whether new sends are refused.
     closed: bool,
-    /// The command to save all sends, until that is submitted.
+    /// The command to save the state after all sends, until the save is submitted.
     closes: Option<CommandId>,
-    /// Whether the leave was submitted.
+    /// Whether the request to leave was submitted to the order.
     left: bool,
-    /// The seats to submit, and the number of sends before them.
+    /// The seats to submit, and the number of sends that must be delivered first.
     seats: Option<(u64, Vec<SeatId>)>,
     /// Number of sends so far.
     pushed: u64,
     queue: VecDeque<PendingSend>,
     /// Size of all sends that have not ended, queued or submitted, in bytes.
     bytes: usize,
-    /// Ordered and safe sends that were submitted and not delivered here, by number, with their sizes in
+    /// Ordered and safe sends that were submitted but not yet delivered here, by number, with their sizes in
     /// bytes.
     submitted: BTreeMap<u64, (CommandId, usize)>,
     /// The number of the last submitted send.
@@ -47,7 +47,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Makes the front of a member that joins by this command. Numbers up to `last` are not used.
+    /// Makes the front of a member that joins by this command. Sends get numbers above `last`.
     pub(super) fn joining(id: CommandId, last: u64) -> Self {
         Front { joins: Some(id), last, ..Front::default() }
     }
@@ -57,12 +57,12 @@ impl Front {
         self.bytes
     }
 
-    /// Returns the largest number that was used.
+    /// Returns the largest number that a send of this member got.
     pub(super) fn numbered(&self) -> u64 {
         self.last
     }
 
-    /// Takes the command to join, which is done.
+    /// Removes and returns the command to join, which is done.
     pub(super) fn joined(&mut self) -> Option<CommandId> {
         self.joins.take()
     }
@@ -71,7 +71,7 @@ impl Front {
         (self.leaves, self.closed) = (Some(id), true);
     }
 
-    /// Takes no more sends, and has all earlier ones saved.
+    /// Refuses later sends, and has the state saved after all earlier sends.
     pub(super) fn close(&mut self, id: CommandId) {
         (self.closes, self.closed) = (Some(id), true);
     }
@@ -80,7 +80,8 @@ impl Front {
         self.closed
     }
 
-    /// Returns, once, the command whose save has to be submitted, when all earlier sends are delivered here.
+    /// Returns the command whose save has to be submitted now, because all earlier sends are delivered here.
+    /// Returns each command only once.
     pub(super) fn may_close(&mut self) -> Option<CommandId> {
         self.closes.take_if(|_| self.queue.is_empty() && self.submitted.is_empty())
     }
@@ -89,12 +90,13 @@ impl Front {
         self.leaves.is_some()
     }
 
-    /// Takes the command to leave.
+    /// Removes and returns the command to leave.
     pub(super) fn leaves(&mut self) -> Option<CommandId> {
         self.leaves.take()
     }
 
-    /// Whether the leave has to be submitted, once, because all earlier sends are delivered here.
+    /// Whether the request to leave has to be submitted now, because all earlier sends are delivered here.
+    /// `true` only once.
     pub(super) fn may_leave(&mut self) -> bool {
         let may = self.leaves.is_some() && self.queue.is_empty() && self.submitted.is_empty();
         may && !std::mem::replace(&mut self.left, true)
@@ -104,7 +106,7 @@ impl Front {
         self.seats = Some((self.pushed, seats));
     }
 
-    /// Takes the seats to submit now, if all earlier sends are delivered here.
+    /// Removes and returns the seats to submit now, if all earlier sends are delivered here.
     pub(super) fn may_seat(&mut self) -> Option<Vec<SeatId>> {
         let (before, _) = self.seats.as_ref()?;
         let open = self.queue.len() + self.submitted.len();
@@ -128,7 +130,7 @@ impl Front {
         self.queue.front()
     }
 
-    /// Takes the first send off the queue, which ends it.
+    /// Removes the first send of the queue. The send thereby ends.
     pub(super) fn pop(&mut self) -> Option<PendingSend> {
         let pending = self.queue.pop_front()?;
         self.bytes -= pending.bytes();
@@ -151,7 +153,7 @@ impl Front {
         self.submitted.is_empty()
     }
 
-    /// Ends the send that was submitted with this number. `None` if it has ended before.
+    /// Ends the send that was submitted with this number. Returns `None` if that send has already ended.
     pub(super) fn settle(&mut self, number: u64) -> Option<CommandId> {
         let (id, bytes) = self.submitted.remove(&number)?;
         self.bytes -= bytes;
@@ -165,7 +167,7 @@ impl Front {
         events.extend(self.queue.drain(..).map(failed));
     }
 
-    /// Ends all commands, because this process was dropped, or quits the group.
+    /// Ends all commands, because this process was dropped, or drops out of the group.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };
         let submitted = std::mem::take(&mut self.submitted).into_values();

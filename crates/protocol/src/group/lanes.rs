@@ -1,12 +1,13 @@
 //! Lanes: the ways of own soft messages to each other member, and the evidence that casts arrive. The ways
 //! are the group's multicast address, casts to the member alone, and the link.
 //!
-//! A receipt confirms a cast if it covers the cast before that was repaired over the link: then nothing else
-//! can have brought it. A cast that had to be repaired was lost. Until a cast was confirmed, one at a time is
-//! in flight, and the link takes the rest: so if casts do not pass, finding out costs one gap. After
-//! [`LOSSES_MAX`] losses in a row, or the first if none was ever confirmed, messages go another way for a
-//! while, which doubles up to [`PAUSE_MAX`]. Multicast and casts to the member alone are judged separately:
-//! if multicast does not pass, the latter may; otherwise the link takes all.
+//! A receipt confirms a cast if it covers the cast before the cast was repaired over the link: only the cast
+//! can have brought those messages. A cast that had to be repaired was lost. Until a cast was confirmed, one
+//! at a time is in flight, and the link takes the rest: so if casts do not arrive, only one gap is lost
+//! before the member notices. After [`LOSSES_MAX`] losses in a row, or the first loss if no cast was ever
+//! confirmed, messages go another way for a pause, which doubles up to [`PAUSE_MAX`]. Multicast and casts to
+//! the member alone are judged separately: if multicast does not arrive, separate casts may; if neither
+//! arrives, the link takes all messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,25 +49,25 @@ struct Cast {
     way: CastRoute,
 }
 
-/// Evidence whether casts arrive by one way at a member.
+/// Evidence of whether casts of one route reach a member.
 #[derive(Debug)]
 struct Evidence {
     /// Number of casts that are neither confirmed nor repaired.
     under_way: usize,
-    /// Whether a cast was confirmed since casts were last given up.
+    /// Whether a cast was confirmed since the route was last given up.
     proven: bool,
     /// Number of losses since the last confirmed cast.
     losses: u32,
-    /// Time until which messages go another way.
+    /// Time until which messages avoid this route.
     closed_until: Time,
-    /// Length of the next pause of this way.
+    /// Length of the next pause of this route.
     pause: Duration,
 }
 
-/// Number of losses in a row after which a way is given up.
+/// Number of losses in a row after which a route is given up.
 const LOSSES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Longest pause of a way.
+/// Longest pause of a route.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Default for Evidence {
@@ -94,7 +95,7 @@ impl Lane {
 }
 
 impl Evidence {
-    /// Notes a lost cast. Returns whether this way is given up for a while.
+    /// Records a lost cast. Returns whether the route is given up for a while.
     fn lost(&mut self, now: Time) -> bool {
         self.losses += 1;
         let gives_up = !self.proven || self.losses >= LOSSES_MAX;
@@ -108,8 +109,8 @@ impl Evidence {
 }
 
 impl Lanes {
-    /// Whether a cast of `bytes` bytes may go this way to `peer`, if at most `window` bytes of casts may be
-    /// unconfirmed.
+    /// Whether a cast of `bytes` bytes may go to `peer` by this route, if at most `window` bytes of casts may
+    /// be unconfirmed.
     pub(super) fn is_open(
         &self,
         peer: ProcessId,
@@ -121,7 +122,7 @@ impl Lanes {
         self.lanes.get(&peer).map_or(window > 0, |lane| lane.is_open(way, now, bytes, window))
     }
 
-    /// Notes a cast that ends with this number.
+    /// Records a cast whose last message has number `last`.
     pub(super) fn cast(&mut self, peer: ProcessId, way: CastRoute, last: u64, bytes: usize) {
         let lane = self.lanes.entry(peer).or_default();
         lane.casts.push_back(Cast { last, bytes, way });
@@ -129,7 +130,7 @@ impl Lanes {
         lane.of(way).under_way += 1;
     }
 
-    /// Notes that `peer` holds everything up to this number.
+    /// Records that `peer` holds every message up to number `held`.
     pub(super) fn confirmed(&mut self, peer: ProcessId, held: u64) {
         let Some(lane) = self.lanes.get_mut(&peer) else { return };
         while let Some(Cast { bytes, way, .. }) = lane.casts.pop_front_if(|cast| cast.last <= held) {
@@ -140,8 +141,8 @@ impl Lanes {
         }
     }
 
-    /// Notes that messages from `first` to `last` went to `peer` over the link, because it asked for them or
-    /// did not confirm them for long. Returns whether a way of casts is given up for it.
+    /// Records that messages from `first` to `last` went to `peer` over the link, because `peer` asked for
+    /// them, or did not confirm them for long. Returns whether a route of casts to `peer` is given up.
     pub(super) fn repaired(&mut self, peer: ProcessId, (first, last): (u64, u64), now: Time) -> bool {
         let Some(lane) = self.lanes.get_mut(&peer) else { return false };
         let (mut begins, mut multicast, mut alone) = (0, 0, 0);
@@ -163,7 +164,7 @@ impl Lanes {
         gives_up
     }
 
-    /// Drops the evidence of multicast, because the group has another address.
+    /// Drops the evidence about multicast, because the group has a new address.
     pub(super) fn readdress(&mut self) {
         for lane in self.lanes.values_mut() {
             let under_way = lane.multicast.under_way;
@@ -171,7 +172,8 @@ impl Lanes {
         }
     }
 
-    /// Begins a view of these members. Message numbers start again in a new view.
+    /// Drops the lanes to processes that are not members of the new view. Message numbers start again in a
+    /// new view.
     pub(super) fn begin(&mut self, members: impl Fn(ProcessId) -> bool) {
         self.lanes.retain(|id, _| members(*id));
         for lane in self.lanes.values_mut() {
@@ -261,7 +263,8 @@ mod tests {
         }
         let given_up = [2, 3, 4].map(|number| lanes.repaired(PEER, (number, number), at(0)));
         assert_eq!(given_up, [false, false, true]);
-        // A cast that is repaired twice was lost once, and shows nothing when it is confirmed.
+        // A cast that is repaired twice counts as one loss, and its later confirmation is no evidence that
+        // casts arrive.
         assert!(!lanes.repaired(PEER, (2, 4), at(0)));
         lanes.confirmed(PEER, 4);
         assert!(!lanes.is_open(PEER, CastRoute::Alone, at(999), 1, WINDOW));
@@ -309,7 +312,7 @@ mod tests {
         assert!(!open(&lanes, CastRoute::Multicast, 999) && open(&lanes, CastRoute::Multicast, 1_000));
         lanes.confirmed(PEER, 3);
         assert!(open(&lanes, CastRoute::Alone, 0) && !open(&lanes, CastRoute::Multicast, 0));
-        // Another address may pass where the former did not.
+        // Multicast to the new address may arrive although multicast to the former address did not.
         lanes.readdress();
         assert!(open(&lanes, CastRoute::Multicast, 0));
         lanes.cast(PEER, CastRoute::Multicast, 4, 10);

@@ -4,7 +4,7 @@
 //! order. A holder that leaves, or is dropped, loses its locks with the first view without it, and the next
 //! claims are granted there. Each grant has a *fencing number*, larger than those of all earlier grants of
 //! that lock, even in earlier groups of this name that have ended. So the protected resource can refuse a
-//! former holder that does not know its loss yet.
+//! former holder that does not know yet that it lost the lock.
 //!
 //! **Source.** 000 §6: "others use tokens to implement locking"; here the tokens are built in. Fencing
 //! numbers are ours: a member that is cut off counts its locks as held until it notices
@@ -21,16 +21,16 @@ use serde::{Deserialize, Serialize};
 use super::{Place, SeatId, View};
 use crate::{ecast::Position, id::ProcessId};
 
-/// The locks of a group, with their holders and waiting claims.
+/// The locks of a group, by name. Each has a queue of claims, of which the first holds the lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
 
-/// A claim, named by its owner.
+/// A claim, identified by its member's process and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The process of the member that made the claim.
     pub member: ProcessId,
-    /// The member's [name](SeatId::number) for it, which it uses once.
+    /// The number of the claim, which its member [draws](SeatId::number) and never uses again.
     pub number: u64,
 }
 
@@ -43,7 +43,7 @@ impl Claim {
 /// The grant of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The claim.
+    /// The claim that is granted.
     pub claim: Claim,
     /// The grant's fencing number, larger than those of all earlier grants of this lock.
     pub fence: u64,
@@ -56,15 +56,16 @@ pub const LOCK_NAME_BYTES_MAX: usize = 256;
 /// thousands of updates, so no correct member makes a claim or a release at a larger index. All members
 /// refuse such an update.
 const INDEX_MAX: u32 = (1 << LATE_INDEX_BITS) - 1;
-/// Bits of a fencing number for the index in a pack, before position [`LATE`] and from there on.
+/// Number of bits of a fencing number that hold the index in a pack: `EARLY_INDEX_BITS` before position
+/// [`LATE`], and `LATE_INDEX_BITS` from there on.
 const EARLY_INDEX_BITS: u32 = 24;
 const LATE_INDEX_BITS: u32 = 16;
-/// The position from which numbers have their highest bit set, and more bits for the position. A domain that
-/// orders a million messages a second uses them up 4 years later.
+/// The position from which fencing numbers have their highest bit set, and more bits for the position. At a
+/// million messages a second, those positions last for about 4 years.
 const LATE: u64 = 1 << 39;
 const LATE_POSITIONS: u64 = u64::MAX >> (LATE_INDEX_BITS + 1);
 
-/// Returns the number of a grant at this place. It grows with the place.
+/// Returns the fencing number of a grant at this place. Later places have larger numbers.
 fn fence(at: Position, index: u32) -> u64 {
     match at.0.checked_sub(LATE) {
         None => at.0 << EARLY_INDEX_BITS | u64::from(index),
@@ -81,8 +82,8 @@ fn changes(place: Place) -> Option<(Position, u32)> {
 }
 
 impl Locks {
-    /// Takes a claim at this place of the order. Returns the grant if it is granted at once. A claim outside
-    /// the order, or with too long a name, is not from a correct member, and is ignored everywhere.
+    /// Adds a claim at this place of the order. Returns the grant if the lock was free. A claim outside the
+    /// order, or with too long a name, is not from a correct member, and all members ignore it.
     pub fn claim(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
         let (at, index) = changes(place)?;
         if name.len() > LOCK_NAME_BYTES_MAX {
@@ -96,7 +97,7 @@ impl Locks {
         (queue.len() == 1).then(|| Grant { claim, fence: fence(at, index) })
     }
 
-    /// Takes a release, or the withdrawal of a claim. Returns the grant that follows.
+    /// Removes a claim, granted or waiting. Returns the grant of the next claim, if there is one.
     pub fn release(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
         let (at, index) = changes(place)?;
         let queue = self.0.get_mut(name)?;
@@ -109,8 +110,9 @@ impl Locks {
         next.filter(|_| found == 0).map(|claim| Grant { claim, fence: fence(at, index) })
     }
 
-    /// Takes a new view. Claims of processes outside it are void. So are earlier claims of processes that
-    /// join, which date from before they were out. Returns the grants that follow.
+    /// Applies a new view. Claims of processes that are not in the view are void. Earlier claims of processes
+    /// that join with the view are void, too, because they date from an earlier membership. Returns the
+    /// grants that follow.
     pub fn view(&mut self, view: &View) -> Vec<Grant> {
         let mut grants = Vec::new();
         self.0.retain(|_, queue| {
@@ -177,7 +179,7 @@ mod tests {
             [(2, 2)],
             "each name is a lock of its own"
         );
-        // A claim that is withdrawn while it waits takes nothing from others.
+        // A claim that is withdrawn while it waits takes the lock from nobody.
         assert_eq!(locks.release(at(7, 0), "l", claim(2, 1)), None);
         assert_eq!(locks.holder("l"), Some(process(1)));
         assert_eq!(granted(locks.release(at(8, 0), "l", claim(1, 1))), [(1, 2)]);
@@ -236,7 +238,7 @@ mod tests {
         fences.extend(locks.release(at(5, 2), "l", claim(1, 1)));
         locks.claim(at(5, 3), "l", claim(3, 1));
         fences.extend(locks.view(&view(6, &[3])));
-        // All members are gone, and with them the knowledge of the lock.
+        // All members have left, and the knowledge of the lock is lost with them.
         let mut anew = Locks::default();
         fences.extend(anew.claim(at(8, 0), "l", claim(4, 1)));
         let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();

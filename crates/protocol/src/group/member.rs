@@ -1,4 +1,4 @@
-//! A member: one process in one group. It holds streams, delivers, and takes its part in view changes.
+//! A member: one process in one group. It holds streams, delivers messages, and takes part in view changes.
 
 mod change;
 mod exchange;
@@ -30,7 +30,7 @@ use crate::{
 pub(super) struct Submission {
     pub(super) class: Class,
     pub(super) body: Bytes,
-    /// The send that waits for its outcome.
+    /// The send that awaits the message's outcome.
     pub(super) send: Option<(GroupId, u64)>,
 }
 
@@ -40,31 +40,32 @@ pub(super) struct Effects {
     pub(super) events: Vec<Event>,
     pub(super) sends: Vec<(Destination, Message)>,
     pub(super) casts: Vec<(Destination, Message)>,
-    /// Casts by an address, with their intended receivers.
+    /// Casts by multicast address, with the processes that should receive each.
     pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
-    /// Reports, which go together for several groups, and completed repairs.
+    /// Survivors' reports and completed repairs. Reports of several groups go out as one message, and so do
+    /// repairs.
     pub(super) reports: Vec<(GroupId, SurvivorReport)>,
     pub(super) repaired: Vec<(GroupId, Position)>,
-    /// Number of messages that no correct peer sends.
+    /// Number of refused messages, which no correct peer sends.
     pub(super) refused: u64,
-    /// Number of messages of processes that were dropped.
+    /// Number of messages from processes that were dropped.
     pub(super) firewalled: u64,
     /// Number of views that began here.
     pub(super) views: u64,
     /// Longest time that own soft messages of a member waited for a view.
     pub(super) longest_wait: Duration,
-    /// Number of gaps in others' streams that were requested.
+    /// Number of gaps in the streams of other members that were requested.
     pub(super) gaps: u64,
     /// Number of soft messages that were sent again.
     pub(super) resent: u64,
-    /// Number of casts, one for each receiving process.
+    /// Number of casts, counted once for each receiving process.
     pub(super) cast: u64,
     /// Number of casts by an address.
     pub(super) multicast: u64,
     /// Number of times that casts to a process were given up.
     pub(super) fallbacks: u64,
-    /// Time at which members check for due work.
+    /// Time at which members next check for due work.
     pub(super) wake_at: Option<Time>,
 }
 
@@ -93,7 +94,7 @@ pub(super) struct Scene<'a> {
     pub(super) effects: &'a mut Effects,
 }
 
-/// An ordered message that is not delivered here.
+/// An ordered message that is not yet delivered here.
 #[derive(Debug)]
 struct WaitingMessage {
     at: Position,
@@ -125,77 +126,78 @@ pub(super) struct GroupMember {
     id: GroupId,
     me: ProcessId,
     joins: Joins,
-    /// The group at the last control message delivered, once this process waits for admission.
+    /// The group as of the last control message delivered, once this process waits for admission.
     group: Option<Group>,
-    /// The view that is installed here. It lacks this process before its first view.
+    /// The installed view. Until this process is in a view, the installed view does not contain it.
     view: View,
     /// The members of the group's view, as of the order's last delivery here.
     places: BTreeSet<(ProcessId, SeatId)>,
     streams: Streams,
     ordered: VecDeque<WaitingMessage>,
-    /// Number of confirmed messages in `ordered`, from the first on: their soft predecessors are here.
+    /// Number of confirmed messages at the beginning of `ordered`. A message is confirmed once all its soft
+    /// predecessors are here.
     confirmed: usize,
     /// The position up to which everything ordered is confirmed.
     confirmed_through: Position,
     /// The position up to which everything ordered was delivered, or voided.
     passed: Position,
-    /// The position after which own soft messages are delivered: that of the last own ordered message that
-    /// was delivered here, or one that the host makes them follow.
+    /// The position after which other members deliver own soft messages: that of the last own ordered message
+    /// that was delivered here, or a position that the host chose.
     soft_after: Position,
-    /// The limit of delivery for each stream during a change: the reported number, or the cut.
+    /// The last number of each stream that may be delivered during a change: the reported number, or the cut.
     limit: Option<BTreeMap<ProcessId, u64>>,
     cut: Option<BTreeMap<ProcessId, u64>>,
     /// Whether this member has confirmed that it holds all of the cut.
     repaired: bool,
     /// Time since which own soft messages wait for the next view.
     changing_since: Option<Time>,
-    /// Time since which survivors are awaited.
+    /// Time since which this member waits for the survivors.
     waiting_since: Time,
-    /// Whether the change in progress ends here, so that no message waits any longer.
+    /// Whether the change in progress ends now, so that no message has to wait.
     installing: bool,
-    /// The last number of own soft messages that was sent.
+    /// The number of the last own soft update that was sent.
     sent: u64,
     receipts: Receipts,
-    /// Numbers of lost predecessors of delivered safe messages, by sender.
+    /// Number of lost soft predecessors of delivered safe messages, for each sender.
     missing: BTreeMap<ProcessId, u64>,
     flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
     /// The known checkpoints of the group.
     record: Option<Record>,
-    /// The host's checkpoint.
+    /// The checkpoint that the host offered.
     offer: Offer,
-    /// Commands to save whose message was not delivered here.
+    /// Commands to save whose messages are not yet delivered here.
     saves: VecDeque<CommandId>,
-    /// This member's commands that wait for the saved state at the beginning of the next view; `None` if no
-    /// member requested one.
+    /// This member's commands that wait until the state at the beginning of the next view is saved; `None` if
+    /// no member requested a save.
     keeps: Option<Vec<CommandId>>,
     /// Messages of later views.
     early: Vec<(ProcessId, Position, Direct)>,
     early_bytes: usize,
-    /// The number from which each stream was requested since the last tick.
+    /// For each stream that was requested since the last tick, the first number of the request.
     asked: BTreeMap<ProcessId, u64>,
-    /// Time at which gaps that are still open are requested.
+    /// Time at which gaps that are still open will be requested.
     gaps_at: Option<Time>,
     lanes: Lanes,
     /// The group's multicast address.
     address: Option<MulticastAddress>,
-    /// The time since which this member knows the address.
+    /// Time at which this member learned the address.
     addressed: Time,
     meter: Meter,
-    /// The position of `passed` at the last tick.
+    /// Value of `passed` at the last tick.
     passed_before: Position,
-    /// The numbers of the own stream that others held at the last tick.
+    /// For each other member, the number of own soft updates that it held at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
     /// Number of requests for repair in this change.
     attempts: usize,
     front: Front,
     feed: Feed,
-    /// The processes to which this member's process keeps links for the group. They follow from the group's
-    /// view with this number, with this many dropped and joining processes.
+    /// The processes to which this process keeps links for the group. They were computed for the view, and
+    /// the numbers of dropped and joining processes, in `reached_for`.
     reached: BTreeSet<ProcessId>,
     reached_for: Option<(Position, usize, usize)>,
-    /// Whether the member has work at the end of the turn, for which its process then calls it.
+    /// Whether the process has to call the member at the end of the turn.
     pub(super) stirred: bool,
-    /// Whether the member's process calls the member at each tick.
+    /// Whether the process has to call the member at each tick.
     pub(super) awake: bool,
 }
 
@@ -250,25 +252,25 @@ impl GroupMember {
         }
     }
 
-    /// Notes that the message of this token is ordered with this number.
+    /// Notes that the message with this token has this number in the order.
     pub(super) fn joins_by(&mut self, token: u64, number: u64) {
         if self.joins.token == token {
             self.joins.number = Some(number);
         }
     }
 
-    /// Whether the message of this number is the one by which this member joins. Its token is known until its
-    /// outcome is.
+    /// Whether the message with this number is this member's own request to join. The token is known until
+    /// the outcome is known.
     pub(super) fn joined_by(&self, token: Option<u64>, number: u64) -> bool {
         token == Some(self.joins.token) || self.joins.number == Some(number)
     }
 
-    /// Returns the view that is installed here, if this process is in it.
+    /// Returns the installed view, if this process is in it.
     pub(super) fn view(&self) -> Option<&View> {
         (self.is_member()).then_some(&self.view)
     }
 
-    /// Returns the held soft messages, in bytes, and the number of ordered messages that wait.
+    /// Returns the size of held soft messages, in bytes, and the number of ordered messages that wait.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.streams.iter().map(|(_, stream)| stream.bytes).sum(), self.ordered.len())
     }
@@ -295,8 +297,8 @@ impl GroupMember {
         self.view.entry(self.me).is_some()
     }
 
-    /// Returns the processes to which links are needed from now on, with their addresses, and those to which
-    /// they are not.
+    /// Returns the processes to which links are needed from now on, with their addresses, and the processes
+    /// to which links are no longer needed.
     pub(super) fn reach(&mut self) -> (Vec<(ProcessId, String)>, Vec<ProcessId>) {
         let group = self.group.as_ref();
         let now = group.map(|group| (group.view.number, group.dropped.len(), group.joining.len()));
@@ -314,12 +316,12 @@ impl GroupMember {
         self.front.numbered()
     }
 
-    /// Ends the member. Returns the processes to which its process kept links for it.
+    /// Ends the member. Returns the processes to which the process kept links for this member.
     pub(super) fn into_reached(self) -> BTreeSet<ProcessId> {
         self.reached
     }
 
-    /// Returns the multicast address to which this process listens for it.
+    /// Returns the multicast address at which this process listens for the group's messages.
     pub(super) fn address(&self) -> Option<MulticastAddress> {
         self.address
     }
@@ -356,7 +358,7 @@ impl GroupMember {
         self.view.ids().filter(lives).collect()
     }
 
-    /// Takes the caller's request to leave.
+    /// Queues the caller's request to leave.
     pub(super) fn leave(&mut self, scene: &mut Scene<'_>, id: CommandId) {
         if self.front.is_leaving() {
             return scene.effects.done(id, Err(Failure::NotMember));
@@ -365,7 +367,7 @@ impl GroupMember {
         self.pump(scene);
     }
 
-    /// Takes the caller's seats, after everything sent so far.
+    /// Queues the caller's seats behind everything sent so far.
     pub(super) fn seats(&mut self, scene: &mut Scene<'_>, seats: Vec<SeatId>) {
         self.front.seat(seats);
         self.pump(scene);
@@ -388,7 +390,7 @@ impl GroupMember {
         }
     }
 
-    /// Takes the caller's request to flush.
+    /// Starts a flush for the caller.
     pub(super) fn flush(&mut self, scene: &mut Scene<'_>, id: CommandId) {
         if !self.may_send() {
             return scene.effects.done(id, Err(Failure::NotMember));
@@ -396,7 +398,7 @@ impl GroupMember {
         if !scene.in_touch {
             return scene.effects.done(id, Err(Failure::OutOfTouch));
         }
-        // Earlier sends go before the flush.
+        // Earlier sends leave before the flush begins.
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
@@ -417,7 +419,7 @@ impl GroupMember {
         });
     }
 
-    /// Takes the caller's request to save the state.
+    /// Queues the caller's request to save the state.
     pub(super) fn save(&mut self, scene: &mut Scene<'_>, id: CommandId, last: bool) {
         if !self.may_send() || self.front.is_closed() {
             return scene.effects.done(id, Err(Failure::NotMember));
@@ -425,7 +427,7 @@ impl GroupMember {
         if last {
             self.front.close(id);
         }
-        // Earlier sends go before the save.
+        // Earlier sends leave before the save is submitted.
         self.pump(scene);
         if !last {
             self.submit_save(scene, id, true);
@@ -454,27 +456,28 @@ impl GroupMember {
         }
     }
 
-    /// Makes own soft messages follow this position, everywhere. If it was delivered in an earlier life of
-    /// this member, others have it before this view.
+    /// Makes own soft messages follow this position at all members. If the position was delivered in an
+    /// earlier life of this member, the other members have delivered it before this view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft_after = self.soft_after.max(at.min(self.through()));
     }
 
-    /// Sends the caller's bytes to another member, past the views.
+    /// Sends the caller's bytes to another member, independently of views.
     pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
         if self.view.entry(to).is_some() && to != self.me && body.len() <= scene.settings.body_bytes_max {
             self.say(scene, vec![to], self.view.number, Direct::Word { body });
         }
     }
 
-    /// Takes the host's state as of a view.
+    /// Stores the host's state as of a view.
     pub(super) fn checkpoint(&mut self, view: Position, state: Bytes) {
         self.feed.give(view, state);
     }
 
-    /// Ends an own send that will not be delivered here, as the order reports.
+    /// Ends an own send after the order has reported that it will not be delivered here.
     pub(super) fn failed(&mut self, scene: &mut Scene<'_>, number: u64, failure: Failure) {
-        // Later sends wait behind it. Where this happens, the process is about to learn that it was dropped.
+        // Later sends wait behind the failed send. A failure here means that the process is about to learn
+        // that it was dropped.
         if let Some(id) = self.front.settle(number) {
             scene.effects.done(id, Err(failure));
         }
@@ -491,10 +494,10 @@ impl GroupMember {
         self.front.wedge(&mut effects.events);
     }
 
-    /// Handles a change of touch with the order.
+    /// Reacts when this process gets in touch, or out of touch, with the order.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
         if !scene.in_touch {
-            // The caller would otherwise wait as long as the routers are away.
+            // Otherwise the caller would wait until the routers are reachable again.
             self.front.turn_back(&mut scene.effects.events);
             for (id, ..) in self.flushes.drain(..) {
                 scene.effects.done(id, Err(Failure::OutOfTouch));
@@ -503,7 +506,7 @@ impl GroupMember {
         self.deliver(scene);
     }
 
-    /// Takes an ordered message.
+    /// Queues an ordered message for delivery.
     pub(super) fn on_ordered(
         &mut self,
         scene: &mut Scene<'_>,
@@ -520,8 +523,8 @@ impl GroupMember {
         self.deliver(scene);
     }
 
-    /// Returns the number of soft messages of the same sender that must be delivered before the message; 0
-    /// for an earlier view.
+    /// Returns the number of soft messages of the same sender that must be delivered before this ordered
+    /// message; 0 if the ordered message was sent in an earlier view.
     fn behind(&self, waiting: &WaitingMessage) -> u64 {
         if waiting.header.view == self.view.number { waiting.header.behind } else { 0 }
     }
@@ -545,7 +548,7 @@ impl GroupMember {
         }
     }
 
-    /// Returns the receipts for which an ordered message may wait.
+    /// Returns the kind of receipts for which an ordered message may wait.
     fn awaited(&self, waiting: &WaitingMessage) -> SafeNews {
         let members = self.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {
@@ -559,14 +562,15 @@ impl GroupMember {
         let delivered = self.streams.get(waiting.sender).map_or(0, |stream| stream.delivered);
         let behind = self.behind(waiting);
         if waiting.header.view > self.view.number {
-            // The message's sender cannot have been in a view that comes after the message's place.
+            // The view began after this message's place in the order, so the message's sender cannot have
+            // been in that view.
             return MessageFate::Voided;
         }
         if self.is_bereft(waiting) {
             let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender)).copied().unwrap_or(0);
             return match waiting.header.safe {
                 None | Some(Phi::All) => MessageFate::Voided,
-                // Members that died may have delivered the message.
+                // Members that died may already have delivered the message.
                 Some(_) if delivered == end && self.installing => MessageFate::Delivered,
                 Some(_) => MessageFate::Waits,
             };
@@ -580,7 +584,7 @@ impl GroupMember {
         }
     }
 
-    /// Whether φ members have everything ordered up to `at`.
+    /// Whether φ members have every ordered message up to `at`.
     fn is_safe(&self, at: Position, phi: Phi) -> bool {
         let others = self.others();
         let confirmed =
@@ -672,13 +676,13 @@ impl GroupMember {
         moved
     }
 
-    /// Whether the caller's sends may go at all.
+    /// Whether sends of the caller may leave at all.
     fn may_send(&self) -> bool {
         self.is_member() && self.feed.is_live()
     }
 
-    /// Delivers waiting own soft sends, as far as they may go. Ordered and safe ones wait for the end of the
-    /// turn.
+    /// Delivers own soft sends that wait, as far as they are allowed. Ordered and safe sends wait for the end
+    /// of the turn.
     fn pump(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
@@ -697,7 +701,7 @@ impl GroupMember {
         }
     }
 
-    /// Submits ordered and safe sends, at the end of a turn.
+    /// Submits ordered and safe sends to the order, at the end of a turn.
     pub(super) fn submit(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
@@ -744,7 +748,7 @@ impl GroupMember {
         }
     }
 
-    /// Passes an event to the host, after the state if that is awaited.
+    /// Passes an event to the host, or queues the event behind an awaited state.
     fn tell(&mut self, scene: &mut Scene<'_>, event: Event) {
         scene.effects.events.extend(self.feed.pass(event));
     }

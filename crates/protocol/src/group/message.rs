@@ -17,13 +17,13 @@ use crate::{
 /// A message of a domain of groups.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// A message of the order: between routers, and with them.
+    /// A message of the order, between routers or between a router and a process.
     Order(ecast::Message),
     /// A message between members of a group.
     Group {
         /// The group.
         group: GroupId,
-        /// The sender's view, or the view of a state.
+        /// The sender's view, or the view at whose beginning a state was taken.
         view: Position,
         /// The content.
         direct: Direct,
@@ -33,35 +33,37 @@ pub enum Message {
 /// A direct message between members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direct {
-    /// Soft messages of one sender with consecutive numbers: from itself, or a repair from another holder.
+    /// Soft messages of one sender with consecutive numbers. They come from the sender, or from another
+    /// holder as a repair.
     Soft {
-        /// The sender.
+        /// The original sender of the messages.
         sender: ProcessId,
         /// The number of the first update.
         first: u64,
         /// The messages.
         messages: Vec<Soft>,
     },
-    /// A receipt: the messages that members hold.
+    /// A receipt: it names the messages that one or more members hold.
     Receipts {
-        /// The members whose messages it covers.
+        /// The members for which the receipt speaks.
         of: Holders,
-        /// The last number of each stream that each of them holds at least.
+        /// For each stream, a number up to which all these members hold it.
         counts: BTreeMap<ProcessId, u64>,
-        /// The position up to which each of them has everything ordered, with the soft predecessors.
+        /// The position up to which each of these members holds everything ordered, with the soft
+        /// predecessors.
         ordered: Vec<Position>,
         /// Whether the sender requests a receipt in return.
         asks: bool,
     },
-    /// A request for a stream from this number on.
+    /// A request for all messages of a stream from this number on.
     Want {
         /// The sender of the stream.
         sender: ProcessId,
         /// The first number.
         from: u64,
     },
-    /// A request for a part of a stream that did not come, although later messages did or its sender
-    /// announced more.
+    /// A request for a part of a stream that did not arrive, although later messages did, or the stream's
+    /// sender announced more.
     Gap {
         /// The sender of the stream.
         sender: ProcessId,
@@ -70,12 +72,12 @@ pub enum Direct {
         /// The number of the last missing update.
         last: u64,
     },
-    /// A request for the state from this byte on.
+    /// A request for the state, from byte `offset` on.
     StateWanted {
         /// Number of bytes that have arrived.
         offset: u64,
     },
-    /// Bytes from the sender's host, delivered whatever the present view is.
+    /// Bytes from the sender's host, delivered in whatever view the receiver is.
     Word {
         /// The bytes.
         body: Bytes,
@@ -91,18 +93,19 @@ pub enum Direct {
     },
 }
 
-/// The members that a receipt covers.
+/// The members for which a receipt speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holders {
-    /// The message's sender.
+    /// Only the message's sender.
     Sender = 0,
-    /// The message's sender, and all members below it in the tree of a large view.
+    /// The message's sender, and all members below the sender in the tree of a large view.
     Branch = 1,
-    /// All members.
+    /// All members of the view.
     Everyone = 2,
 }
 
-// Routers read the first tag in every part; 2 marks messages between processes of tables.
+// The tag of messages of the order. It is the same in all parts of a domain, because routers read the tag
+// before they know the part. Tag 2 belongs to messages between processes of tables.
 const ORDER: u8 = 1;
 const GROUP: u8 = 4;
 

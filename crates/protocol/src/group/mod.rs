@@ -1,7 +1,7 @@
 //! Process groups: write an object, join a group, pick the promise by the verb, read any replica.
 //!
 //! **Promise.** All members of a group see the same sequence of *views* (the members of the group). Between
-//! two views they deliver the same messages. A sender picks the strength of each:
+//! two views they deliver the same messages. A sender picks the strength of each message:
 //!
 //! | strength | promise |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | [`Safe`](SendStrength::Safe) | ordered, and nowhere before a majority of the routers and φ members have it |
 //! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered when it asked |
 //!
-//! A soft message is kept if any process that enters the next view holds it and its sender's earlier
-//! messages. A member's messages of all strengths are delivered in the order in which it sent them,
+//! A soft message is kept if any process that enters the next view holds the message and all earlier messages
+//! of its sender. A member's messages of all strengths are delivered in the order in which it sent them,
 //! everywhere. A process that joins gets the state at the beginning of its first view, and everything since.
 //! Deliveries, views and the member's end come in one stream, so that no view overtakes a message.
 //!
@@ -28,11 +28,11 @@
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`),
 //!   delivers, reports, repairs. Its caller may have several members of the group behind it, each in a *seat*
 //!   (`seats`).
-//! - Its *lanes* (`lanes`) choose the way of soft messages to each other member: the group's multicast
-//!   address, casts to it alone, or the link. The routers choose the groups that have an address
+//! - The *lanes* (`lanes`) of a member choose the way of soft messages to each other member: the group's
+//!   multicast address, casts to it alone, or the link. The routers choose the groups that have an address
 //!   (`addresses`).
-//! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each
-//!   command.
+//! - The *front* (`front`) is the side of the member's caller: a queue in the caller's order, and the answer
+//!   to each command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
 //! ```text
@@ -73,10 +73,10 @@
 //! **Receipts.** A receipt says what a member holds: the last number of each stream, and the position of the
 //! order. Messages that all hold are freed, flushes end, and safe messages are delivered by receipts. In a
 //! view of at most [`Settings::receipts_at_once`] members each sends its receipt to all others at the end of
-//! every turn that changed it. In a larger one that would be more than the messages themselves. There
-//! receipts go through a *tree*, in which members are placed by rank, with a bounded number directly below
-//! each. A member sends up the receipt of its *branch*: the least number of each stream, and each member's
-//! position. The receipt of the root's branch covers all members, and goes down.
+//! every turn that changed it. In a larger view that would cost more than the messages themselves. In a
+//! larger view, receipts go through a *tree*, in which members are placed by rank, with a bounded number
+//! directly below each. A member sends up the receipt of its *branch*: the least number of each stream, and
+//! each member's position. The receipt of the root's branch covers all members, and goes down.
 //! 1. *Times.* Receipts go at each [interval](Settings::interval) while anything is held or waits, so a lost
 //!    one is repeated. They go at once when a branch has more of the order for which a safe message may wait.
 //!    The root sends at once a receipt by which it delivers a safe message.
@@ -86,17 +86,17 @@
 //! 3. *Past the tree.* A member that asked recently gets receipts at once. A member asks all when a flush
 //!    begins, at each interval while a flush waits, and when its window is half full. It asks, by turns, when
 //!    ordered messages wait and none proceeded, or when it could free no held messages for a few intervals.
-//!    An asked member sends its own receipt, and the root also that of all. A member without a link to the
-//!    one above sends receipts to all others now and then.
+//!    An asked member sends its own receipt, and the root also the receipt of all members. A member without a
+//!    link to the member above it sends receipts to all others now and then.
 //!
 //! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all members
-//! that the group's address reaches, if it has one, and one copy for each other process. It may be lost,
-//! doubled, late, and ahead of others, at each member separately. Numbers decide, so the way of a copy
-//! matters nowhere: streams, receipts, reports, cuts and the firewall do not depend on it. Everything else
-//! goes over links.
+//! that the group's address reaches, if it has one, and one copy for each other process. A cast may be lost,
+//! doubled, late, and ahead of others, at each member separately. Members go by the messages' numbers, so the
+//! way of a copy matters nowhere: streams, receipts, reports, cuts and the firewall do not depend on it.
+//! Everything else goes over links.
 //! 1. *Ahead of others.* A message after a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's,
-//!    until the gap closes. It is in no receipt and no report; one that does not fit is missing again. Its
-//!    number exposes a double.
+//!    until the gap closes. Such a message is in no receipt and no report. A message that does not fit counts
+//!    as missing. A double is recognized by its number.
 //! 2. *Gaps* are requested over the link, one by one ([`Direct::Gap`]), once they have been open for
 //!    [`Settings::gap_patience`], and again at each [interval](Settings::interval): from the sender, or,
 //!    without a link to it, from a member whose receipt covers them.
@@ -106,9 +106,9 @@
 //! 4. *The window.* At most [`Settings::cast_window_bytes`] of casts to each member are unconfirmed. The link
 //!    takes the rest, and messages that are too long for a cast. With 0 the member casts nothing, but takes
 //!    the casts of others. The assignment of addresses, and other traffic on them, is in `addresses`.
-//! 5. *Where casts do not pass,* the link takes everything, by evidence: casts had to be repaired, and none
-//!    was confirmed. Finding out costs one gap, because until a cast was confirmed only one is in flight.
-//!    Casts are tried again after a second, then two, up to a minute (`lanes`).
+//! 5. *Where casts do not arrive,* the link takes everything. The evidence is that casts had to be repaired,
+//!    and no cast was confirmed. This costs one gap, because only one cast is in flight until a cast was
+//!    confirmed. Casts are tried again after a second, then two, up to a minute (`lanes`).
 //!
 //! **Checkpoints.** While a group has no members, its state is in files of former members. A checkpoint is
 //! the state at the beginning of a view: all members have the same state there, so it needs no other
@@ -123,13 +123,13 @@
 //!    the routers know. So the last member's checkpoint is complete.
 //! 4. A joining process names its checkpoint ([`Offer`]). If nobody is in the group, the routers admit a
 //!    process with the newest that they know, or a newer one, and refuse all others, unless forced. They also
-//!    refuse one without a checkpoint, which would begin with a fresh state, and whose next checkpoint would
-//!    make the others' stale. If the group has members, the state comes from them.
+//!    refuse a process without a checkpoint: it would begin with a fresh state, and its next checkpoint would
+//!    make the checkpoints of others stale. If the group has members, the state comes from them.
 //!
 //! Positions tell which of two checkpoints is newer, as long as the routers go on. New routers count from the
-//! first position again, and know no checkpoint. A process that comes with one raises the group's *life*
-//! above that one's, so all later checkpoints are newer. Force passes one refusal and changes nothing else:
-//! only a save makes the newest one stale.
+//! first position again, and know no checkpoint. A process that comes with a checkpoint raises the group's
+//! *life* above the checkpoint's life, so all later checkpoints are newer. Force overrides one refusal and
+//! changes nothing else: only a save makes the newest checkpoint stale.
 //!
 //! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes.
 //! Above `RECORDS_MAX` groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the
@@ -171,8 +171,9 @@
 //! - *A member dies during a change*, before its report, after it, or as the only holder of part of the cut:
 //!   the suspicion voids the cut, and the survivors report again. A message that nobody holds is in no cut.
 //!   All that had delivered it have died: a survivor's report covers all its deliveries.
-//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new reports say so,
-//!   and the new cut covers it. They have installed nothing: the install needs every survivor.
+//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new reports include
+//!   what they delivered, and the new cut covers it. These survivors have installed nothing, because the
+//!   install needs every survivor.
 //! - *A reporter is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its
 //!   report was ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
 //! - *Only dead members held the soft predecessors of an ordered send:* it is voided at every survivor, at
@@ -188,17 +189,18 @@
 //!   again.
 //! - *A process quits before it was taken in, and joins again:* the order answers both joins to that process.
 //!   A member takes the answer to its own message alone, which it knows by the number that the order gave it.
-//! - *A joiner dies during its join:* before the install it is taken off the list; after it, it is a member
-//!   like any other. The routers watch joiners and members alike, so no group waits for a dead one.
+//! - *A joiner dies during its join:* before the install it is taken off the list; after the install, the
+//!   joiner is a member like any other. The routers watch joiners and members alike, so no group waits for a
+//!   dead one.
 //! - *A busy group has a large state:* deliveries meanwhile wait at the joiner, bounded in memory. The host
 //!   gets them in steps, and each step waits until the host has applied the one before
 //!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with the
 //!   rate ([`Failure::Behind`]) and the joiner is out of the group.
-//! - *The giver of a state dies:* it leaves the view, and that view names another giver, with the state of
-//!   that view. The joiner drops what it had received before.
-//! - *All holders of the state die:* the oldest remaining member begins with a fresh one, and learns that. A
-//!   joiner that has just received the state does not count as one without: its report says that it has the
-//!   state, and after its report it takes no piece before the install.
+//! - *The giver of a state dies:* it leaves the view, and the view without it names a new giver, with the
+//!   state of that view. The joiner drops what it had received before.
+//! - *All holders of the state die:* the oldest remaining member begins with a fresh state, and its host
+//!   learns that. A joiner that has just received the state does not count as a member without the state: its
+//!   report says that it has the state, and after its report it takes no piece before the install.
 //! - *All holders of the state die while others wait for it, and a checkpoint is known:* the oldest waiting
 //!   member begins with its own checkpoint, if that is the newest. Otherwise it makes way
 //!   ([`Control::Quit`]), and the next oldest has the same choice.
@@ -235,8 +237,8 @@
 //!   at the member, not at the link.
 //! - *A gap of a dead sender closes during a change,* by a repair, and messages put aside after it would now
 //!   be held: see *nothing ahead of a report*.
-//! - *A cast is not a soft message of its caster:* it is refused. The runtime says how sure it is of the
-//!   caster.
+//! - *A cast is not a soft message of its caster:* it is refused. The runtime states how certain the caster's
+//!   identity is.
 //! - *A request names a gap to the end of all numbers:* the answer has the present messages, in one piece.
 //! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; one that does not
 //!   fit is a gap like any other.
@@ -267,8 +269,8 @@
 //! - 000 stacks members of a group on a machine as separate processes, and sends stability up a tree of them.
 //!   Here stacked members share a process, which is that tree's lowest floor. Flushes go past the tree: the
 //!   flushing member asks all, and each answers.
-//! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and continues if nobody
-//!   dropped it. Otherwise a short loss of the routers would cost every group its state.
+//! - An isolated member does not "reboot" as soon as it is out of touch, as in 000: it stops, and continues
+//!   if it was not dropped. Otherwise a short loss of the routers would cost every group its state.
 //! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
 //!   several machines may have one each.
 //! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves the
@@ -323,14 +325,14 @@ pub use crate::strength::{Phi, SendStrength};
 /// The settings of a process in its groups.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Interval at which a process checks for lost messages, and repeats them.
+    /// Interval at which a process checks for lost messages, and sends them again.
     pub interval: Duration,
-    /// Time for which a survivor may delay a view change. A member waits as long again for each member before
-    /// it in rank that does not act.
+    /// Time for which a survivor may delay a view change. A member that judges such a survivor waits as long
+    /// again for each punctual member that comes before it in rank.
     pub patience: Duration,
-    /// Largest view in which members send receipts to all others at the end of each turn. In larger views
-    /// they send them to members that ask, and to the member above in a tree, in which at most this number is
-    /// directly below each.
+    /// Number of members of the largest view in which members send receipts to all others at the end of each
+    /// turn. In larger views they send receipts to members that ask, and up a tree in which at most this
+    /// number of members is directly below each.
     pub receipts_at_once: usize,
     /// Upper bound of own soft messages that not all members have, in bytes; above it, sends wait.
     pub window_bytes: usize,
@@ -342,26 +344,27 @@ pub struct Settings {
     /// Interval at which members report the rates of their groups, if these have changed. Routers assign
     /// multicast addresses to groups by their rates.
     pub rate_interval: Duration,
-    /// Upper bound of messages that came ahead of others of the same sender, in bytes; above it, they must be
-    /// sent again.
+    /// Upper bound of messages of a sender that arrived ahead of its earlier messages, in bytes. Messages
+    /// above this bound must be sent again.
     pub ahead_bytes: usize,
     /// Time for which a gap may be open before it is requested, because the missing message may only have
     /// been overtaken.
     pub gap_patience: Duration,
-    /// Upper bound of sends that have not ended, in bytes; above it, they are refused.
+    /// Upper bound of sends that have not ended, in bytes; above it, new sends are refused.
     pub queue_bytes_max: usize,
-    /// Upper bound of one message, in bytes.
+    /// Upper bound of the size of one message, in bytes.
     pub body_bytes_max: usize,
-    /// Upper bound of a piece of a state, of a repair, and of messages that came before their view, in bytes.
+    /// Upper bound of a piece of a state, of a repair, and of messages that arrived before their view, in
+    /// bytes.
     pub piece_bytes: usize,
-    /// Upper bound of the state that a joining member requests in a second, in bytes, so that the others can
-    /// go on meanwhile.
+    /// Upper bound of the state that a joining member requests in a second, in bytes. It leaves the other
+    /// members time for their work.
     pub state_bytes_per_second: u64,
     /// Upper bound of the memory of events that wait at a joining member, in bytes. Above it, the join ends
     /// in [`Failure::Behind`].
     pub behind_bytes_max: usize,
-    /// Upper bound of the memory of those events that the host gets before it has to ask for more, in bytes;
-    /// always at least one event.
+    /// Upper bound of the memory of events that the host gets in one step after the state, in bytes; a step
+    /// has at least one event.
     pub hand_over_bytes: usize,
 }
 
@@ -403,20 +406,21 @@ const CAST_HEAD_BYTES: usize = 64;
 pub enum Command {
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Joins a group. Done once the host has applied the state and all events that came during its transfer.
+    /// Joins a group. Done once the host has applied the state and all events that came while the state was
+    /// transferred.
     Join {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The group.
         group: GroupId,
         /// The group's name; at most [`GROUP_NAME_BYTES_MAX`] bytes.
         name: String,
-        /// The host's checkpoint, with which it begins if nobody has the group's state.
+        /// The host's checkpoint. The process begins with it if no member has the group's state.
         offer: Offer,
     },
     /// Leaves a group, after all earlier sends.
     Leave {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The group.
         group: GroupId,
@@ -425,56 +429,56 @@ pub enum Command {
     Send(Vec<Sending>),
     /// Waits until all members have everything that was delivered here so far.
     Flush {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The group.
         group: GroupId,
     },
-    /// Begins a view, so that the state at its beginning is saved: [`Event::Keep`]. Done once it has begun
-    /// here. The checkpoint has everything that was delivered here before.
+    /// Begins a view, so that the state at its beginning is saved: [`Event::Keep`]. Done once the view has
+    /// begun here. The checkpoint includes everything that was delivered here before the command.
     Save {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The group.
         group: GroupId,
-        /// Whether this member is about to leave: it sends nothing more, the checkpoint has all its sends,
-        /// and it alone saves the state. Otherwise all members do.
+        /// Whether this member is about to leave: it sends nothing more, the checkpoint includes all its
+        /// sends, and only this member saves the state. Otherwise all members save it.
         last: bool,
     },
     /// Reports that the host has a checkpoint on disk. Done once the routers know.
     Kept {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The group.
         group: GroupId,
         /// The checkpoint's name.
         checkpoint: Mark,
     },
-    /// Requests the figures of this process. Answered by [`Event::Figures`].
+    /// Requests the counters of this process. Answered by [`Event::Figures`].
     Figures {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         token: u64,
     },
-    /// Leaves the domain and all groups: [`Event::Wedged`] once that is done. For an orderly end, leave the
-    /// groups first.
+    /// Leaves the domain and all groups. [`Event::Wedged`] follows once this is done. For an orderly end,
+    /// leave the groups first.
     Exit,
     /// Drops out of a group at once, as if this process had failed: its state is lost, and it can give the
-    /// state to nobody. Its open commands end; this one has no end of its own. Until the next view the
-    /// process cannot join that group again.
+    /// state to no other process. Its open commands in the group end, but this command itself has no
+    /// [`Event::Done`]. Until the next view the process cannot join that group again.
     Quit {
         /// The group.
         group: GroupId,
     },
     /// Makes later soft messages follow this position of the order, which was delivered here: no member
-    /// delivers them before it. It has no end of its own.
+    /// delivers those messages before the position. This command has no [`Event::Done`].
     Follow {
         /// The group.
         group: GroupId,
         /// The position.
         at: Position,
     },
-    /// Sends bytes to another member, past the views: they arrive at once or not at all, and there is no
-    /// report. It has no end of its own.
+    /// Sends bytes to another member, independently of views. The bytes arrive at once or not at all, and the
+    /// sender gets no report. This command has no [`Event::Done`].
     Say {
         /// The group.
         group: GroupId,
@@ -483,8 +487,9 @@ pub enum Command {
         /// The bytes.
         body: Bytes,
     },
-    /// Sets this process's members of a group, once everything that it sent before is delivered here. The
-    /// next view includes them. It has no end of its own; the last such command counts.
+    /// Sets this process's members of a group, once everything that the process sent earlier is delivered
+    /// here. The next view includes them. If there are several such commands, the last one counts. This
+    /// command has no [`Event::Done`].
     Seats {
         /// The group.
         group: GroupId,
@@ -502,17 +507,17 @@ pub enum Command {
     Checkpoint {
         /// The group.
         group: GroupId,
-        /// The view of the request.
+        /// The view that the event named.
         view: Position,
         /// The state at the beginning of that view.
         state: Bytes,
     },
 }
 
-/// Updates that are sent to a group together. Done once they are delivered here.
+/// Updates that are sent to a group together. The sending ends once they are delivered here.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// The asker's name for the command.
+    /// The caller's name for the sending.
     pub id: CommandId,
     /// The group.
     pub group: GroupId,
@@ -522,25 +527,26 @@ pub struct Sending {
     pub pack: Pack,
 }
 
-/// An event of a process. All events have one order.
+/// An event of a process. The events of all groups come in one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The end of a command.
     Done {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         id: CommandId,
         /// The result.
         result: Result<CommandOutcome, Failure>,
     },
-    /// The end of a [`Sending`]: it was delivered here.
+    /// The successful end of a [`Sending`]: its updates were delivered here.
     Sent {
-        /// The asker's name for the command.
+        /// The caller's name for the sending.
         id: CommandId,
-        /// The place of the first update that was sent; the others are [behind](Place::behind) that.
+        /// The place of the first update of the sending. The places of the other updates come
+        /// [behind](Place::behind) it.
         first: Place,
     },
-    /// The member's state from here on. `None` stands for the checkpoint that the host offered, or a fresh
-    /// state if it offered none.
+    /// The state with which the member continues. `None` stands for the checkpoint that the host offered, or
+    /// for a fresh state if the host offered no checkpoint.
     Restore {
         /// The group.
         group: GroupId,
@@ -553,31 +559,34 @@ pub enum Event {
         group: GroupId,
         /// The view.
         view: View,
-        /// Members that were not in the view before.
+        /// Members that were not in the previous view.
         arrived: Vec<(ProcessId, SeatId)>,
-        /// Members of the view before that are not in this one.
+        /// Members of the previous view that are not in the present view.
         departed: Vec<(ProcessId, SeatId)>,
-        /// Numbers of lost soft messages, by departed sender, of which a later safe message was delivered.
+        /// For each departed sender, the number of its soft messages that are lost although a later safe
+        /// message of that sender was delivered.
         missing: BTreeMap<ProcessId, u64>,
-        /// Time for which own soft messages waited for the view, from the delivery of its prepare; zero for
-        /// the first view.
+        /// Time for which own soft messages waited for the view, since the delivery of the message that began
+        /// the change; zero for the first view.
         waited: Duration,
     },
-    /// A request for the state at the view of the event before, for a process that joined.
+    /// A request for the state as of the view in the preceding event. A process that joined with that view
+    /// needs the state.
     CheckpointWanted {
         /// The group.
         group: GroupId,
         /// The view.
         view: Position,
     },
-    /// A mark at a joining member whose events wait behind its state. The host answers with
-    /// [`Command::Progress`] once it has applied everything before this event, and then gets the next events.
+    /// The end of a step of events that waited behind the state of a joining member. Once the host has
+    /// applied everything before this event, the host answers with [`Command::Progress`], and then gets the
+    /// next step.
     ProgressWanted {
         /// The group that the process joins.
         group: GroupId,
     },
-    /// A request to save the state at this place with this name, and to report it by [`Command::Kept`] once
-    /// it is durable.
+    /// A request to save the state as of this event under this name, and to report it by [`Command::Kept`]
+    /// once it is durable.
     Keep {
         /// The group.
         group: GroupId,
@@ -593,7 +602,7 @@ pub enum Event {
         /// The updates, with their places.
         updates: Updates,
     },
-    /// Bytes of a member, past the views ([`Command::Say`]).
+    /// Bytes that a member sent independently of views ([`Command::Say`]).
     Said {
         /// The group.
         group: GroupId,
@@ -604,49 +613,50 @@ pub enum Event {
     },
     /// The answer to [`Command::Figures`].
     Figures {
-        /// The asker's name for the command.
+        /// The caller's name for the command.
         token: u64,
-        /// The figures.
+        /// The counters of the process.
         figures: GroupCounters,
     },
     /// Whether a reachable router knows a leader. While none does, nothing is delivered here and soft sends
     /// wait.
     InTouch(bool),
-    /// This process was dropped: it must stop, and may come back as a new one.
+    /// This process was dropped from the domain. It must stop, and may join again as a new process.
     Wedged,
 }
 
-/// Counts of a process, over all its groups.
+/// Counters and gauges of a process, over all its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounters {
-    /// Groups that the process is in, or about to join.
+    /// Number of groups that the process is in, or about to join.
     pub groups: u64,
-    /// Views that began here.
+    /// Number of views that began here.
     pub views: u64,
     /// Longest time that own soft messages of a member waited for a view.
     pub longest_wait: Duration,
-    /// Gaps in others' soft messages that were requested.
+    /// Number of requested gaps in soft messages of other members.
     pub gaps: u64,
-    /// Soft updates that were sent again, because others lacked them.
+    /// Number of soft updates that were sent again, because other members lacked them.
     pub resent: u64,
-    /// Casts of soft messages, one for each receiving process; several messages may share a cast.
+    /// Number of casts of soft messages, counted once for each receiving process. Several messages may share
+    /// a cast.
     pub cast: u64,
-    /// Casts of soft messages by a group's multicast address, for any number of processes.
+    /// Number of casts of soft messages by a group's multicast address, each to any number of processes.
     pub multicast: u64,
-    /// Multicast addresses to which it listens.
+    /// Number of multicast addresses to which the process listens.
     pub addresses: u64,
-    /// Casts that came for groups in which it is not.
+    /// Number of casts that came for groups in which the process is not.
     pub unwanted: u64,
-    /// Number of times that casts to a process, alone or by an address, were given up for a while, because
-    /// they did not arrive.
+    /// Number of times that casts to a process were given up for a while, because they did not arrive.
+    /// Separate casts and those by an address count alike.
     pub fallbacks: u64,
-    /// Soft messages that are held because not all members are known to have them, in bytes.
+    /// Size of soft messages that are held because not all members are known to have them, in bytes.
     pub held_bytes: u64,
-    /// Ordered messages that wait for their predecessors, or for members to have them.
+    /// Number of ordered messages that wait for their predecessors, or until enough members have them.
     pub waiting: u64,
-    /// Messages from processes that were dropped.
+    /// Number of messages from processes that were dropped.
     pub firewalled: u64,
-    /// Messages that no correct peer sends.
+    /// Number of refused messages, which no correct peer sends.
     pub refused: u64,
 }
 
@@ -659,41 +669,43 @@ pub enum CommandOutcome {
     Left,
     /// All members have the flushed messages.
     Flushed,
-    /// A view began, and the state at its beginning is saved with this name.
+    /// A view began, and the state at its beginning is saved under this name.
     Marked(Mark),
     /// The routers know of the checkpoint, or of a newer one.
     Kept,
 }
 
-/// The reason why a command failed, by what the caller may do.
+/// The reason why a command failed. The variants differ in what the caller may do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The send was never sent: retry freely.
+    /// The send never left this process, so the caller may send it again.
     #[error("the message was not sent: it may be sent again")]
     NotSent,
     /// The send may have taken effect.
     #[error("the request may have taken effect")]
     MaybeApplied,
-    /// This process is out of touch with the routers. A message was not sent: retry in touch.
+    /// This process is out of touch with the routers. The message was not sent, and the caller may send it
+    /// again once the process is in touch.
     #[error("this process is out of touch with the routers: try again later")]
     OutOfTouch,
-    /// This process was cut off; it must come back as a new one.
+    /// This process was dropped from its groups. It must come back as a new process.
     #[error("this process was dropped from its groups: join them again as a new process")]
     Wedged,
     /// The process is not in this group, or is about to leave it.
     #[error("this process is not a member of the group")]
     NotMember,
-    /// The process is in this group, or about to join it.
+    /// The process is already in this group, or about to join it.
     #[error("this process is a member of the group already")]
     AlreadyMember,
-    /// Nobody is in the group, or has its state, and a newer checkpoint than the offered one is known.
+    /// No process is in the group, or none has its state, and a newer checkpoint than the offered one is
+    /// known.
     #[error("the group has a newer checkpoint than this process offered: {0}")]
     Stale(Mark),
-    /// The message is too long, or too many wait.
+    /// The message is too long, or too many messages wait to be sent.
     #[error("the message is too long, or too many messages wait: the limit is {0} bytes")]
     Full(usize),
-    /// The process did not get into the group: updates came faster than the state arrived and the host
-    /// applied them.
+    /// The process did not get into the group: updates came faster than it received the state and its host
+    /// applied the updates.
     #[error("{0}")]
     Behind(Backlog),
 }
@@ -703,9 +715,9 @@ pub enum Failure {
 pub struct Backlog {
     /// Size of the events that came since the member requested the state, in bytes.
     pub came: u64,
-    /// The time since then.
+    /// Time from the request for the state until the limit was exceeded.
     pub during: Duration,
-    /// The limit, in bytes.
+    /// The limit of the backlog's memory, in bytes.
     pub limit: usize,
 }
 

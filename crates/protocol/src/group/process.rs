@@ -1,4 +1,4 @@
-//! A process: one member of the domain with all its groups and its links.
+//! A process: one member of the domain, with all its groups and its links.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,10 +32,10 @@ pub struct Process {
     stirred: Vec<GroupId>,
     /// Groups with work in progress that depends on time.
     awake: Vec<GroupId>,
-    /// Processes with which this process shares groups, and the number of those groups.
+    /// Processes with which this process shares groups, each with the number of those groups.
     peers: BTreeMap<ProcessId, usize>,
     linked: BTreeSet<ProcessId>,
-    /// The addresses to which this process listens, and the number of groups for each.
+    /// The addresses to which this process listens, each with the number of groups that use it.
     listens: BTreeMap<MulticastAddress, usize>,
     /// Time at which rates were last read.
     metered: Time,
@@ -47,13 +47,13 @@ pub struct Process {
     adrift: bool,
     /// Time of the last delivery of the order.
     delivered_at: Time,
-    /// Time of the last sign of life of any router, if that is watched.
+    /// Time of the last sign of life of any router; `None` if routers are not watched.
     heard_at: Option<Time>,
     in_touch: bool,
-    /// Sends that were submitted to the order, by token.
+    /// Sends that were submitted to the order, by token, as group and number.
     tokens: BTreeMap<u64, (GroupId, u64)>,
     token: u64,
-    /// The largest number of an ordered or safe send of members that are gone.
+    /// The largest number of an ordered or safe send of members that have ended.
     numbered: u64,
     /// Checkpoints whose reports were submitted to the order and are not delivered yet.
     kept: Vec<(GroupId, Mark, CommandId)>,
@@ -64,9 +64,9 @@ pub struct Process {
     refused: u64,
 }
 
-/// The token of control messages. Nobody needs their outcome, because their effect shows in the group.
+/// The token of control messages. No caller awaits their outcome, because their effect shows in the group.
 const CONTROL: u64 = 0;
-/// The number of a join among the sends of its group; no send has it.
+/// The number that stands for a join among the sends of a group. No send has this number.
 const JOINS: u64 = 0;
 /// Time for which a delivery, or a router's sign of life, shows that a router with a leader is reachable.
 const TOUCH: Duration = Duration::from_millis(1_500);
@@ -110,14 +110,14 @@ impl Process {
         self.members.get(&group)?.view()
     }
 
-    /// Returns the soft messages that are held for a group, in bytes, and the number of ordered ones that
-    /// wait.
+    /// Returns the size of the soft messages that are held for a group, in bytes, and the number of ordered
+    /// messages that wait.
     pub fn held(&self, group: GroupId) -> (usize, usize) {
         self.members.get(&group).map_or((0, 0), GroupMember::held)
     }
 
     /// Returns the memory of a group, in bytes: streams, messages of later views, sends that have not ended,
-    /// and events behind a state.
+    /// and events that wait behind a state.
     pub fn memory(&self, group: GroupId) -> usize {
         self.members.get(&group).map_or(0, GroupMember::memory)
     }
@@ -132,7 +132,7 @@ impl Process {
         self.wedged
     }
 
-    /// Returns the number of messages that no correct peer sends.
+    /// Returns the number of refused messages, which no correct peer sends.
     pub fn refused(&self) -> u64 {
         self.refused + self.effects.refused + self.order.refused()
     }
@@ -200,7 +200,7 @@ impl Process {
         }
     }
 
-    /// Ends the turn of the groups that had events in this turn.
+    /// Ends the turn for the groups that had events in it.
     fn drained(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Process { members, settings, linked, effects, in_touch, stirred, .. } = self;
         let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
@@ -269,14 +269,14 @@ impl Process {
             return;
         }
         match command {
-            // These commands were executed before.
+            // These commands were already executed above.
             Command::Seeds(_) | Command::Quit { .. } | Command::Send(_) | Command::Several(_) => {}
             Command::Join { id, group, .. } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
             Command::Join { id, group, name, offer } => {
-                // Sends of an earlier life in the group may still be on their way, so its numbers are not
-                // used again.
+                // Sends of an earlier membership in the group may still be on their way, so their numbers are
+                // not used again.
                 self.token += 1;
                 let joins = Joins { id, token: self.token, number: None };
                 self.members.insert(group, GroupMember::new(group, self.me.id, offer, joins, self.numbered));
@@ -358,7 +358,7 @@ impl Process {
                     self.refused += 1;
                 }
             }
-            // A stable message was delivered here, or is about to be, and the delivery is the answer.
+            // A stable message is delivered here now or soon, and the delivery serves as the answer.
             MemberEvent::Outcome { token, id, outcome: Outcome::Stable } => {
                 if let Some((group, JOINS)) = self.tokens.remove(&token)
                     && let Some(member) = self.members.get_mut(&group)
@@ -380,8 +380,8 @@ impl Process {
                 self.touch(now);
             }
             MemberEvent::Wedged => self.wedge(out),
-            // Nothing is injected here. A founder without routers cannot continue from members that know only
-            // their own groups.
+            // A process of groups ignores injected state: members know only their own groups, so a founder
+            // without routers cannot continue from members.
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
             | MemberEvent::Lead { .. }
@@ -419,7 +419,7 @@ impl Process {
                 self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
             }
             Control::Rates(_) => {
-                // Without an attachment, no group of this process has another address.
+                // A message without an attachment moves no group of this process to a new address.
                 let moves: Option<Moves> =
                     attachment.map(|mut told| decode_body(&mut told).unwrap_or_default());
                 for (group, address) in moves.into_iter().flatten() {
@@ -452,8 +452,8 @@ impl Process {
         }
     }
 
-    /// Changes a group, and with it the processes that this one has to reach. `change` returns whether the
-    /// process stays in the group.
+    /// Changes a group, and then updates the links to the processes that this process has to reach. `change`
+    /// returns whether this process stays in the group.
     fn change(
         &mut self,
         now: Time,
@@ -534,7 +534,7 @@ impl Process {
         self.effects.events.push(Event::Wedged);
     }
 
-    /// Checks whether this process is in touch with the order.
+    /// Checks whether this process is still in touch with the order, and reports a change to the groups.
     fn touch(&mut self, now: Time) {
         let is_silent = self.heard_at.is_some_and(|heard| now.since(heard) >= TOUCH);
         let in_touch = !(self.adrift || is_silent) || now.since(self.delivered_at) < TOUCH;
@@ -570,7 +570,7 @@ impl Process {
         }
     }
 
-    /// Reports the rates of groups to the routers, as far as they have changed.
+    /// Reports the rates of groups to the routers, if they have changed enough.
     fn read_rates(&mut self, now: Time) {
         let span = now.since(self.metered);
         if span < self.settings.rate_interval || !self.in_touch {
@@ -587,7 +587,7 @@ impl Process {
 
     /// Executes the effects that members requested.
     fn settle(&mut self, out: &mut dyn Sink<Self>) {
-        // Casts leave first, because receipts for them over links must come later.
+        // Casts leave first, because the receipts over links that cover them must come later.
         for (to, message) in self.effects.casts.drain(..) {
             out.cast(to, message);
         }
@@ -652,7 +652,7 @@ impl Protocol for Process {
             Input::Receive { from, message } => {
                 match message {
                     Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
-                    // The process ignores messages of a group that it has left, or is about to join.
+                    // The process ignores direct messages of a group that it has left, or is about to join.
                     Message::Group { group, view, direct } => {
                         self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
                     }
@@ -674,8 +674,8 @@ impl Protocol for Process {
                 }
             }
             Input::Command(Command::Quit { group }) if self.members.contains_key(&group) => {
-                // Sends that the order has not taken are withdrawn, so that none comes after those of a later
-                // life.
+                // Sends that the order has not yet got are withdrawn, so that none of them is ordered after
+                // sends of a later membership.
                 let of_group = self.tokens.iter().filter(|(_, (of, _))| *of == group);
                 for token in of_group.map(|(token, _)| *token).collect::<Vec<_>>() {
                     self.drive(cx, Input::Command(MemberCommand::Withdraw { token }), out);

@@ -1,10 +1,10 @@
-//! The routing of groups in E-Cast: the messages that members submit, their receivers, and the routers'
+//! The routing of groups in E-Cast: the messages that members submit, the receivers of each, and the routers'
 //! state.
 //!
 //! A control message goes to the processes that it concerns: the audience of its group, and its sender. So a
 //! member keeps only its own groups, and applies the same [`GroupStep`]s to them as the routers. Stale
-//! messages are refused, so they are delivered to nobody and nobody has to judge them again. A data message
-//! goes to the members of its group's view.
+//! messages are refused: no member gets them, or has to check them again. A data message goes to the members
+//! of its group's view.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -38,7 +38,7 @@ pub enum Control {
     Join {
         /// The group.
         group: GroupId,
-        /// The group's name, the same for all that join.
+        /// The group's name. All processes that join give the same name.
         name: String,
         /// The address at which the sender listens.
         address: String,
@@ -48,10 +48,10 @@ pub enum Control {
         /// The group.
         group: GroupId,
     },
-    /// A process delays a change of a group for too long: it is dropped from the domain. Void once the change
-    /// does not wait for it.
+    /// A process delays a change of a group for too long, so it is dropped from the domain. The message is
+    /// void once the change no longer waits for that process.
     Late {
-        /// The process.
+        /// The process that delays the change.
         process: ProcessId,
         /// The group.
         group: GroupId,
@@ -60,7 +60,8 @@ pub enum Control {
     },
     /// The messages that the sender holds, by group.
     Reports(Vec<(GroupId, SurvivorReport)>),
-    /// The sender holds all of the cut of the changes that were prepared at these positions.
+    /// The sender holds all messages of the cut of these changes, named by group and by the position at which
+    /// each was prepared.
     Repaired(Vec<(GroupId, Position)>),
     /// The sender has received the state as of this view.
     Whole {
@@ -71,16 +72,16 @@ pub enum Control {
     },
     /// The sender leaves the domain and all groups.
     Exit,
-    /// The sender has lost its state of a group, and is out of it as if it had failed.
+    /// The sender has lost its state of a group. It is removed from the group as if it had failed.
     Quit {
         /// The group.
         group: GroupId,
     },
-    /// A [`Control::Join`] of a process that has the group's state on disk, or begins without it.
+    /// A [`Control::Join`] by a process that has the group's state on disk, or that may begin without it.
     Return {
         /// The group.
         group: GroupId,
-        /// The group's name, the same for all that join.
+        /// The group's name. All processes that join give the same name.
         name: String,
         /// The address at which the sender listens.
         address: String,
@@ -91,7 +92,7 @@ pub enum Control {
     Save {
         /// The group.
         group: GroupId,
-        /// Whether all members save it, and not the sender alone.
+        /// Whether all members save the state, rather than only the sender.
         by_all: bool,
     },
     /// The sender has this checkpoint on disk.
@@ -108,16 +109,16 @@ pub enum Control {
         /// The members' seats, in order.
         seats: Vec<SeatId>,
     },
-    /// The rates of groups, as the exponent of a power of two above the soft messages a second; 0 means
-    /// hardly any.
+    /// The rates of groups. A rate is the exponent of a power of two above the soft messages a second; 0
+    /// means hardly any messages.
     Rates(Vec<(GroupId, u8)>),
 }
 
-/// The attachment of rates: the groups of its receiver that have another address from now on.
+/// The attachment of a message with rates: the groups of the receiver that have a new address from now on.
 pub(super) type Moves = Vec<(GroupId, Option<MulticastAddress>)>;
 
-/// The answer to a process that asked to join: the group, and the routers' knowledge of its checkpoints. If
-/// the process is neither in the group nor about to be, it was refused, because a newer checkpoint is known.
+/// The answer to a process that asked to join: the group, and the routers' knowledge of its checkpoints. A
+/// process that is neither in the group nor about to join was refused, because a newer checkpoint is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) group: Group,
@@ -140,8 +141,8 @@ impl Control {
         (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
-    /// Returns the control message's steps, by group. A process that is dropped from the domain is dropped
-    /// from all groups that `of` returns.
+    /// Returns the steps that follow from the control message, by group. A process that is dropped from the
+    /// domain is dropped from all groups that `of` returns.
     pub(super) fn steps(
         self,
         sender: ProcessId,
@@ -195,15 +196,15 @@ pub(super) struct Header {
     pub(super) group: GroupId,
     /// The view in which the message was sent.
     pub(super) view: Position,
-    /// Number of soft updates that the sender had sent before it in that view.
+    /// Number of soft updates that the sender had sent in the view before this message.
     pub(super) behind: u64,
-    /// The sender's number for the message.
+    /// The number that the sender gave to the message.
     pub(super) number: u64,
     /// The φ of a safe send; `None` for an ordered one.
     pub(super) safe: Option<Phi>,
 }
 
-/// Size of tag, group, view, predecessors, number, and φ.
+/// Upper bound of a header's size, in bytes: tag, group, view, predecessors, number, and φ.
 const HEADER_BYTES_MAX: usize = 1 + 4 * 8 + 3;
 
 const ORDERED: u8 = 0;
@@ -253,13 +254,15 @@ impl Header {
     }
 }
 
-/// A value in the place of the last change that marks the form with checkpoints. No position has it.
+/// A value that stands in place of the position of the last change, and marks the form with checkpoints. No
+/// position has this value.
 const WITH_RECORDS: Position = Position(u64::MAX);
-/// A value in the place of the last change that marks the form with checkpoints and addresses.
+/// A value that stands in place of the position of the last change, and marks the form with checkpoints and
+/// addresses. No position has this value.
 const WITH_ADDRESSES: Position = Position(u64::MAX - 1);
 
-/// A roster without checkpoints and addresses has the byte form of builds that knew none. Logs and disks hold
-/// that form.
+/// A roster without checkpoints and addresses keeps the byte form of builds that knew neither, because logs
+/// and disks hold that form.
 impl Serialize for Roster {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Roster { changed, members, groups, empty, records, addresses } = self;
@@ -334,7 +337,7 @@ pub struct Roster {
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
     /// Groups that all members left with the last control message, or whose checkpoint was forgotten. They
-    /// stay for one message, because the leaving members still have to receive that message.
+    /// stay until the next message, because the leaving members still have to receive the last one.
     empty: BTreeSet<GroupId>,
     /// The newest known checkpoint of each group, with or without members.
     records: Records,
@@ -353,8 +356,8 @@ impl Roster {
         self.groups.iter().filter(|(_, group)| !group.is_empty())
     }
 
-    /// Returns the groups without members that have a known checkpoint. The name is empty if the report went
-    /// to a build that stored no names.
+    /// Returns the groups without members that have a known checkpoint. The name is empty if a build that
+    /// stored no names handled the report.
     pub fn idle(&self) -> impl Iterator<Item = (GroupId, &str, Record)> {
         let idle = self.records.iter().filter(|(group, _)| self.group(*group).is_none_or(Group::is_empty));
         idle.map(|(group, record)| (group, self.group(group).map_or("", |group| &group.name), *record))
@@ -378,7 +381,7 @@ impl Roster {
     fn keep(&mut self, group: GroupId, record: Record) {
         let Roster { groups, records, .. } = self;
         let forgotten = keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
-        // The names of forgotten groups go as well.
+        // The names of groups whose records were dropped go as well.
         self.empty.extend(forgotten);
     }
 
@@ -413,7 +416,8 @@ impl Roster {
         turns
     }
 
-    /// Forgets groups that were empty before this message. Of a group with a checkpoint, the name stays.
+    /// Forgets groups that were already empty before this message. The name of a group with a checkpoint
+    /// stays.
     fn sweep(&mut self) {
         for group in std::mem::take(&mut self.empty) {
             if !self.groups.get(group).is_some_and(Group::is_empty) {
@@ -433,9 +437,9 @@ impl Roster {
 
 const MALFORMED: Refusal = Refusal(1);
 const NOT_MEMBER: Refusal = Refusal(2);
-/// The refusal of a message that an earlier one in the order has made obsolete.
+/// The refusal of a message that an earlier message in the order has made obsolete.
 const STALE: Refusal = Refusal(3);
-/// The refusal of a join whose group has another name.
+/// The refusal of a join that gives another name than the group has.
 const MISNAMED: Refusal = Refusal(4);
 
 impl Routing for Groups {
@@ -485,7 +489,8 @@ impl Routing for Groups {
                 let (record, idle) =
                     (roster.record(*group), roster.group(*group).is_none_or(Group::is_empty));
                 if idle && !Record::admits(record, offer) {
-                    // The attachment informs the sender of the newest checkpoint.
+                    // The roster stays as it is, and the attachment informs the sender of the newest
+                    // checkpoint.
                     return Ok(Some(roster));
                 }
                 if let Some(checkpoint) = offer.checkpoint {

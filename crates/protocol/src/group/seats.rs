@@ -1,7 +1,8 @@
 //! Seats: the members of one group that a process has.
 //!
-//! A process is one party of the protocol however many members it has: it gets one copy of a message, and
-//! gives one receipt. Seats distinguish its members, and change with views like the list of processes.
+//! A process is one party of the protocol, however many members of the group it has: it gets one copy of a
+//! message, and sends one receipt. Seats distinguish its members, and change with views like the list of
+//! processes.
 
 use std::collections::BTreeMap;
 
@@ -9,18 +10,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ProcessId;
 
-/// A member's seat in its process. The first is 0; its process never uses a seat again.
+/// The number of a member in its process. A process's first seat is 0, and the process never uses a seat's
+/// number again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeatId(pub u32);
 
 impl SeatId {
-    /// Returns the member's name for an item that it counts, such as a claim or a query. No other member of
-    /// its process uses it.
+    /// Returns a number for an item that the member counts, such as a claim or a query. No other member of
+    /// the process gives this number.
     pub fn number(self, count: u32) -> u64 {
         u64::from(self.0) << 32 | u64::from(count)
     }
 
-    /// Returns the seat whose member uses this name.
+    /// Returns the seat whose member gave this number.
     pub fn of_number(number: u64) -> SeatId {
         SeatId((number >> 32) as u32)
     }
@@ -29,11 +31,11 @@ impl SeatId {
 /// Upper bound of a process's members of one group.
 pub const SEATS_MAX: usize = 1024;
 
-/// The seats of each process that has other seats than seat 0 alone.
+/// The seats of each process whose seats are not just seat 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seats(BTreeMap<ProcessId, Vec<SeatId>>);
 
-/// The seats of a process that sent no list.
+/// The seats of a process that submitted no list.
 const FIRST: &[SeatId] = &[SeatId(0)];
 
 impl Seats {
@@ -42,8 +44,8 @@ impl Seats {
         self.0.get(&process).map_or(FIRST, |seats| seats)
     }
 
-    /// Takes the list of `process`. Returns whether it is news. An empty, too long or unordered list, which
-    /// no correct process sends, is ignored.
+    /// Stores the list that `process` submitted. Returns whether the list differs from the former one. An
+    /// empty, too long or unordered list, which no correct process sends, is ignored.
     pub(super) fn take(&mut self, process: ProcessId, seats: &[SeatId]) -> bool {
         let fits = !seats.is_empty() && seats.len() <= SEATS_MAX && seats.is_sorted_by(|a, b| a < b);
         if !fits || seats == self.of(process) {
@@ -62,7 +64,7 @@ impl Seats {
         self.0.remove(&process);
     }
 
-    /// Forgets the seats of all other processes.
+    /// Forgets the seats of all processes that are not members.
     pub(super) fn keep(&mut self, mut is_member: impl FnMut(ProcessId) -> bool) {
         self.0.retain(|process, _| is_member(*process));
     }

@@ -1,8 +1,8 @@
 //! A map by group, in shards that copies share.
 //!
-//! Routers keep a configuration for each of the last positions, so each change copies one. A copy is a
-//! pointer for each shard. A change copies its shard's pointers and its group, so the number of other groups
-//! hardly matters.
+//! Routers keep a configuration for each of the last positions, so each change copies a configuration. Such a
+//! copy holds one pointer for each shard. A change copies the pointers of one shard and the value of one
+//! group, so the number of other groups hardly matters.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::id::GroupId;
 use crate::domain::Shared;
 
-/// A value for each group, sharded by the last byte of its number, which is a hash.
+/// A value for each group. The groups are sharded by the last byte of their numbers, which are hashes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize", deserialize = "T: Deserialize<'de>"))]
 pub(super) struct Shards<T>(BTreeMap<u8, Shared<Shard<T>>>);

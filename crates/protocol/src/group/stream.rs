@@ -1,9 +1,9 @@
 //! Streams: the soft messages of one view that a member holds, its own and others', and the receipts of other
 //! members.
 //!
-//! A stream is held without gaps, and freed once every survivor holds it. Casts overtake each other, so
-//! messages ahead of a gap are put aside for a while, bounded in bytes. They count as not held until the gap
-//! closes.
+//! A member holds each stream without gaps, and frees its messages once every survivor holds them. Casts
+//! overtake each other, so messages ahead of a gap are put aside for a while, bounded in bytes. They count as
+//! not held until the gap closes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,11 +16,11 @@ use crate::{ecast::Position, id::ProcessId};
 /// Bytes that count for each soft message in addition to its pack.
 pub(super) const SOFT_HEAD_BYTES: usize = 64;
 
-/// A soft message: updates that travel together. A holder holds the whole message.
+/// A soft message: updates that travel together. A member holds either all of them or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Soft {
-    /// The position after which the message is delivered: that of its sender's last earlier ordered message,
-    /// or another position that it must follow.
+    /// The position after which the message is delivered: the position of its sender's last earlier ordered
+    /// message, or another position that the message must follow.
     pub after: Position,
     /// The updates.
     pub pack: Pack,
@@ -38,17 +38,17 @@ impl Soft {
     }
 }
 
-/// The held messages of one sender. Their updates are numbered from 1 in each view, and the numbers here are
-/// of updates.
+/// The held messages of one sender. Updates are numbered from 1 in each view, and all numbers here are
+/// numbers of updates.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The last number that has been freed.
+    /// The number of the last update that has been freed.
     base: u64,
-    /// The last number that was received.
+    /// The number of the last update that was received.
     end: u64,
-    /// The messages, each with the number of its first update.
+    /// The held messages, each with the number of its first update.
     held: VecDeque<(u64, Soft)>,
-    /// The last number that was delivered here.
+    /// The number of the last update that was delivered here.
     pub(super) delivered: u64,
     /// Size of the held messages, in bytes.
     pub(super) bytes: usize,
@@ -56,7 +56,7 @@ pub(super) struct Stream {
     ahead: BTreeMap<u64, Soft>,
     /// Size of the messages in `ahead`, in bytes.
     ahead_bytes: usize,
-    /// The last number that the stream's sender is known to have sent.
+    /// The number of the last update that the stream's sender is known to have sent.
     told: u64,
 }
 
@@ -75,9 +75,9 @@ pub(super) struct MessageRun {
 /// The relation of a message to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeResult {
-    /// The message was the next one, and is held now.
+    /// The message continues the stream, and is held now.
     Next,
-    /// The message was held before.
+    /// The message was already held.
     Known,
     /// Earlier messages are missing. The message does not count as held, even if it was put aside.
     Gap,
@@ -94,7 +94,7 @@ impl Stream {
         self.bytes + self.ahead_bytes
     }
 
-    /// Takes a message, given the number of its first update. A message after a gap is put aside if `room`
+    /// Adds a message, given the number of its first update. A message after a gap is put aside if `room`
     /// bytes suffice.
     pub(super) fn take(&mut self, first: u64, soft: Soft, room: usize) -> TakeResult {
         self.told = self.told.max(first.saturating_add(soft.count() - 1));
@@ -134,7 +134,7 @@ impl Stream {
         self.told = self.told.max(number);
     }
 
-    /// Whether the stream's sender has sent more than is held.
+    /// Whether the stream's sender has sent more updates than are held here.
     pub(super) fn lacks(&self) -> bool {
         self.told > self.received()
     }
@@ -153,14 +153,15 @@ impl Stream {
         holes
     }
 
-    /// Returns the held messages from the one with this update on, each with the number of its first update.
+    /// Returns the held messages from the message with this update on, each with the number of its first
+    /// update.
     fn since(&self, number: u64) -> impl Iterator<Item = &(u64, Soft)> {
         let place = self.held.partition_point(|(first, soft)| first + soft.count() <= number);
         self.held.range(place..).filter(move |_| number > self.base)
     }
 
-    /// Delivers the next message, if all its updates are within this limit, and it does not have to follow a
-    /// later position.
+    /// Delivers the next message, if all its updates are within this limit, and the message does not have to
+    /// follow a position after `through`.
     pub(super) fn deliver(&mut self, limit: u64, through: Position) -> Option<(u64, Pack)> {
         let (first, soft) = self.since(self.delivered + 1).next()?;
         let last = self.delivered + soft.count();
@@ -178,8 +179,8 @@ impl Stream {
         self.ahead_bytes = 0;
     }
 
-    /// Returns the messages with these updates, as many as fit into `bytes`, but at least one. `None` if they
-    /// are not held.
+    /// Returns the messages with these updates: as many as fit into `bytes`, but at least one. Returns `None`
+    /// if the stream does not hold these updates.
     pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<MessageRun> {
         let mut wanted = self.since(*numbers.start()).take_while(|(first, _)| first <= numbers.end());
         let (first, soft) = wanted.next()?;
@@ -200,7 +201,7 @@ impl Stream {
         Some(run)
     }
 
-    /// Frees the messages that all hold, up to `number`, as far as they were delivered here.
+    /// Frees the messages up to `number` that were delivered here, because all members hold them.
     fn free(&mut self, number: u64) {
         let number = number.min(self.delivered);
         while let Some((first, soft)) = self.held.front()
@@ -216,9 +217,9 @@ impl Stream {
 /// A member's receipt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receipt {
-    /// The last number that the member holds of each stream.
+    /// For each stream, the number of the last update that the member holds.
     pub(super) counts: BTreeMap<ProcessId, u64>,
-    /// The position up to which the member has everything ordered, with the soft predecessors.
+    /// The position up to which the member holds every ordered message, with the soft predecessors of each.
     pub(super) ordered: Position,
 }
 
@@ -256,23 +257,23 @@ impl Streams {
         self.get(sender).map_or(0, Stream::received)
     }
 
-    /// Drops the messages after gaps, of all streams.
+    /// Drops the messages that wait after gaps, in all streams.
     pub(super) fn forget_ahead(&mut self) {
         self.streams.values_mut().for_each(Stream::forget_ahead);
     }
 
-    /// Returns the last received number of each stream that is not empty.
+    /// Returns, for each stream that is not empty, the number of the last received update.
     pub(super) fn counts(&self) -> BTreeMap<ProcessId, u64> {
         self.iter().map(|(id, stream)| (id, stream.received())).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Returns the last delivered number of each stream.
+    /// Returns, for each stream, the number of the last delivered update.
     pub(super) fn delivered(&self) -> BTreeMap<ProcessId, u64> {
         self.iter().map(|(id, stream)| (id, stream.delivered)).collect()
     }
 
-    /// Takes a member's receipt. Links may change between two receipts, so that the earlier arrives later:
-    /// counts only grow.
+    /// Merges a member's receipt. Counts only grow, because a later receipt may arrive over another link
+    /// before an earlier one.
     pub(super) fn receipt(
         &mut self,
         member: ProcessId,
@@ -292,7 +293,8 @@ impl Streams {
         }
     }
 
-    /// Returns the part of each stream that this member and all of these others are known to hold.
+    /// Returns, for each stream, the number up to which this member and all of these others are known to hold
+    /// it.
     pub(super) fn least<'a>(&self, others: impl Iterator<Item = &'a ProcessId>) -> BTreeMap<ProcessId, u64> {
         let mut least = self.counts();
         for receipt in others.filter_map(|id| self.receipts.get(id)) {

@@ -1,5 +1,4 @@
-//! Updates that travel together, are held together and are delivered together, to share the cost of each
-//! step.
+//! Updates that are sent, held and delivered together, to share the cost of each step.
 
 use std::num::NonZeroU32;
 
@@ -11,10 +10,11 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes},
 };
 
-/// Size of the length before each update.
+/// Size of the field before each update that holds the update's length, in bytes.
 const LENGTH_BYTES: usize = 4;
 
-/// Consecutive updates, at least one, in their form on the wire: each after its length. Clones share it.
+/// Consecutive updates, at least one, in their wire form: the length of each update, then its bytes. Clones
+/// share the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     count: NonZeroU32,
@@ -29,8 +29,8 @@ impl Pack {
         writer.finish().expect("a pack with an update is not empty")
     }
 
-    /// Reads the whole updates at the beginning of these bytes. Returns `None` if there are none, and whether
-    /// nothing is left.
+    /// Reads the complete updates at the beginning of these bytes. Returns these updates, or `None` if there
+    /// is none, and whether no bytes are left over.
     pub(super) fn read(bytes: Bytes) -> (Option<Pack>, bool) {
         // The pack reads a slice, because a reference for each update would change a counter that other
         // threads also change.
@@ -46,7 +46,7 @@ impl Pack {
         (pack, is_whole)
     }
 
-    /// Takes a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
+    /// Reads a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
     pub(super) fn take(input: &mut Bytes) -> Result<Pack, WireError> {
         match Pack::read(take_bytes(input)?) {
             (Some(pack), true) => Ok(pack),
@@ -139,8 +139,8 @@ impl Updates {
         Updates { first, pack }
     }
 
-    /// Reads the updates of an ordered pack. No correct member makes a pack that ends inside an update.
-    /// Everywhere, such a pack ends before that update, and the second result is `false`.
+    /// Reads the updates of an ordered pack. No correct member makes a pack that ends inside an update. At
+    /// all members, such a pack ends before that update, and the second result is `false`.
     pub(super) fn ordered(at: Position, pack: Bytes) -> (Option<Updates>, bool) {
         let (pack, is_whole) = Pack::read(pack);
         (pack.map(|pack| Updates::new(Place::Ordered(at, 0), pack)), is_whole)

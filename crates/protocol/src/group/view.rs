@@ -2,7 +2,7 @@
 //! progress.
 //!
 //! Everything here is a function of ordered messages, the same at routers and members. The [`Turn`]s of a
-//! delivered [`GroupStep`] say what a member has to do.
+//! delivered [`GroupStep`] list what a member has to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +17,17 @@ use crate::{
 /// The members of a group: processes with one or more members each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The position at which the view was installed; 0 before the first.
+    /// The position at which the view was installed; 0 before the first view.
     pub number: Position,
     /// The processes, oldest first. A process's rank is its index.
     pub members: Vec<ViewMember>,
-    /// The seats of each process that has other seats than seat 0 alone. Not part of the view's byte form,
-    /// because the group stores them.
+    /// The seats of each process whose seats are not just seat 0. Not part of the view's byte form, because
+    /// the group stores them.
     #[serde(skip)]
     pub seats: Seats,
-    /// Processes that were not in the view before.
+    /// Processes that were not in the previous view.
     pub joined: Vec<ProcessId>,
-    /// Processes of the view before that are not in this one.
+    /// Processes of the previous view that are not in the present view.
     pub left: Vec<ProcessId>,
 }
 
@@ -45,16 +45,16 @@ pub struct ViewMember {
 pub enum Standing {
     /// The member has the state.
     Whole,
-    /// The member gets the state of view `since` from a member that had the state then.
+    /// The member gets the state of view `since` from a member that had the state when that view began.
     Fed {
-        /// The giver of the state.
+        /// The member that gives the state.
         giver: ProcessId,
-        /// The view of the state.
+        /// The view at whose beginning the state is taken.
         since: Position,
     },
 }
 
-/// A group at a position.
+/// The state of a group at a position of the order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredGroup", into = "StoredGroup")]
 pub struct Group {
@@ -68,13 +68,13 @@ pub struct Group {
     pub leaving: BTreeSet<ProcessId>,
     /// Suspected members of the view, and processes that became suspected while they waited for admission.
     pub dropped: BTreeSet<ProcessId>,
-    /// The seats of processes from the next view on.
+    /// The seats that processes will have from the next view on.
     pub seats: Seats,
     /// The change in progress.
     pub change: Option<ViewChange>,
 }
 
-/// The stored form of a group. If each process has only its first seat, its bytes are those of builds that
+/// The stored form of a group. If no process has other seats than seat 0, the bytes are those of builds that
 /// knew no other seats. Logs and disks hold that form.
 #[derive(Serialize, Deserialize)]
 struct StoredGroup {
@@ -88,7 +88,7 @@ struct StoredGroup {
 
 #[derive(Serialize, Deserialize)]
 enum Tail {
-    // The first two variants have the bytes of an option.
+    // The first two variants have the byte form of an `Option`, which older builds stored here.
     Still,
     Changing(ViewChange),
     Seated { now: Seats, next: Seats, change: Option<ViewChange> },
@@ -129,11 +129,11 @@ impl From<StoredGroup> for Group {
 pub struct ViewChange {
     /// The position at which the change began. It names the change.
     pub prepared: Position,
-    /// The report of each survivor.
+    /// The reports that survivors have sent.
     pub reports: BTreeMap<ProcessId, SurvivorReport>,
-    /// The end of each stream, once all survivors have reported.
+    /// The last number of each stream, once all survivors have reported.
     pub cut: Option<BTreeMap<ProcessId, u64>>,
-    /// Survivors that hold all of the cut.
+    /// Survivors that hold all messages of the cut.
     pub repaired: BTreeSet<ProcessId>,
 }
 
@@ -142,7 +142,7 @@ pub struct ViewChange {
 pub struct SurvivorReport {
     /// The position that names the change to which the report belongs.
     pub change: Position,
-    /// The last number that the member holds of each member's stream.
+    /// For each member's stream, the last number that the reporting member holds.
     pub held: BTreeMap<ProcessId, u64>,
     /// Whether the member has the group's state.
     pub whole: bool,
@@ -153,33 +153,34 @@ pub struct SurvivorReport {
 pub enum GroupStep {
     /// A process asks for admission.
     Join(Peer),
-    /// A member asks to leave; a process that waits for admission withdraws.
+    /// A member asks to leave, or a process that waits for admission withdraws.
     Leave(ProcessId),
     /// A process seems to have failed.
     Drop(ProcessId),
     /// A survivor reports the messages that it holds.
     Report(ProcessId, SurvivorReport),
-    /// A survivor holds all of the cut of the change of this name.
+    /// A survivor holds all messages of the cut of the change with this name.
     Repaired(ProcessId, Position),
-    /// A member has received the state of this view.
+    /// A member has received the state as of this view.
     Whole(ProcessId, Position),
     /// A member requests a view and a saved state at its beginning. A change in progress serves the request.
     Save {
-        /// The member.
+        /// The member that requests the save.
         sender: ProcessId,
-        /// Whether all members save the state, and not the sender alone.
+        /// Whether all members save the state, rather than only the sender.
         by_all: bool,
     },
     /// A process has these seats from the next view on.
     Seats(ProcessId, Vec<SeatId>),
 }
 
-/// The consequence of a step.
+/// The consequence of a step for members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A change begins or restarts: survivors report.
+    /// A change begins or restarts, and each survivor has to report.
     Prepared,
-    /// The streams of the old view end at these numbers, and survivors repair them.
+    /// The streams of the old view end at these numbers, and each survivor has to obtain the messages that it
+    /// lacks.
     Cut(BTreeMap<ProcessId, u64>),
     /// A view begins.
     Installed,
@@ -201,7 +202,7 @@ impl View {
         self.members.iter().map(|entry| entry.peer.id)
     }
 
-    /// Returns the members. Those of one process are adjacent, in the order of its seats.
+    /// Returns the members. Members of one process are adjacent, in the order of their seats.
     pub fn places(&self) -> impl Iterator<Item = (ProcessId, SeatId)> + Clone + '_ {
         self.ids().flat_map(|id| self.seats.of(id).iter().map(move |seat| (id, *seat)))
     }
@@ -224,7 +225,7 @@ impl Group {
         self.view.ids().filter(|id| !self.dropped.contains(id))
     }
 
-    /// Whether `process` is a member of the view that is not suspected.
+    /// Whether `process` is in the view and not suspected.
     pub fn is_survivor(&self, process: ProcessId) -> bool {
         self.view.entry(process).is_some() && !self.dropped.contains(&process)
     }
@@ -259,13 +260,14 @@ impl Group {
         self.view.members.is_empty() && self.joining.is_empty()
     }
 
-    /// Takes the step of the message at `at`. Returns `None` if it is stale or has no meaning.
+    /// Applies the step of the message at position `at`. Returns `None` if the step is stale or has no
+    /// effect.
     pub fn step(&mut self, at: Position, step: &GroupStep) -> Option<Vec<Turn>> {
         let mut turns = Vec::new();
         match step {
             GroupStep::Join(peer) => {
                 let waits = self.joining.iter().any(|other| other.id == peer.id);
-                // A member that lost its state may come back before the view without it.
+                // A member that lost its state may ask to join again before the view without it is installed.
                 if waits || self.is_survivor(peer.id) {
                     return None;
                 }
@@ -286,8 +288,8 @@ impl Group {
                 self.joining.retain(|peer| peer.id != *process);
                 if self.is_survivor(*process) {
                     self.dropped.insert(*process);
-                    // The process may come back before the view without it, and then begins with the first
-                    // seat.
+                    // The process may join again before the view without it is installed, and then begins
+                    // with seat 0.
                     self.seats.forget(*process);
                     // The reports and the cut included the process, so the change begins again without it.
                     self.change = None;
@@ -353,14 +355,14 @@ impl Group {
         }
     }
 
-    /// Advances as far as the survivors' messages allow.
+    /// Advances the change as far as the survivors' messages allow.
     fn advance(&mut self, at: Position, turns: &mut Vec<Turn>) {
         let survivors: Vec<ProcessId> = self.survivors().collect();
         let senders: Vec<ProcessId> = self.view.ids().collect();
         let change = self.change.as_mut().expect("a change is under way");
         if change.cut.is_none() && survivors.iter().all(|id| change.reports.contains_key(id)) {
-            // The cut is everything that the survivors hold together: none holds messages after a gap, so the
-            // longest prefix covers all.
+            // The cut is everything that any survivor holds. No survivor holds messages after a gap, so the
+            // longest held prefix of a stream covers all.
             let end = |sender: &ProcessId| survivors.iter().map(|id| change.reports[id].held[sender]).max();
             let ends: BTreeMap<ProcessId, u64> =
                 senders.iter().map(|sender| (*sender, end(sender).unwrap_or(0))).collect();
@@ -384,7 +386,7 @@ impl Group {
         };
         let leaves = |entry: &ViewMember| self.leaving.contains(&entry.peer.id);
         let remains = |entry: &&ViewMember| survivors.contains(&entry.peer.id) && !leaves(entry);
-        // While nobody else has the state, one holder has to stay.
+        // While no other process has the state, one holder of the state has to stay.
         let alone = old.members.iter().filter(remains).all(|entry| !is_whole(entry));
         let awaited = !self.joining.is_empty() || old.members.iter().any(|entry| remains(&entry));
         let needed = old.members.iter().filter(|_| alone && awaited).find(|entry| is_whole(entry));
@@ -398,7 +400,7 @@ impl Group {
                 left.push(id);
                 continue;
             }
-            // The member may have received the state before the order confirms that.
+            // The member may have received the state although the order has not confirmed that yet.
             if change.reports[&id].whole {
                 entry.standing = Standing::Whole;
             }
@@ -407,7 +409,7 @@ impl Group {
         let joined: Vec<ProcessId> = self.joining.iter().map(|peer| peer.id).collect();
         let whole: Vec<ProcessId> =
             members.iter().filter(|entry| entry.standing == Standing::Whole).map(|it| it.peer.id).collect();
-        // If nobody has the state, the oldest process begins with a fresh one.
+        // If no process has the state, the oldest process begins with a fresh state.
         let fresh = whole.is_empty();
         let oldest = members.first().map(|entry| entry.peer.id).or(joined.first().copied());
         let givers: Vec<ProcessId> = if fresh { oldest.into_iter().collect() } else { whole };

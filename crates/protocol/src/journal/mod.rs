@@ -1,8 +1,8 @@
 //! Journal: records as bytes in segments, and their recovery after a crash.
 //!
-//! **Promise.** Durable records are read again, in order and complete, or the reader learns that some cannot
-//! be read ([`Damage`]). Records that were written and not yet durable may be lost from the end: a torn tail
-//! is cut off and is no damage.
+//! **Promise.** Durable records are read again, in order and complete, or the reader learns that some records
+//! cannot be read ([`Damage`]). Records that were written but not yet durable may be lost from the end: a
+//! torn tail is cut off, and does not count as damage.
 //!
 //! **Source.** Alagappan et al., *Protocol-Aware Recovery for Consensus-Based Storage*, FAST 2018: a log that
 //! takes rot for a torn tail forgets acknowledged records, and breaks agreement. A log that takes every torn
@@ -19,25 +19,26 @@
 //! ```
 //!
 //! The magic gives the kind of a frame. A *header* begins each segment and names the owner of the journal. A
-//! *record* has the ticket after that of the previous record. A *note* says what is known of other processes'
-//! journals ([`RemoteDurability`]), and also follows each header. A *seal* has no contents. `behind` counts
-//! the tickets that were not known to be durable when the frame was written. The tag covers the rest of the
-//! head except the checksum, and the checksum covers everything else. Both depend on the number of the
-//! segment and on the journal's *secret*.
+//! *record* has the ticket after that of the previous record. A *note* holds the reports about other
+//! processes' journals ([`RemoteDurability`]), and also follows each header. A *seal* has no contents.
+//! `behind` counts the tickets that were not known to be durable when the frame was written. The tag covers
+//! the rest of the head except the checksum, and the checksum covers everything else. Both depend on the
+//! number of the segment and on the journal's *secret*.
 //!
 //! **The secret.** A search for frames looks at every eighth byte. Contents come from clients, and a segment
 //! may be written over an older one. So a client can put any bytes where the search looks. Bytes that look
 //! like the head of a long frame would make the search hash their whole claimed length: hours, for a file of
 //! 64 MiB. A complete frame made by a client would count as a proof of rot, and all replicas would give up
-//! their journals at the next restart. No client knows the secret ([`Key`]), so it can make neither. The host
-//! keeps it outside the journal, because rot in a header must not make the frames behind it unreadable. Only
-//! headers do without the secret: they stand at the first byte of a segment, which no client writes.
+//! their journals at the next restart. No client knows the secret ([`Key`]), so no client can make such heads
+//! or frames. The host keeps it outside the journal, because rot in a header must not make the frames behind
+//! it unreadable. Only headers do not depend on the secret: they stand at the first byte of a segment, which
+//! no client writes.
 //!
-//! **Torn or rotten.** Reading ends at the first frame that is not whole. Let `e` be the ticket that was
-//! expected there. A whole frame further on with `durable ≥ e` proves that record `e` was durable, so this is
-//! rot. Without such a frame the tail is torn: it was written and not durable. A seal is written when there
-//! is nothing else to write, so that the last records have a frame behind them. A seal that is itself torn or
-//! rotten costs nothing.
+//! **Torn or rotten.** Reading ends at the first frame that is not whole. Let `e` be the ticket of the record
+//! that was expected there. A whole frame further on with `durable ≥ e` proves that record `e` was durable,
+//! so this is rot. Without such a frame the tail is torn: it was written, but was not durable. A seal is
+//! written when there is nothing else to write, so that the last records have a frame behind them. A seal
+//! that is itself torn or rotten costs nothing.
 //!
 //! **Rules.**
 //! 1. *A recovered journal continues in a new segment.* Its header gives its first ticket, so bytes behind a
@@ -45,22 +46,22 @@
 //! 2. *A segment is removed* once none of its records is needed. An owner may keep single records before the
 //!    one from which it needs all ([`Settings::gaps`]); then segments between others are removed, too. The
 //!    journal then vouches for the records of each segment up to its last whole one. The owner must check
-//!    that these are all it needs, because it knows which.
+//!    that no record that it needs is missing, because the journal does not know which records these are.
 //! 3. *The owner*, domain and process, stands in each header: the journal of another process is refused.
 //!
 //! **Bounds.** A segment has at most [`Settings::segment_bytes`], unless one record is longer. The first
 //! segments of each life are shorter ([`Settings::segment_length`]). A record has at most
-//! [`RECORD_BYTES_MAX`] bytes; owners check that before they write one. A record that panics while it is
-//! written leaves nothing in the journal, which others may share. Reading hashes each byte of a segment at
-//! most twice: once as a record, and once in a search for a proof of rot.
+//! [`RECORD_BYTES_MAX`] bytes; owners check the size before they write a record. A record that panics while
+//! it is written leaves nothing in the journal, which others may share. Reading hashes each byte of a segment
+//! at most twice: once as a record, and once in a search for a proof of rot.
 //!
 //! **Earlier versions.** Segments before [`Key::since`] are of version 3, without a secret: their heads end
-//! with `durable`, a u64, in place of `behind` and `tag`. They are read and never written. A search in one
-//! ends after a fixed number of hashed bytes per byte of the segment, shortest frames first. If it has found
-//! no proof by then, the tail counts as torn.
+//! with `durable`, a u64, in place of `behind` and `tag`. They are read and never written. A search in such a
+//! segment ends after a fixed number of hashed bytes per byte of the segment, shortest frames first. If the
+//! search has found no proof by then, the tail counts as torn.
 //!
 //! **Undetected.** If the last records rot after a crash that came before their seal was durable, they count
-//! as torn. That takes two faults within one sync.
+//! as torn. This happens only if two faults come within one sync.
 
 mod read;
 mod remote_durability;
@@ -85,7 +86,8 @@ use crate::{
 /// The version of the byte form of headers, frames and records.
 pub const JOURNAL_VERSION: u32 = 4;
 
-/// Maximum size of a record in bytes. Where users choose the size, the owner checks it before it writes.
+/// Maximum size of a record in bytes. Where users choose the size, the owner of the journal checks the size
+/// before it writes the record.
 pub const RECORD_BYTES_MAX: usize = u32::MAX as usize;
 
 /// The process that writes a journal, and its domain.
@@ -102,8 +104,8 @@ pub struct Owner {
 pub struct Settings {
     /// Size in bytes at which a segment ends.
     pub segment_bytes: u64,
-    /// Whether records between others may be collected, and the owner checks that all needed ones are there.
-    /// If not, a missing segment between others is damage.
+    /// Whether segments between kept segments may be collected. If so, the owner checks that no record that
+    /// it needs is missing. If not, a missing segment between others counts as damage.
     pub gaps: bool,
     /// The journal's secret, and the first segment that uses it.
     pub key: Key,
@@ -120,12 +122,13 @@ impl Default for Settings {
 pub struct Key {
     /// The secret, drawn at random.
     pub secret: u64,
-    /// The first segment whose frames depend on the secret. Earlier ones are of version 3.
+    /// The first segment whose frames depend on the secret. Earlier segments are of version 3.
     pub since: u64,
 }
 
 impl Key {
-    /// Returns the key for a journal of version 3. It holds from the next segment on.
+    /// Returns the key for a journal of version 3, with this secret. The next segment is the first that uses
+    /// it.
     pub fn of_older(secret: u64) -> Key {
         Key { secret, since: u64::MAX }
     }
@@ -138,8 +141,8 @@ impl Key {
 
 impl Settings {
     /// Returns the size in bytes at which the `nth` segment of a life ends, counted from 0. The first segment
-    /// is short and each next one twice as long: hosts reserve segments ahead, and a process with little data
-    /// should take little room.
+    /// is short, and each next segment is twice as long, because hosts reserve segments ahead, and a process
+    /// with little data should take little disk space.
     pub fn segment_length(&self, nth: u64) -> u64 {
         let doublings = nth.min(FIRST_SEGMENT_BYTES.leading_zeros().into());
         (FIRST_SEGMENT_BYTES << doublings).min(self.segment_bytes)
@@ -149,12 +152,12 @@ impl Settings {
 /// Maximum size of the first segment of a life, in bytes.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Bytes to be written. Writes must become durable in the order in which they are handed out.
+/// Bytes to be written. Writes must become durable in the order in which the journal gave them out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The segment's number.
     pub segment: u64,
-    /// The offset in bytes; zero begins the segment.
+    /// The offset in the segment, in bytes. A write at offset 0 begins the segment.
     pub offset: u64,
     /// The bytes.
     pub bytes: Bytes,
@@ -167,29 +170,29 @@ pub struct Journal {
     settings: Settings,
     /// The kept segments, oldest first. The last one is being written.
     segments: VecDeque<Segment>,
-    /// The first segment of this life.
+    /// The number of the first segment of this life.
     begun: u64,
-    /// Size of the last segment, including bytes that were not handed out yet.
+    /// Size of the last segment in bytes, including bytes that were not given out yet.
     length: u64,
-    /// The last record.
+    /// The last record that was appended.
     last: Ticket,
     durable: Ticket,
-    /// The newest durable record that any frame names.
+    /// The newest record that any frame marks as durable.
     said: Ticket,
-    /// The last noted knowledge of other processes' journals.
+    /// The reports of other processes that the journal noted last.
     remote_durability: RemoteDurability,
-    /// Bytes that were not handed out yet. `offset` is their place in the last segment.
+    /// Bytes that were not given out yet. `offset` is the place of their first byte in the last segment.
     buffer: BytesMut,
     offset: u64,
     writes: Vec<Write>,
 }
 
-/// A segment, and its records.
+/// A segment, and the range of its records.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     number: u64,
     first: Ticket,
-    /// The last record, or the one before `first` if there are none.
+    /// The segment's last record, or the record before `first` if the segment has none.
     last: Ticket,
 }
 
@@ -206,7 +209,7 @@ impl Journal {
         Journal::begin((owner, settings), VecDeque::new(), 1, Ticket(0), RemoteDurability::default())
     }
 
-    /// Begins with segment `number`, behind `last`, which is durable.
+    /// Begins segment `number`, whose first record follows the durable record `last`.
     fn begin(
         (owner, mut settings): (Owner, Settings),
         segments: VecDeque<Segment>,
@@ -245,7 +248,7 @@ impl Journal {
         put_process(&mut contents, self.owner.process);
         self.frame(HEADER, Ticket(self.last.0 + 1), |out| out.put_slice(&contents));
         if !self.remote_durability.is_empty() {
-            // Earlier segments with the note may be removed.
+            // The new segment repeats the note, because the earlier segments that hold it may be removed.
             self.put_note();
         }
     }
@@ -255,12 +258,12 @@ impl Journal {
         self.last
     }
 
-    /// Returns the last record known to be durable.
+    /// Returns the last record that is known to be durable.
     pub fn durable(&self) -> Ticket {
         self.durable
     }
 
-    /// Returns the key. The host must keep it before it writes anything that the journal hands out.
+    /// Returns the key. The host must make the key durable before it writes any bytes of the journal.
     pub fn key(&self) -> Key {
         self.settings.key
     }
@@ -270,7 +273,7 @@ impl Journal {
         self.segments.len()
     }
 
-    /// Appends a record, which may be handed out from now on.
+    /// Appends a record. From now on [`Journal::take_writes`] includes its bytes.
     pub fn append(&mut self, record: &impl Wire) -> Ticket {
         let number = self.writing().number;
         if self.length >= self.settings.segment_length(number - self.begun) {
@@ -284,33 +287,33 @@ impl Journal {
         ticket
     }
 
-    /// Returns the bytes to be written, in order.
+    /// Returns the bytes that have yet to be written, in order.
     pub fn take_writes(&mut self) -> Vec<Write> {
         self.hand_out();
         std::mem::take(&mut self.writes)
     }
 
-    /// Notes that everything handed out up to `through` is durable.
+    /// Notes that all records up to `through` are durable.
     pub fn synced(&mut self, through: Ticket) {
         assert!(through <= self.last, "a record is appended before it is durable");
         self.durable = self.durable.max(through);
     }
 
-    /// Appends a seal, unless a frame already names the last durable record. For a host that has nothing else
-    /// to write.
+    /// Appends a seal, unless a frame already marks the last durable record. Meant for a host that has
+    /// nothing else to write.
     pub fn seal(&mut self) {
         if !self.is_sealed() {
             self.frame(SEAL, self.last, |_| {});
         }
     }
 
-    /// Returns the last noted knowledge of other processes' journals.
+    /// Returns the reports of other processes that the journal noted last.
     pub fn remote_durability(&self) -> &RemoteDurability {
         &self.remote_durability
     }
 
-    /// Notes knowledge of other processes' journals, unless it equals the last note. The host makes the note
-    /// durable with its next write, or separately: nothing waits for it.
+    /// Notes the reports of other processes, unless they equal the last note. The host makes the note durable
+    /// with its next write or separately, because no output waits for it.
     pub fn note(&mut self, remote_durability: &RemoteDurability) {
         if self.remote_durability != *remote_durability {
             self.remote_durability = remote_durability.clone();
@@ -324,13 +327,13 @@ impl Journal {
         self.frame(NOTE, self.last, |out| out.put_slice(&contents));
     }
 
-    /// Whether some frame names the last durable record.
+    /// Whether some frame marks the last durable record as durable.
     pub fn is_sealed(&self) -> bool {
         self.said >= self.durable
     }
 
-    /// Drops records before `before`, except those in `kept`, which is in ascending order. Returns the
-    /// segments to remove, oldest first.
+    /// Drops records before `before`, except the records in `kept`, which must be in ascending order. Returns
+    /// the segments to remove, oldest first.
     pub fn collect(&mut self, before: Ticket, kept: &[Ticket]) -> Vec<u64> {
         assert!(
             before <= self.durable,
@@ -395,8 +398,8 @@ impl Journal {
     }
 }
 
-/// A frame that is being written. It is removed if its contents panic, because others write to the same
-/// journal.
+/// A frame that is being written. The frame is removed if its contents panic, because other owners write to
+/// the same journal.
 struct Unfinished<'a> {
     buffer: &'a mut BytesMut,
     begin: usize,

@@ -1,4 +1,4 @@
-//! Reading a journal after a crash.
+//! The reading of a journal after a crash.
 
 use std::{
     cell::Cell,
@@ -25,19 +25,20 @@ pub struct Recovered {
     pub journal: Journal,
     /// The kept records, in order.
     pub records: Vec<(Ticket, Bytes)>,
-    /// Bytes of torn tails that were left out, without zeros at their end.
+    /// Number of bytes of torn tails that were left out, without zeros at their end.
     pub torn_bytes: u64,
     /// Segments without contents, which the host must remove.
     pub empty: Vec<u64>,
-    /// Kept segments with their sizes in bytes. Anything behind that size is a torn tail, or was never
+    /// Kept segments, each with its size in bytes. Bytes after that size are a torn tail, or were never
     /// written, and may be cut off.
     pub lengths: Vec<(u64, u64)>,
-    /// Number of hashed bytes. It follows from the sizes of the segments alone, whatever they contain.
+    /// Number of hashed bytes. Clients cannot raise it: only the sizes of the segments determine it, whatever
+    /// the contents.
     pub hashed_bytes: u64,
 }
 
-/// The reason why a journal cannot be continued. The process that wrote it must not come back under the same
-/// id.
+/// The reason why a journal cannot be continued. The process that wrote the journal must not come back under
+/// the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
     /// A durable record cannot be read.
@@ -47,13 +48,13 @@ pub enum Damage {
         ticket: Ticket,
         /// The segment in which the record should be.
         segment: u64,
-        /// The offset in bytes.
+        /// The offset in the segment, in bytes.
         offset: u64,
     },
-    /// A segment between others is missing.
+    /// A segment is missing although earlier and later segments exist.
     #[error("segment {0} of the journal is missing")]
     Missing(u64),
-    /// The journal belongs to another process or domain.
+    /// The journal belongs to a process or domain other than the reader's.
     #[error("the journal belongs to another process or domain: {owner:?}")]
     Foreign {
         /// The owner of the journal.
@@ -64,17 +65,17 @@ pub enum Damage {
     Newer(u32),
 }
 
-/// A whole frame.
+/// A frame that was read completely.
 struct RecordFrame {
     magic: u32,
     ticket: Ticket,
     durable: Ticket,
     contents: Bytes,
-    /// Offset of the next frame.
+    /// Offset of the next frame, in bytes.
     next: usize,
 }
 
-/// The header of a frame. The frame itself may be torn.
+/// The head of a frame. The frame itself may be torn.
 struct RecordHead {
     magic: u32,
     length: u32,
@@ -90,13 +91,13 @@ struct SegmentReader<'a> {
     bytes: &'a Bytes,
     /// The secret of the segment's frames; `None` for version 3.
     secret: Option<u64>,
-    /// Bytes hashed so far, in all segments.
+    /// Number of bytes hashed so far, in all segments.
     hashed: &'a Cell<u64>,
 }
 
 impl SegmentReader<'_> {
-    /// Returns the head at `offset`, if it can be that of a frame. In the present version, only the process
-    /// itself can have written such a head.
+    /// Returns the head at `offset`, if it can be the head of a frame. In the present version, only the
+    /// process itself can have written such a head.
     fn head(&self, offset: usize) -> Option<RecordHead> {
         let bytes = self.bytes.get(offset..offset.checked_add(FRAME_HEAD)?)?;
         let mut head = bytes;
@@ -136,14 +137,14 @@ impl SegmentReader<'_> {
         self.whole(offset, self.head(offset)?)
     }
 
-    /// Returns the header, if the segment is whole. It needs no secret.
+    /// Returns the frame of the segment's header, if it is whole. Reading a header needs no secret.
     fn header(&self) -> Option<RecordFrame> {
         let in_form =
             |secret| SegmentReader { secret, ..*self }.frame(0).filter(|first| first.magic == HEADER);
         in_form(Some(0)).or_else(|| in_form(None))
     }
 
-    /// Whether a whole frame at or behind `offset` says that `ticket` was durable.
+    /// Whether a whole frame at or after `offset` shows that record `ticket` was durable.
     fn proves(&self, ticket: Ticket, offset: usize) -> bool {
         if offset == 0 && self.header().is_some_and(|first| first.durable >= ticket) {
             return true;
@@ -153,7 +154,8 @@ impl SegmentReader<'_> {
         if self.secret.is_some() {
             return heads.any(|(at, head)| self.whole(at, head).is_some());
         }
-        // Anybody can make such heads. The heads of real frames are short, or few.
+        // In version 3, clients can make such heads too, so the number of hashed bytes is limited. Heads of
+        // real frames are short or few, so the shortest frames are tried first.
         let end =
             |(at, head): &(usize, RecordHead)| at + FRAME_HEAD + head.length as usize <= self.bytes.len();
         let mut heads: Vec<(u32, usize)> = heads.filter(end).map(|(at, head)| (head.length, at)).collect();
@@ -164,7 +166,8 @@ impl SegmentReader<'_> {
     }
 }
 
-/// Maximum number of hashed bytes of a search in a segment of version 3, as a multiple of the segment's size.
+/// Maximum number of bytes that a search in a segment of version 3 hashes, as a multiple of the segment's
+/// size.
 const OLDER_HASHED_MAX: u64 = 16;
 
 fn header(contents: &mut Bytes) -> Result<(u32, Owner), WireError> {
@@ -184,13 +187,13 @@ impl Journal {
         })
     }
 
-    /// Reads the segments of a journal, by number, after its process has ended. Without segments, the journal
-    /// is new. The host must have made durable what it read, and must remove [`Recovered::empty`] before it
-    /// writes anything.
+    /// Reads the segments of a journal, by number, after its process has ended. If there are no segments, the
+    /// journal is new. The host must have made durable all bytes that it read, and must remove
+    /// [`Recovered::empty`] before it writes anything.
     ///
     /// # Errors
     ///
-    /// Why the journal cannot be continued.
+    /// Returns the reason why the journal cannot be continued.
     pub fn recover(
         owner: Owner,
         settings: Settings,
@@ -223,7 +226,8 @@ impl Journal {
     }
 }
 
-/// Returns the number of bytes that may have been written: zeros at the end are reserved space.
+/// Returns the number of bytes that may have been written. Zeros at the end are reserved space, and do not
+/// count.
 fn written(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
@@ -250,7 +254,8 @@ impl<'a> JournalReader<'a> {
         Ticket(self.last.map_or(1, |last| last.0 + 1))
     }
 
-    /// Reads one segment. Returns whether another may follow: none follows a segment that was never whole.
+    /// Reads one segment. Returns whether another segment may follow: no segment follows one that was never
+    /// whole.
     fn segment(&mut self, owner: Owner, number: u64, bytes: &'a Bytes) -> Result<bool, Damage> {
         let gap = self.kept.back().filter(|before| number != before.number + 1);
         if let Some(before) = gap.filter(|_| !self.gaps) {
@@ -267,13 +272,13 @@ impl<'a> JournalReader<'a> {
                 Err(_) => return Err(self.rotten(number, 0)),
             }
         }
-        // Records before the oldest segment were no longer needed.
+        // Records before the oldest segment were no longer needed, so a gap is allowed there.
         let fits = |first: &RecordFrame| {
             let expected = self.expected();
             self.last.is_none() || first.ticket == expected || gap && first.ticket > expected
         };
         let Some(first) = first.filter(fits) else {
-            // The segment was not begun, or an earlier one was lost.
+            // Either this segment was not begun, or an earlier one was lost.
             self.prove_torn(number, 0)?;
             self.torn_bytes += self.segments.range(number..).map(|(_, bytes)| written(bytes)).sum::<u64>();
             return Ok(false);
@@ -291,7 +296,7 @@ impl<'a> JournalReader<'a> {
                 }
                 Some(it) if it.magic == SEAL => offset = it.next,
                 Some(mut it) if it.magic == NOTE => {
-                    // The checksum is correct, so these bytes were written.
+                    // The checksum is correct, so the journal itself wrote these bytes.
                     self.remote_durability = RemoteDurability::decode(&mut it.contents)
                         .map_err(|_| self.rotten(number, offset))?;
                     offset = it.next;
@@ -325,13 +330,13 @@ impl<'a> JournalReader<'a> {
         let mut before = segment;
         for (&number, bytes) in self.segments.range(segment..) {
             if number > before + 1 {
-                // The next records were collected, and the owner checks whether it lacks any.
+                // The next records were collected, and the owner checks whether it lacks any of them.
                 return Ok(());
             }
             before = number;
             if offset > 0 && goes_on(number + 1) {
-                // Rule 1: the record is in the next segment, or the journal continued there after an earlier
-                // crash. The tail that was torn then does not matter.
+                // Rule 1: the record is in the next segment, because the journal continued there, perhaps
+                // after an earlier crash. The tail that was torn in that crash does not matter.
                 return Ok(());
             }
             let behind = if number == segment { offset } else { 0 };

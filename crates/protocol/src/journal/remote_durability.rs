@@ -1,27 +1,28 @@
-//! The memory of other processes' journals, by which a process recognises an older copy of its own.
+//! The memory of other processes' journals, by which a process recognises an older copy of its own journal.
 //!
-//! **Promise.** A process does not continue from a journal that lacks a record which it had reported to a
-//! process that it now meets. Such a journal is an older copy of a directory that was put back, for instance
-//! from a snapshot of a machine. The copy is consistent in itself, so the process alone cannot notice. It
-//! would break promises that it has forgotten: a router would accept below its promise, and a storage process
-//! would lack messages that the routers no longer keep.
+//! **Promise.** A process does not continue from a journal that lacks a record, if it had reported this
+//! record to a process that it now meets. Such a journal is an older copy of a directory that was put back,
+//! for instance from a snapshot of a machine. The copy is consistent in itself, so the process alone cannot
+//! notice. The process would break promises that it has forgotten: a router would accept ballots below its
+//! promise, and a storage process would lack messages that the routers no longer keep.
 //!
 //! **How.** Each [`Start`] of a process from its directory has a number and a random mark. The directory
-//! keeps them, and the journal position at which each began ([`StartHistory`]). From time to time a process
-//! reports to its peers its start, and the record up to which its journal is durable ([`DurabilityReport`]).
-//! They remember the last report of each node ([`RemoteDurability`]), in their own journals, too. When two
-//! processes greet each other, each sends its memory of the other, and the other compares it with its starts.
-//! In an older copy, the reported start is missing or has another mark, or the next start came before the
-//! reported record. Then the process sends nothing more, and ends. Only after that comparison does it report
-//! itself, so that nobody believes an older copy. It does not report in its first moments either, because a
-//! peer without a memory would believe it before it meets one that knows better. However often such a copy is
-//! started, and whatever is written to it, its starts give it away.
+//! keeps the numbers and marks, and the journal position at which each start began ([`StartHistory`]). From
+//! time to time a process reports to its peers its start, and the record up to which its journal is durable
+//! ([`DurabilityReport`]). The peers remember the last report of each node ([`RemoteDurability`]), also in
+//! their own journals. When two processes greet each other, each sends its memory of the other, and the other
+//! compares it with its starts. In an older copy, the reported start is missing or has another mark, or the
+//! next start came before the reported record. Then the process sends nothing more, and ends. A process sends
+//! reports only after that comparison, so that no peer believes an older copy. It sends no report in its
+//! first moments either, because a peer without a memory would believe the report before the process meets a
+//! peer that remembers more. However often such a copy is started, and whatever is written to it, its starts
+//! give it away.
 //!
-//! **Limits.** A copy is as good as its original until the original has reported more. Nobody notices the
-//! loss of records that became durable after the last report, or of those whose report a peer forgot in a
-//! crash because it had not written it. A process with an older copy continues while it can meet only peers
-//! that never heard of more. Copies of all directories that were taken and put back together agree with each
-//! other, and nobody is left who knows better.
+//! **Limits.** A copy is as good as its original until the original has reported more. No process notices the
+//! loss of records that became durable after the last report, or whose report a peer forgot in a crash
+//! because the peer had not yet written it. A process with an older copy continues while it can meet only
+//! peers that never heard of more. Copies of all directories that were taken and put back together agree with
+//! one another, and no process is left that remembers more.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,32 +39,32 @@ use crate::{
 pub struct Start {
     /// The number of the start in its directory, counted from 1.
     pub number: u32,
-    /// Random mark: two starts with one number belong to a directory and its copy.
+    /// A random mark. Two starts with the same number but different marks belong to a directory and its copy.
     pub mark: u64,
     /// The last record in the journal when the start began.
     pub began: Ticket,
 }
 
-/// A process's report: its start, and the last record that was durable.
+/// A process's report about its journal: the process's start, and the last durable record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurabilityReport {
     /// The number of the start.
     pub start: u32,
     /// The mark of the start.
     pub mark: u64,
-    /// The record; 0 if there is none.
+    /// The last durable record; 0 if there is none.
     pub durable: Ticket,
 }
 
-/// The last starts from a directory, in order.
+/// The last starts of a process from its directory, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StartHistory(VecDeque<Start>);
 
-/// Number of starts that are kept. A peer's memory of an earlier start proves nothing.
+/// Number of starts that are kept. A peer's memory of an earlier start is no evidence.
 pub const STARTS_MAX: usize = 64;
 
 impl StartHistory {
-    /// Takes the starts that a directory kept; `None` if they do not follow from each other.
+    /// Returns the history that a directory kept, or `None` if these starts cannot follow one another.
     pub fn of(starts: impl IntoIterator<Item = Start>) -> Option<StartHistory> {
         let starts: VecDeque<Start> = starts.into_iter().collect();
         let follows = |(one, next): (&Start, &Start)| {
@@ -78,7 +79,7 @@ impl StartHistory {
         self.0.iter()
     }
 
-    /// Adds a start behind the record `began`.
+    /// Adds a start that began with `began` as the journal's last record.
     pub fn begin(&mut self, mark: u64, began: Ticket) {
         if self.0.len() == STARTS_MAX {
             self.0.pop_front();
@@ -87,13 +88,13 @@ impl StartHistory {
         self.0.push_back(Start { number, mark, began });
     }
 
-    /// Returns the report of the last start when `durable` is the last durable record.
+    /// Returns the report of the last start, if `durable` is the last durable record.
     pub fn report(&self, durable: Ticket) -> DurabilityReport {
         let Some(Start { number, mark, .. }) = self.0.back() else { return DurabilityReport::default() };
         DurabilityReport { start: *number, mark: *mark, durable }
     }
 
-    /// Whether a directory with these starts contains the reported record, as far as the starts show.
+    /// Whether a directory with these starts contains the reported record, as far as its starts show.
     pub fn holds(&self, report: DurabilityReport) -> bool {
         let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else { return true };
         if report.durable == Ticket(0) || report.start < first.number {
@@ -124,15 +125,16 @@ impl Wire for DurabilityReport {
     }
 }
 
-/// The last report of each node, from its last incarnation that reported anything.
+/// The last report of each node, sent by the node's latest incarnation that sent any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteDurability(BTreeMap<u64, (Incarnation, DurabilityReport)>);
 
-/// Maximum number of remembered nodes. Others are ignored until there is room.
+/// Maximum number of remembered nodes. Further nodes are ignored until there is room.
 const NODES_MAX: usize = 1024;
 
 impl RemoteDurability {
-    /// Notes a report of `process`. Returns whether it is news. A process without a disk reports nothing.
+    /// Records a report of `process`. Returns whether the report is new. A process without a disk reports
+    /// nothing.
     pub fn record(&mut self, process: ProcessId, report: DurabilityReport) -> bool {
         let known = self.0.get(&process.node);
         let is_news = known != Some(&(process.incarnation, report)) && report.durable > Ticket(0);
@@ -143,7 +145,7 @@ impl RemoteDurability {
         learns
     }
 
-    /// Returns the last report of `process`, if there was one.
+    /// Returns the last report of `process`, or the default if there was none.
     pub fn last_report(&self, process: ProcessId) -> DurabilityReport {
         match self.0.get(&process.node) {
             Some((incarnation, report)) if *incarnation == process.incarnation => *report,
@@ -151,7 +153,7 @@ impl RemoteDurability {
         }
     }
 
-    /// Whether no reports are known.
+    /// Whether no report is known.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -210,8 +212,8 @@ mod tests {
     #[test]
     fn an_older_copy_does_not_hold_it_however_often_it_is_started() {
         for taken_in in 1..6 {
-            // The copy is taken after this start and some of its records; later starts of the original report
-            // more.
+            // The copy is taken after this start and some of its records. Later starts of the original report
+            // more records.
             let original = starts(0..6);
             let later = original.report(Ticket(55));
             let since_that_start = starts(0..taken_in).report(Ticket(taken_in * 10 - 1));

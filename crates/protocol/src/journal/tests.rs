@@ -12,7 +12,7 @@ use crate::{
     wire::{Wire, WireError},
 };
 
-/// A record of the tests: a number, and bytes that follow from it.
+/// A record of the tests: a number, and bytes that the number determines.
 #[derive(Clone, Copy)]
 struct Note(u64);
 
@@ -42,7 +42,7 @@ fn owner(node: u64) -> Owner {
     Owner { domain: DomainId(7), process: ProcessId { node, incarnation: Incarnation(node.into()) } }
 }
 
-/// A disk that keeps everything written to it.
+/// A disk that keeps all bytes written to it.
 #[derive(Clone, Default)]
 struct Files(BTreeMap<u64, Vec<u8>>);
 
@@ -71,13 +71,14 @@ impl Files {
         Ok((recovered.journal, recovered.records.into_iter().map(|(_, record)| record).collect()))
     }
 
-    /// Returns the places of all bytes in all segments.
+    /// Returns the segment and the offset of every byte.
     fn places(&self) -> impl Iterator<Item = (u64, usize)> {
         self.0.iter().flat_map(|(&number, bytes)| (0..bytes.len()).map(move |at| (number, at)))
     }
 }
 
-/// Writes notes `from..to` in groups of four that become durable one by one, and seals the journal.
+/// Writes notes `from..to` in groups of four, which become durable one group after another, and seals the
+/// journal.
 fn written(journal: &mut Journal, files: &mut Files, notes: std::ops::Range<u64>) {
     for number in notes {
         let ticket = journal.append(&Note(number));
@@ -137,7 +138,8 @@ fn segments_go_once_nothing_in_them_is_needed() {
     assert!((20..60).contains(&first), "{first} is needed no more, or all are there");
 }
 
-/// Single records are kept before the one from which all are needed; segments between them are removed.
+/// With [`Settings::gaps`], an owner may keep single old records, and the segments between kept ones are
+/// removed.
 #[test]
 fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     let gaps = Settings { gaps: true, ..SMALL };
@@ -156,7 +158,7 @@ fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     assert!(there.len() < 70 && kept.iter().all(|kept| there.contains(&kept.0)), "{there:?}");
     assert!((80..=100).all(|ticket| there.contains(&ticket)), "{there:?}");
     assert!(matches!(files.recover(SMALL), Err(Damage::Missing(_))), "for any other owner it is damage");
-    // The journal continues, collects again, and is read again.
+    // The journal continues, collects records once more, and can be read again.
     let recovered = Journal::recover(owner(1), gaps, &files.read()).unwrap();
     let mut journal = recovered.journal;
     written(&mut journal, &mut files, 100..140);
@@ -166,7 +168,7 @@ fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     let there = tickets(&files).unwrap();
     assert!(there.contains(&40) && !there.contains(&10), "{there:?}");
     assert!((120..=140).all(|ticket| there.contains(&ticket)), "{there:?}");
-    // Rot is found, or the record that it hit is missing and the owner notices.
+    // Either the reader reports the rot, or the rotten record is missing and the owner notices.
     for (number, at) in files.places().collect::<Vec<_>>() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
@@ -197,26 +199,27 @@ fn a_torn_tail_is_cut_off() {
         if at < kept || at % 5 != 0 {
             continue;
         }
-        // The rest of this segment is zero, but later segments are there, as if written in another order.
+        // The rest of this segment is zero, but later segments exist, as if the disk had written them
+        // earlier.
         let mut torn = files.clone();
         torn.0.get_mut(&number).unwrap()[at..].fill(0);
         let (mut journal, records) = torn.recover(SMALL).unwrap();
         assert!(records.len() >= 50, "{number} {at}");
         assert_eq!(records, notes(0..records.len() as u64));
-        // The journal continues, and is read again although the torn tail is still there.
+        // The journal continues, and can be read again although the torn tail is still there.
         let begin = records.len() as u64;
         written(&mut journal, &mut torn, begin..begin + 20);
         assert_eq!(torn.recover(SMALL).unwrap().1, notes(0..begin + 20), "{number} {at}");
     }
 }
 
-/// If one byte changes, anywhere, all durable records are read, or the damage is reported.
+/// If any one byte changes, all durable records are still read, or the damage is reported.
 #[test]
 fn rot_is_found() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..30);
-    // A life that wrote only a note.
+    // The second life of the process writes only a note at first.
     let (mut journal, _) = files.recover(SMALL).unwrap();
     let mut remote_durability = RemoteDurability::default();
     remote_durability.record(owner(2).process, DurabilityReport { start: 1, mark: 1, durable: Ticket(5) });
@@ -229,7 +232,7 @@ fn rot_is_found() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
         match rotten.recover(SMALL) {
-            // Padding, or a seal.
+            // The byte belongs to padding or to a seal, so no record is damaged.
             Ok((_, records)) => assert_eq!(records, notes(0..60), "{number} {at}"),
             Err(_) => told += 1,
         }
@@ -285,7 +288,8 @@ fn garbage_is_no_panic() {
     }
 }
 
-/// The note survives in the newest segment, whichever segments were removed, and after a crash.
+/// The note of other processes' reports stays in the newest segment, whichever segments were removed, also
+/// after a crash.
 #[test]
 fn what_is_known_of_others_is_kept() {
     let mut files = Files::default();
@@ -304,12 +308,13 @@ fn what_is_known_of_others_is_kept() {
     let before = files.clone();
     let (mut journal, _) = files.recover(SMALL).unwrap();
     assert_eq!(*journal.remote_durability(), remote_durability);
-    // Known reports are not noted again.
+    // Reports that are already noted are not noted again.
     journal.take_writes();
     journal.note(&remote_durability);
     assert_eq!(journal.take_writes(), []);
 
-    // A rotten note counts like a rotten record if a later frame says that everything before it was durable.
+    // A rotten note is reported like a rotten record, if a later frame shows that everything before the note
+    // was durable.
     let mut files = before;
     remote_durability.record(owner(3).process, told(1));
     let (mut journal, records) = files.recover(SMALL).unwrap();
@@ -324,7 +329,7 @@ fn what_is_known_of_others_is_kept() {
     assert!(matches!(files.recover(SMALL), Err(Damage::Rotten { .. })));
 }
 
-/// A record whose contents panic while being written: an owner's fault, which must not affect others that
+/// A record whose contents panic while they are written. This fault of one owner must not affect others that
 /// share the journal.
 struct Panics;
 
@@ -356,7 +361,7 @@ fn a_record_that_panics_leaves_nothing() {
     assert_eq!(files.recover(SMALL).unwrap().1, notes(0..60));
 }
 
-/// Returns repeated heads of frames with the greatest length that fits: clients can write such bytes.
+/// Returns repeated heads of frames that claim a great length. Clients can write such bytes into a journal.
 fn planted(bytes: usize, ticket: u64) -> Vec<u8> {
     let mut head = Vec::new();
     head.extend_from_slice(&RECORD.to_le_bytes());
@@ -364,14 +369,14 @@ fn planted(bytes: usize, ticket: u64) -> Vec<u8> {
     head.extend_from_slice(&[7; 8]);
     head.extend_from_slice(&ticket.to_le_bytes());
     head.extend_from_slice(&ticket.to_le_bytes());
-    // At each eighth byte either such a head begins, or its magic stands.
+    // At each eighth byte begins either a complete head or only its first bytes.
     let magic = &head[..8];
     let mut rest = [magic.repeat(4), head.clone()].concat().repeat(bytes / 64);
     rest.truncate(bytes);
     rest
 }
 
-/// Returns a frame of version 3, in which everything but the segment's number is public.
+/// Returns a frame of version 3. Clients can compute such a frame, because nothing in it is secret.
 fn older(segment: u64, magic: u32, ticket: u64, durable: u64, contents: &[u8]) -> Vec<u8> {
     let length = contents.len() as u32;
     let mut rest = [ticket.to_le_bytes(), durable.to_le_bytes()].concat();
@@ -384,8 +389,8 @@ fn older(segment: u64, magic: u32, ticket: u64, durable: u64, contents: &[u8]) -
     frame
 }
 
-/// A segment is written over an older one whose contents clients chose. They count neither as records nor as
-/// proofs, and reading them takes no longer than reading others.
+/// Bytes that clients chose, left over from an older segment after the end of a newer one, count neither as
+/// records nor as proofs. Reading them takes no longer than reading other bytes.
 #[test]
 fn what_clients_plant_behind_the_end_is_nothing() {
     let hashed = |files: &Files| Journal::recover(owner(1), SMALL, &files.read()).map(|it| it.hashed_bytes);
@@ -397,7 +402,7 @@ fn what_clients_plant_behind_the_end_is_nothing() {
         let length = file.len();
         file.extend(planted(1 << 20, ticket));
         file.extend(forged);
-        // The next segment was reserved, and never begun.
+        // The next segment was reserved, but never begun.
         let mut next = older(2, RECORD, ticket, ticket, b"");
         next.extend(planted(1 << 20, ticket));
         files.0.insert(2, next);
@@ -437,7 +442,7 @@ fn a_journal_of_the_version_before_is_read_and_gone_on_with() {
     written(&mut journal, &mut files, 20..40);
     let (journal, records) = files.recover(Settings { key, ..SMALL }).unwrap();
     assert_eq!((records, journal.key()), (notes(0..40), key));
-    // Rot is found in both forms, and bytes behind the end of either cost little.
+    // Rot is found in segments of versions 3 and 4, and bytes after the end of a segment cost little.
     for (number, at) in files.places().collect::<Vec<_>>() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
@@ -452,7 +457,7 @@ fn a_journal_of_the_version_before_is_read_and_gone_on_with() {
     assert!(recovered.hashed_bytes < 20 << 20, "{}", recovered.hashed_bytes);
 }
 
-/// Later builds read these bytes.
+/// The byte form of frames is fixed, because later builds must read these bytes.
 #[test]
 fn frames_have_their_bytes() {
     let mut journal = Journal::create(owner(1), SMALL);

@@ -22,7 +22,7 @@ impl Core {
         ticket
     }
 
-    /// Sends a report of what this process holds, once that is durable.
+    /// Sends a report about the log that this process holds, once that log is durable.
     pub(super) fn send_held(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.held_record));
     }
@@ -43,7 +43,7 @@ impl Core {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }
 
-    /// Sends a message about ballots. It waits only for the record of the promise.
+    /// Sends a message about ballots. The message waits only for the record of the promise.
     pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         match self.promise_awaited() {
             Some(promise) => out.send(Destination::One(to), message, Some(promise)),
@@ -148,8 +148,8 @@ impl Core {
         for value in values.iter().skip(skip) {
             slot = slot.next();
             if self.log.value(slot).is_some_and(|held| held != value) {
-                // A higher ballot chose another value than the one accepted here, so everything behind the
-                // accepted one is dead.
+                // A value other than the one accepted here was chosen in a higher ballot. So the value
+                // accepted here and all values behind it are dead.
                 assert!(slot > self.chosen, "one value is chosen for a slot, but slot {slot} has two");
                 self.log.truncate(Slot(slot.0 - 1));
             }
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Takes a part of a snapshot. Returns the number of bytes received so far; `None` if this part does not
-    /// continue them.
+    /// continue the earlier ones.
     pub(super) fn take_chunk(
         &mut self,
         ballot: Ballot,
@@ -269,7 +269,7 @@ impl Core {
     }
 }
 
-/// Returns the destination of these processes, if there are any.
+/// Returns a destination that consists of these processes, if there are any.
 fn destination(to: Vec<ProcessId>) -> Option<Destination> {
     match to[..] {
         [] => None,

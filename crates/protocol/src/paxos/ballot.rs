@@ -15,7 +15,7 @@ use crate::{
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// Before the first slot.
+    /// The place before the first slot.
     pub const ZERO: Slot = Slot(0);
 
     /// Returns the slot after this slot.

@@ -20,7 +20,7 @@ pub(super) struct Candidacy {
     pub(super) asked: BTreeSet<ProcessId>,
     /// Processes that refused in this round.
     pub(super) refused: BTreeSet<ProcessId>,
-    /// Time at which to give up.
+    /// Time at which to give up the candidacy.
     pub(super) until: Time,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Candidacy {
 #[derive(Debug)]
 pub(super) enum CandidateStage {
     /// Asks whether a majority would promise. Nobody promises anything yet, so a candidate that is cut off
-    /// raises no ballot. A voter that agrees describes its log if that is the better one.
+    /// raises no ballot. A voter that agrees describes its log if that log is better than the candidate's.
     PreVote(BTreeMap<ProcessId, Option<Better>>),
     /// Phase 1.
     Prepare(BTreeMap<ProcessId, Promise>),
@@ -85,7 +85,7 @@ impl Candidacy {
                 Some(best) => (best.last, best.members_open()),
             },
         };
-        // A log that ends within the chosen prefix makes no other members than the prefix does.
+        // A log that ends within the chosen prefix contains no change of the members that the prefix lacks.
         open.filter(|_| last > core.chosen).unwrap_or(&core.members)
     }
 
@@ -110,8 +110,8 @@ impl Candidacy {
 }
 
 impl Promise {
-    /// Whether the promise has the correct form: it carries everything that this candidate needs, and of
-    /// slots not known to be chosen only the last changes the members.
+    /// Whether the promise has the correct form: it carries everything that this candidate needs, and among
+    /// the slots not known to be chosen, only the last one may change the members.
     pub(super) fn is_whole(&self, prepare: &Prepare) -> bool {
         let Some(end) = self.start.0.checked_add(self.values.len() as u64) else { return false };
         let beats = (self.accepted, self.last) > (prepare.accepted, prepare.last);
@@ -126,7 +126,7 @@ impl Promise {
                 .any(|value| matches!(value, SlotValue::Members(_)))
     }
 
-    /// Returns the members that the sender's last slot would make, if that is a change of them.
+    /// Returns the members that the sender's last slot would make, if that slot changes the members.
     fn members_open(&self) -> Option<&[Peer]> {
         match self.values.last() {
             Some(SlotValue::Members(open)) => Some(open),

@@ -43,7 +43,8 @@ impl Paxos {
             return;
         }
         if self.leader() == Some(from) {
-            // The sender leads no longer, so others must be asked.
+            // The sender was taken for the leader and leads no longer, so this process must ask other
+            // processes.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.look_for(members, out);
@@ -80,8 +81,9 @@ impl Paxos {
         }
     }
 
-    /// Adds another joining process, in place of an older one of its node, in order to ask it for admission.
-    /// It may be admitted first, and every other known process may be gone by then.
+    /// Adds `peer`, a process that is joining, too, to the processes to ask for admission; it replaces an
+    /// older process of its node. `peer` may be admitted before this process, and all other known processes
+    /// may be gone by then.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
@@ -96,7 +98,7 @@ impl Paxos {
         }
     }
 
-    /// Asks for admission when it is time.
+    /// Asks for admission if the time of the next request has come.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Joining { ask_at, .. } = &mut self.state else { return };
         if cx.now >= *ask_at {
@@ -152,7 +154,7 @@ impl Paxos {
             }
             State::Removed => return,
             State::Leader(reign) => {
-                // A leader that is voted out still leads until the others know it.
+                // A leader that is voted out leads until the other members know of the change.
                 reign.members_changed(&mut self.core, cx.now, out);
                 self.core.tell_leader(false, out);
                 self.reach_members(out);
@@ -188,7 +190,7 @@ impl Paxos {
         }
     }
 
-    /// Ends this process's part: it is a member no longer.
+    /// Ends this process's part in the log, because it is a member no longer.
     pub(super) fn be_removed(&mut self, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
@@ -229,8 +231,8 @@ impl Reign {
             let by = by.clone();
             return core.send(peer.id, Message::NodeInUse { by }, out);
         }
-        // An older incarnation of the same node is gone, and its promises with it. So it is replaced if it is
-        // a member, and dismissed otherwise.
+        // An older incarnation of the same node is gone, and its promises with it. So that incarnation is
+        // replaced if it is a member, and dismissed otherwise.
         let older: Vec<_> = self.peers.keys().filter(|id| id.node == peer.id.node).copied().collect();
         for id in older {
             match self.peers.get_mut(&id) {
@@ -264,8 +266,8 @@ impl Reign {
     }
 
     /// Handles a learner that has promised a higher ballot, so that it can never follow this leader. Once the
-    /// reign has ground, no log with which anybody continues names that learner. So it learns that it is no
-    /// member, and its node comes back as a new process.
+    /// reign has [ground](Reign::has_ground), no log with which anybody continues names that learner. So it
+    /// learns that it is no member, and its node comes back as a new process.
     pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.peers.contains_key(&id) && self.has_ground(core) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
@@ -364,7 +366,7 @@ impl Reign {
             }
         }
         let room = core.members.len() < core.settings.wanted;
-        // The process holds the whole chosen prefix, and all later slots are on their way to it.
+        // The process to add holds the whole chosen prefix, and all later slots are on their way to it.
         let ready = self.peers.values().find(|peer| {
             !peer.member
                 && (room || peer.demanded.is_some())
@@ -380,8 +382,9 @@ impl Reign {
         }
     }
 
-    /// Proposes new members, unless a majority of them was not heard just now. If those were dead, nothing
-    /// could be chosen any longer, by them or by the old members. Returns whether it proposed them.
+    /// Proposes new members if a majority of the new members was heard just now. If such a majority were
+    /// dead, nothing could be chosen any longer, by the new members or by the old ones. Returns whether the
+    /// new members were proposed.
     fn propose_members(
         &mut self,
         core: &mut Core,
@@ -437,9 +440,9 @@ impl Reign {
         self.peers.contains_key(&process) || self.leaving.iter().any(|(_, leaving)| *leaving == process)
     }
 
-    /// Dismisses voted-out processes once a majority of the others has learned the change. Before that, the
-    /// others still need their votes to learn it if the leader fails. Returns whether this process itself may
-    /// go.
+    /// Dismisses voted-out processes once a majority of the others has learned the change. Until then, the
+    /// others still need the votes of the voted-out processes to learn it if the leader fails. Returns
+    /// whether this process itself may go.
     pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();
@@ -483,5 +486,5 @@ fn answer_change(
     }
 }
 
-/// Maximum number of processes that a joining process keeps in order to ask them.
+/// Maximum number of processes that a joining process keeps as candidates to ask for admission.
 const SEEDS_MAX: usize = 64;

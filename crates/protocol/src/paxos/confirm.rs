@@ -4,18 +4,18 @@
 //! A leader does not notice the end of its reign. An answer that depends on its state alone is correct only
 //! if no later leader had anything chosen when the question was asked. So the leader asks the members whether
 //! they have promised no higher ballot. A later leader has the promises of a majority before it chooses
-//! anything. A majority that confirms afterwards has promised it nothing.
+//! anything. So a majority that confirms has promised nothing to a later leader.
 //!
 //! A round counts only for questions that came before it began. All questions of a batch of inputs share a
-//! round. At most two rounds are in progress; later questions gather for the third.
+//! round. At most two rounds are in progress; questions that come meanwhile gather for a third one.
 //!
 //! **Who counts.** The members that the leader knows count, and so do those that an open change would make:
-//! either set may have elected a later leader. No other set can have, before this reign ends. The reign is
-//! settled, so a majority of the members accepted its log. Any candidate sees that log, and with it the
-//! newest change except the open one.
+//! either set may have elected a later leader. No other set can have elected one before this reign ends. The
+//! reign is settled, so a majority of the members accepted its log. Any candidate sees that log, and with it
+//! the newest change except the open one.
 //!
-//! **Disk.** Only a promise on its way to the disk delays a confirmation. Nothing else does, because a read
-//! depends on no record.
+//! **Disk.** Only a promise on its way to the disk delays a confirmation. A read depends on no record, so no
+//! other record delays it.
 
 use super::{Core, Event, Message, Paxos, Reign, State};
 use crate::{
@@ -64,8 +64,8 @@ impl Reign {
         }
     }
 
-    /// Repeats the last round for processes that have not confirmed it; they may have had no vote when it
-    /// began.
+    /// Asks again those processes that have not confirmed the last round. They may have had no vote when the
+    /// round began.
     pub(super) fn repeat_round(&self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let late = self.peers.iter().filter(|(_, peer)| peer.confirmed < self.rounds.last);
         for (id, _) in late.filter(|(id, _)| core.links.contains(id)) {
@@ -113,7 +113,7 @@ impl Core {
 }
 
 impl Paxos {
-    /// Returns the ballot that this process follows as a member. It has promised no higher one.
+    /// Returns the ballot that this process follows as a member. The process has promised no higher ballot.
     pub fn followed(&self) -> Option<super::Ballot> {
         let member = self.core.is_member(self.core.me.id);
         let follows = member && matches!(self.state, State::Follower);
@@ -126,8 +126,8 @@ impl Paxos {
         self.core.promise_awaited()
     }
 
-    /// Whether the processes for which `says` holds, with this one, are a majority of the members, and of
-    /// those that an open change would make.
+    /// Whether the processes for which `says` holds, together with this process, are a majority of the
+    /// members, and of those that an open change would make.
     pub fn is_majority(&self, says: impl Fn(ProcessId) -> bool) -> bool {
         self.core.is_majority(says)
     }

@@ -11,7 +11,7 @@
 //!
 //! **Rules.**
 //!
-//! 1. A leader that is not connected resigns, and says so to every member it reaches.
+//! 1. A leader that is not connected resigns, and reports that to every member that it reaches.
 //! 2. A follower stays with a leader that it hears. So it helps nobody to replace a connected leader.
 //! 3. A member stands for election at once if a majority, itself included, talks with it and knows no leader;
 //!    otherwise rarely. Better connected members stand first, one interval apart ([`Core::rank`]).
@@ -32,8 +32,8 @@
 //! - *A connected leader stays.* All of N(L) hear it, and refuse every other candidate by rule 2. Another
 //!   candidate needs a majority, which meets N(L). So the lead does not move.
 //! - *A leader that is not connected is gone by T and two ticks.* It suspects members that it does not hear
-//!   at T. Members that do not hear it say so in a pulse after T. Then it resigns. Members that hear it learn
-//!   so; the others suspect it by T themselves.
+//!   at T. Members that do not hear it report that in a pulse after T. Then it resigns. Members that hear it
+//!   learn so; the others suspect it by T themselves.
 //! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
 //!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
 //!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
@@ -63,8 +63,8 @@
 //! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,
 //! because each of these needs both directions. So in every majority it counts like a dead member.
 //!
-//! All of this is a guess about the present: it decides who tries what, and when. No safety depends on it
-//! (rule S11).
+//! All knowledge of contacts is a guess about the present: it decides which router tries what, and when. No
+//! safety depends on it (rule S11).
 
 use super::{
     Context, Core, Duration, Event, Message, Paxos, ProcessId, Sink, State,
@@ -83,19 +83,20 @@ impl Core {
         self.detector.heard(process, now);
     }
 
-    /// Whether this process and another hear each other. If that is not known, they count as doing so.
+    /// Whether this process and `process` hear each other; `true` if that is not known.
     pub(super) fn talks(&self, process: ProcessId, now: Time) -> bool {
         process == self.me.id
             || !self.detector.suspects(process, now)
                 && self.contacts.known.get(&process).is_none_or(|known| known.hears_us)
     }
 
-    /// Whether the other was heard within the last two intervals, and hears this process.
+    /// Whether `process` was heard within the last two intervals, and hears this process.
     pub(super) fn in_touch(&self, process: ProcessId, now: Time) -> bool {
         process == self.me.id || self.detector.in_touch(process, now) && self.talks(process, now)
     }
 
-    /// Returns the number of acting members with which this process talks, itself included if it is one.
+    /// Returns the number of acting members with which this process talks. If this process is an acting
+    /// member, it counts, too.
     pub(super) fn reach_now(&self, now: Time) -> usize {
         self.acting().iter().filter(|peer| self.talks(peer.id, now)).count()
     }
@@ -226,13 +227,13 @@ impl Paxos {
         self.core.contacts.detour.map(|way| way.next)
     }
 
-    /// Whether this router and another hear each other, as far as this one knows.
+    /// Whether this router and `process` hear each other, as far as this router knows.
     pub fn talks_with(&self, process: ProcessId, now: Time) -> bool {
         self.core.talks(process, now)
     }
 
-    /// Whether messages to this router reach the leader, as far as it knows: it leads, talks with the leader,
-    /// or knows another router on the way.
+    /// Whether messages to this router reach the leader, as far as this router knows: it leads, talks with
+    /// the leader, or knows another router on the way to the leader.
     pub fn reaches_leader(&self, now: Time) -> bool {
         self.is_leader()
             || self.detour().is_some()
@@ -244,7 +245,7 @@ impl Paxos {
         self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())
     }
 
-    /// Sends this process's pulse to the others, and updates its way to the leader.
+    /// Sends this process's pulse to the other members, and updates its way to the leader.
     pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.core.concerns(cx.me) {
             return;
@@ -280,7 +281,7 @@ impl Paxos {
         let leads = pulse.way.filter(|way| way.hops == 0).map(|way| way.ballot);
         self.core.note_pulse(from, pulse, cx.now);
         if self.leader() == Some(from) && leads != self.core.leader {
-            // The sender leads no longer, and its message that said so was lost.
+            // The sender led until now and leads no longer. Its message about that was lost.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.stand_sooner(cx);
@@ -298,7 +299,7 @@ impl Paxos {
         }
     }
 
-    /// Returns how long better connected members may stand first.
+    /// Returns the time that this process leaves to better connected members to stand first.
     fn turn(&self, cx: &mut Context<'_>) -> Duration {
         self.interval() * self.core.rank(cx.now) + self.chance(cx, self.interval() / 2)
     }

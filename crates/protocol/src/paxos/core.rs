@@ -19,15 +19,17 @@ use crate::{
 pub(super) struct Core {
     pub(super) me: Peer,
     pub(super) settings: Settings,
-    /// The router takes part in no ballot below this one.
+    /// The highest ballot promised: the router takes part in no lower ballot.
     pub(super) promised: Ballot,
-    /// The ballot of the log behind `chosen`, which is a prefix of that leader's proposals.
+    /// The ballot in which the log behind `chosen` was accepted. That part of the log is a prefix of the
+    /// proposals of this ballot's leader.
     pub(super) accepted: Ballot,
     /// The log: chosen up to `chosen`, accepted in `accepted` behind it.
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
-    /// The ballot of the newest log from which chosen slots were learned, other than by following its leader.
+    /// The ballot of the newest log from which chosen slots were learned. Slots learned by following that
+    /// log's leader do not count.
     pub(super) taught: Ballot,
     /// The members behind `chosen`, in id order.
     pub(super) members: Vec<Peer>,
@@ -45,8 +47,8 @@ pub(super) struct Core {
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
-    /// Members that have stopped for a moment, of their own will, and until when nobody votes them out for
-    /// it. Every router keeps this list, because often it was the leader that stopped.
+    /// Members that have stopped for a moment, of their own will, each with the time until which nobody votes
+    /// it out for that. Every router keeps this list, because often it was the leader that stopped.
     pub(super) away: BTreeMap<ProcessId, Time>,
     /// The record of the last promise.
     pub(super) promise: Option<Ticket>,
@@ -61,8 +63,8 @@ pub(super) struct Core {
     pub(super) gathered: Option<(Slot, Vec<Peer>)>,
     /// The leader that the user last learned of.
     pub(super) told: Option<ProcessId>,
-    /// Whether a snapshot is being sent. The log behind it is kept longer then, so that the snapshot is not
-    /// too old when it arrives.
+    /// Whether a snapshot is being sent. While it is, the log behind the snapshot is kept longer, so that the
+    /// snapshot is not too old when it arrives.
     pub(super) snapshot_underway: bool,
     /// The received part of a snapshot of known length.
     pub(super) incoming: Option<Incoming>,
@@ -120,8 +122,8 @@ impl Core {
         self.members.iter().map(|peer| peer.id).filter(|id| *id != self.me.id).collect()
     }
 
-    /// Returns the members that the end of the log would make, if it is a stop command that is not known to
-    /// be chosen.
+    /// Returns the members after the last slot of the log, if that slot is a change of the members and not
+    /// known to be chosen.
     pub(super) fn members_open(&self) -> Option<&Arc<[Peer]>> {
         let last = self.log.last();
         match self.log.value(last) {
@@ -152,7 +154,7 @@ impl Core {
     }
 
     /// Whether each change of the members in `values`, which come behind `start`, is one step from the chosen
-    /// members or from the previous change. No correct log has others.
+    /// members or from the previous change. A correct log contains only such changes.
     pub(super) fn are_steps(&self, start: Slot, values: &[SlotValue]) -> bool {
         let mut before = &self.members[..];
         let skip = self.chosen.0.saturating_sub(start.0) as usize;
@@ -168,12 +170,12 @@ impl Core {
     }
 
     /// Returns the slot through which this process holds the proposals of the leader of `ballot`; `None`
-    /// before its first sync.
+    /// before the first sync in `ballot`.
     pub(super) fn held(&self, ballot: Ballot) -> Option<Slot> {
         (self.accepted == ballot).then(|| self.log.last())
     }
 
-    /// Whether enough was written since the last checkpoint for another one.
+    /// Whether enough was written since the last checkpoint to make the next one.
     pub(super) fn wants_checkpoint(&self) -> bool {
         let enough = self.settings.checkpoint_bytes.is_some_and(|most| self.journaled >= most);
         enough && self.chosen > Slot::ZERO
@@ -189,8 +191,8 @@ impl Core {
         self.awaited(self.promise)
     }
 
-    /// Forgets the chosen log that everybody holds, up to `everybody`, and the oldest part of it if there is
-    /// too much.
+    /// Forgets the chosen log up to `everybody`, which every member holds, and the oldest part of the
+    /// remaining log if there is too much.
     pub(super) fn collect(&mut self, everybody: Slot) {
         let gathered = self.gathered.as_ref().map(|(slot, _)| *slot);
         self.log.collect(everybody.min(self.chosen).min(gathered.unwrap_or(self.chosen)));
@@ -199,7 +201,7 @@ impl Core {
         while self.log.bytes() > kept && self.log.start() < self.chosen {
             self.log.collect(self.log.start().next());
         }
-        // If the log behind a gathered state is gone, the user must begin again.
+        // If the log behind a gathered state is gone, the user must gather again.
         self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 

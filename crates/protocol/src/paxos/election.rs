@@ -31,8 +31,8 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// Asks a router outside the known members. It has no vote. But all known members may be gone since they
-    /// voted this process out, and then nobody else can say so.
+    /// Asks a router outside the known members, which has no vote. All known members may be gone since they
+    /// voted this process out, and then only such a router can report the removal.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -45,13 +45,14 @@ impl Paxos {
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer. Informs a candidate that is a member no longer.
+    /// Whether a candidate's question deserves an answer. Informs the candidate if it is a member no longer.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
         }
         let core = &self.core;
-        // A candidate that knows more may know of a change that makes it, or this process, a member.
+        // A candidate whose log is newer may know of a change that makes the candidate, or this process, a
+        // member.
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
@@ -73,8 +74,9 @@ impl Paxos {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // If this log beats the candidate's, the promise must carry all of it that the candidate lacks. That
-        // part must still be kept and fit into a message. The holder of the better log lacks nothing.
+        // If this process's log beats the candidate's, the promise must carry the whole part of it that the
+        // candidate lacks. This part must still be kept and fit into a message. A candidate with the better
+        // log lacks nothing.
         let behind =
             self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
         behind.then_some(Refusal::Behind)
@@ -107,10 +109,10 @@ impl Paxos {
         }
         let ballot = prepare.ballot;
         if self.leader() == Some(from) {
-            // A leader that asks for votes no longer leads.
+            // A leader that asks for votes does not lead any longer.
             self.lose_leader(cx, self.interval() * 2, out);
         }
-        // Stability: while a leader seems well to this process, it helps nobody else.
+        // Stability: while a leader seems well to this process, this process helps no candidate.
         let lives = match &self.state {
             State::Leader(_) => true,
             _ => self.leader().is_some_and(|leader| !self.core.detector.suspects(leader, cx.now)),
@@ -125,7 +127,7 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The other candidate is better connected.
+                    // The candidate that asks is better connected than this one.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -138,7 +140,7 @@ impl Paxos {
                 });
                 self.core.send(from, Message::PreVoted { ballot, better }, out);
                 if let Some(election) = &mut self.election {
-                    // The candidate gets time to succeed.
+                    // The candidate that asks gets time to succeed.
                     *election = (*election).max(cx.now + self.core.settings.detector.interval * 2);
                 }
             }
@@ -146,8 +148,8 @@ impl Paxos {
     }
 
     /// Whether this process helps another candidate at present, so that of two simultaneous candidates only
-    /// one reaches phase 1. A candidate gives way to a better connected one. It also gives way once it was
-    /// refused or cannot win, until it reaches phase 1 itself.
+    /// one reaches phase 1. A candidate gives way to a better connected candidate. A candidate that was
+    /// refused or cannot win also gives way, until it reaches phase 1 itself.
     fn has_rival(&self, cx: &Context<'_>, prepare: &Prepare) -> bool {
         let own = match &self.state {
             State::Candidate(candidacy) if matches!(candidacy.stage, CandidateStage::PreVote(_)) => {
@@ -162,7 +164,7 @@ impl Paxos {
         own || self.could_be_carried(prepare) && self.granted.is_some_and(helps)
     }
 
-    /// Whether the candidate says that it talks with a majority.
+    /// Whether the candidate reports that it talks with a majority.
     fn could_be_carried(&self, prepare: &Prepare) -> bool {
         prepare.reach as usize >= quorum::majority(self.core.acting().len())
     }
@@ -196,7 +198,8 @@ impl Paxos {
         let core = &self.core;
         let (accepted, last, start) = (core.accepted, core.log.last(), prepare.chosen);
         // This process may no longer keep slots known to be chosen. Then it promises like a router that
-        // accepted as much and has not learned yet what was chosen. The better log holds those slots.
+        // accepted as many slots and has not learned yet which values were chosen. The better log holds those
+        // slots.
         let (chosen, values) = if self.beats(&prepare) {
             (core.chosen, self.values_behind(start, last).expect("a candidate that lacks more was refused"))
         } else {
@@ -272,7 +275,8 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // A candidate that lacks much lets the others stand first, and so does one with a rival.
+                    // A candidate that lacks much lets other members stand first, and so does a candidate
+                    // with a rival.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,
@@ -355,8 +359,8 @@ impl Candidacy {
         self.ask(core, out);
     }
 
-    /// Asks electors and members that were not asked yet. If this process holds a change of a reign that is
-    /// over, some member knows that.
+    /// Asks the electors and members that were not asked yet. Members are asked, too, because this process
+    /// may hold a change of a reign that is over, and then some member knows that.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();
         for peer in [self.electorate(core), &core.members].concat() {

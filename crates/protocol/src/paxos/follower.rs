@@ -11,7 +11,7 @@ const FORWARD_BYTES: usize = FRAME_BYTES_MAX / 4;
 
 impl Paxos {
     /// Follows the leader of `ballot`, which sent a message, unless a higher ballot was promised. Returns
-    /// whether it does.
+    /// whether this process follows that leader.
     pub(super) fn follow(
         &mut self,
         cx: &mut Context<'_>,
@@ -71,7 +71,7 @@ impl Paxos {
             *ask_at = cx.now;
         }
         // A process that an open change adds stands for election, because it may be the only one that knows
-        // the change. So does one that the change removes: in this way it learns that it is out.
+        // the change. A process that the change removes stands, too: in this way it learns that it is out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }
@@ -92,7 +92,7 @@ impl Paxos {
         }
         let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
         while waiting.peek().is_some() {
-            // Proposals of several members may be more than one message can carry.
+            // The proposals of several members may exceed the size of one message.
             let mut bytes = 0;
             let mut payloads = Vec::new();
             while let Some(payload) =
@@ -125,9 +125,9 @@ impl Paxos {
         self.core.send_held(ballot.router, message, out);
     }
 
-    /// Learns that everything up to `through` is chosen, as the leader of `ballot` says.
+    /// Learns that everything up to `through` is chosen, as the leader of `ballot` reports.
     pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut dyn Sink<Self>) {
-        // The statement concerns only slots that are held in this ballot.
+        // The leader's statement concerns only slots that are held in this ballot.
         if let Some(last) = self.core.held(ballot) {
             self.core.learn(through.min(last), out);
         }
@@ -155,7 +155,7 @@ impl Paxos {
         self.acceptance_due |= slot <= self.core.log.last();
     }
 
-    /// Takes the leader's log, from a slot that this process holds to the log's end.
+    /// Takes the end of the leader's log, which begins at a slot that this process holds.
     pub(super) fn sync(
         &mut self,
         ballot: Ballot,
@@ -207,7 +207,7 @@ impl Paxos {
         values: Vec<SlotValue>,
         out: &mut dyn Sink<Self>,
     ) {
-        // The leader knows every slot up to the end of these values to be chosen.
+        // The leader knows that every slot up to the end of these values is chosen.
         self.learn_in(ballot, start, out);
         let fits = start <= self.core.chosen && self.core.are_steps(start, &values);
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Reign {
-    /// Begins a reign over the log that results from phase 1; `ticket` is that of its record.
+    /// Begins a reign over the log that results from phase 1. `ticket` belongs to that log's record.
     pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut dyn Sink<Paxos>) -> Reign {
         assert!(
             core.accepted == ballot && core.promised == ballot,
@@ -51,8 +51,8 @@ impl Reign {
         }
     }
 
-    /// Takes proposals. Returns `false` if some of them found no room. If nothing waits, even a proposal
-    /// larger than the whole room is taken, because it could never be proposed otherwise.
+    /// Takes proposals. Returns `false` if there was no room for some of them. If no proposal waits, even one
+    /// larger than all the room is taken, because it could never be proposed otherwise.
     pub(super) fn propose(
         &mut self,
         core: &mut Core,
@@ -73,7 +73,8 @@ impl Reign {
         true
     }
 
-    /// Opens slots for waiting proposals, as far as the window allows. If `full`, only full batches.
+    /// Opens slots for waiting proposals, as far as the window allows. With `full`, only full batches get
+    /// slots.
     pub(super) fn open_slots(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>, full: bool) {
         let batch_max = core.settings.batch_bytes_max;
         while !self.pending.is_empty()
@@ -83,13 +84,14 @@ impl Reign {
             && core.is_member(core.me.id)
         {
             if self.open.len() >= self.window {
-                // Full batches wait behind a full window, so the window is the limit: it opens.
+                // Full batches wait behind a full window, so the window is the limit, and grows.
                 if self.pending_bytes < batch_max || self.window >= core.settings.window_max {
                     break;
                 }
                 self.window += 1;
             } else if self.pending_bytes * 8 < batch_max && self.open.len() * 2 > self.window {
-                // Batches are small in a half-full window: it closes, so that they grow.
+                // Batches are small although the window is half empty, so the window shrinks, to make batches
+                // larger.
                 self.window = (self.window - 1).max(core.settings.window_min.max(1));
             }
             let mut bytes = 0;
@@ -136,8 +138,8 @@ impl Reign {
     }
 
     /// Returns the last slot that may be chosen, because a majority holds it. A change of the members, which
-    /// is the log's end, needs a majority of the new members, so that they hold the whole chosen prefix
-    /// before they decide. Earlier slots need a majority of the old members.
+    /// is the log's end, needs a majority of the new members, so that the new members hold the whole chosen
+    /// prefix before they decide. Earlier slots need a majority of the old members.
     fn choosable(&self, core: &Core) -> Slot {
         let through = self.held_by_majority(core, &core.members);
         let last = core.log.last();
@@ -148,9 +150,9 @@ impl Reign {
         }
     }
 
-    /// Whether a majority of the members holds the log with which this reign began, in its ballot. Without
-    /// that ground, two reigns could propose two changes of the same members, and each find a majority that
-    /// knows nothing of the other.
+    /// Whether a majority of the members holds the log with which this reign began, in the reign's ballot.
+    /// Without that ground, two reigns could propose two changes of the same members, and each find a
+    /// majority that knows nothing of the other reign.
     pub(super) fn has_ground(&self, core: &Core) -> bool {
         self.held_by_majority(core, &core.members) >= self.start
     }
@@ -217,7 +219,7 @@ impl Reign {
         Message::Heartbeat { ballot: self.ballot, chosen: core.chosen, collect: self.everybody(core), sent }
     }
 
-    /// Returns the slot through which everybody holds the log, or will by a snapshot.
+    /// Returns the last slot of the log that every follower holds, or will hold after a snapshot.
     pub(super) fn everybody(&self, core: &Core) -> Slot {
         let asked = self.asked.as_ref().map(|(slot, _)| *slot);
         let snapshot = self.snapshot.as_ref().map(|held| held.slot).or(asked);
@@ -229,7 +231,7 @@ impl Reign {
         least.min().unwrap_or(core.chosen).min(core.chosen)
     }
 
-    /// Asks for the log of `peer`, because its link is new or lost something.
+    /// Asks `peer` to report its log, because its link is new or lost something.
     pub(super) fn probe(&mut self, core: &Core, peer: ProcessId, out: &mut dyn Sink<Paxos>) {
         if let Some(progress) = self.peers.get_mut(&peer) {
             progress.phase = FollowerPhase::Probing;

@@ -50,7 +50,7 @@ impl Log {
         self.start
     }
 
-    /// Returns the last slot held; `start` if there is none.
+    /// Returns the last slot held; `start` if no slot is held.
     pub(super) fn last(&self) -> Slot {
         Slot(self.start.0 + self.values.len() as u64)
     }

@@ -13,13 +13,14 @@ use crate::{
     },
 };
 
-/// A message between routers. The first eight kinds are frequent and have byte forms of their own. So have
-/// kinds with values or state, whose memory is shared. The others are small and rare.
+/// A message between routers. The first eight kinds are frequent and have byte forms of their own. Kinds with
+/// values or state, whose memory is shared, also have byte forms of their own. The other kinds are small and
+/// rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// To the leader of `ballot`: propose these payloads, in this order.
     Forward {
-        /// The reign that the sender means; another leader drops the message.
+        /// The reign that the sender means; the leader of any other reign drops the message.
         ballot: Ballot,
         /// The payloads.
         payloads: Vec<Bytes>,
@@ -58,14 +59,14 @@ pub enum Message {
         chosen: Slot,
         /// Every member holds the log up to this slot, so nobody needs it any longer.
         collect: Slot,
-        /// The last slot sent to the receiver in this session and ballot; zero before its [`Message::Sync`].
+        /// The last slot sent to the receiver in this session and ballot; zero before the [`Message::Sync`].
         sent: Slot,
     },
     /// Answers [`Message::Heartbeat`], or tells the leader that the sender lacks something.
     Following {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The last slot that the sender holds in this ballot; `None` before its first [`Message::Sync`].
+        /// The last slot that the sender holds in this ballot; `None` before the first [`Message::Sync`].
         through: Option<Slot>,
         /// The last slot that the sender has learned.
         chosen: Slot,
@@ -87,7 +88,7 @@ pub enum Message {
         round: u64,
     },
     /// Replaces everything behind `start` in one step by the leader's log, to its end. Phase 2 begins with
-    /// it.
+    /// this message.
     Sync {
         /// The leader's ballot.
         ballot: Ballot,
@@ -154,8 +155,8 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// The last slot that the sender has learned; only `start` if its log is not the better one and it no
-        /// longer keeps the values.
+        /// The last slot that the sender has learned. If the sender's log is not the better one and the
+        /// sender no longer keeps the values, `start` instead.
         chosen: Slot,
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
@@ -182,12 +183,13 @@ pub enum Message {
         /// The reason.
         refusal: Refusal,
     },
-    /// The leader steps down: the receivers should elect another now.
+    /// The leader steps down: the receivers should elect another leader now.
     Resign {
         /// The leader's ballot.
         ballot: Ballot,
     },
-    /// The leader steps down in favour of a router that lacks nothing. The others let that one stand first.
+    /// The leader steps down in favour of `successor`, a router that lacks nothing. The other routers let
+    /// `successor` stand first.
     HandOver {
         /// The leader's ballot.
         ballot: Ballot,
@@ -224,8 +226,8 @@ pub enum Message {
         /// The leader's ballot.
         ballot: Ballot,
     },
-    /// Answers [`Message::Join`] if another process of the sender's node is a router, or a member, and seems
-    /// well.
+    /// Answers [`Message::Join`]: another process with the sender's node number is a router, or a member, and
+    /// seems well.
     NodeInUse {
         /// The process with the same node number.
         by: Peer,
@@ -274,8 +276,8 @@ pub enum Refusal {
     Outbid,
     /// The leader seems well.
     LeaderLives,
-    /// The sender's log beats the candidate's. But the sender no longer keeps everything that the candidate
-    /// lacks of it, or that is more than a message carries.
+    /// The sender's log beats the candidate's. But the part that the candidate lacks is no longer kept whole,
+    /// or is more than a message carries.
     Behind,
     /// The sender currently helps another candidate.
     Rival,
@@ -329,7 +331,7 @@ const PART: u8 = 15;
 const PAYLOADS: u8 = 0;
 const MEMBERS: u8 = 1;
 
-/// The small and rare messages, in `postcard` form. New ones must be added at the end.
+/// The small and rare messages, in `postcard` form. New kinds must be added at the end.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     PreVote(Prepare),
@@ -586,7 +588,8 @@ fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
     }
 }
 
-/// Appends the payloads. Returns the last one instead if it is large, so that its memory is shared.
+/// Appends the payloads. If the last payload is large, it is not appended but returned, so that its memory is
+/// shared.
 fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(payloads.len()).expect("a slot holds far fewer than 2^32 payloads"));
     let (last, before) = payloads.split_last()?;

@@ -67,9 +67,9 @@
 //! changes*, 2015). It lets a majority of the newest members continue alone, even if the only leader that
 //! knew them to be chosen is dead.
 //!
-//! Safety does not rest on what a promise says to be chosen: a voter that has not learned it yet says less,
-//! and its promise is equally good. So a voter that has forgotten the values may also say less, as long as
-//! its log is not the best one. Nor does safety rest on pre-votes, which promise nothing.
+//! Safety does not rest on the slots that a promise reports as chosen: a voter that has not learned them yet
+//! reports fewer, and its promise is equally good. So a voter that has forgotten the values may also report
+//! fewer, as long as its log is not the best one. Nor does safety rest on pre-votes, which promise nothing.
 //!
 //! **Why somebody can be elected.** Let B be the live router with the best log, and X the newest members in
 //! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
@@ -92,20 +92,20 @@
 //!   answers are harmless.
 //! - *A leader lost its followers.* It steps down when no majority seems well. The pre-vote keeps a router
 //!   that is cut off from raising ballots, and nobody who hears a live leader helps another candidate.
-//! - *A leader dies after it told some routers of a change of the members.* A router that holds the change
-//!   acts on it and stands for election, even a learner that becomes a member by it. Routers that never heard
-//!   of the change answer a candidate whose log is better than theirs.
+//! - *A leader dies after it sent some routers a change of the members.* A router that holds the change acts
+//!   on it and stands for election, even a learner that becomes a member by it. Routers that never heard of
+//!   the change answer a candidate whose log is better than theirs.
 //! - *A leader votes itself or another out, and dies.* A majority of the others holds the change, and needs
 //!   nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned* the
 //!   change, so that a new election is rarely needed.
 //! - *A leader proposes a change and is cut off with it.* The others elect another leader, which dies too,
-//!   before the first one has heard of it. When the first comes back, it holds a change by which it needs
-//!   dead routers. It may also be the only one that knows all chosen slots, and may have collected slots that
-//!   the others do not know to be chosen. They hold those slots all the same, in the higher ballot: the first
-//!   promises them (`change_of_a_dead_reign`). If they talk only with the first one and not with each other,
-//!   it hears of the higher ballot from them, and is elected (`star_around_a_dead_change`). The first one may
-//!   be heard and hear nothing, or the reverse. Then its questions or the answers are lost, and others that
-//!   talk with a majority are elected without it.
+//!   before the first one has heard of it. When the first leader comes back, it holds a change by which it
+//!   needs dead routers. It may also be the only one that knows all chosen slots, and may have collected
+//!   slots that the others do not know to be chosen. They hold those slots all the same, in the higher
+//!   ballot: the first gives them its promise (`change_of_a_dead_reign`). If they talk only with the first
+//!   one and not with each other, it hears of the higher ballot from them, and is elected
+//!   (`star_around_a_dead_change`). The first one may be heard and hear nothing, or the reverse. Then its
+//!   questions or the answers are lost, and others that talk with a majority are elected without it.
 //! - *Two live routers each hold a change of a dead reign.* The later change had ground: a majority of the
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
 //!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of
@@ -136,14 +136,14 @@
 //! does not prevent batching.
 //!
 //! **Disk.** A router writes everything on which others rely ([`Record`]), and makes it durable before it
-//! says so. A promise is durable before any message that depends on it, an acceptance before its report, and
-//! a founder's first slot before anybody learns it. A router that is created again from its records
+//! reports it. A promise is durable before any message that depends on it, an acceptance before its report,
+//! and a founder's first slot before anybody learns it. A router that is created again from its records
 //! ([`Paxos::recover`]) holds everything that it ever reported. Its other messages may count as lost on the
 //! way, which links always permit. So it continues under its incarnation, as a follower. Pulses and proposals
 //! do not wait for the disk: a router with a slow disk is not dead. Once [`Settings::checkpoint_bytes`] have
 //! been written, the user gives its state, and one record replaces all earlier ones. A user that cannot give
-//! it at once says so ([`Command::SnapshotLater`]). The log behind that slot is kept until it does, and is a
-//! part of the record.
+//! its state at once announces it ([`Command::SnapshotLater`]). The log behind that slot is kept until the
+//! user gives the state, and is a part of the record.
 //!
 //! **Snapshots.** A process that lacks more than the kept log gets the user's state, whole or in parts. A
 //! user with a large state takes a cheap checkpoint and gives its parts over many turns, while the log
@@ -213,7 +213,7 @@ pub struct Paxos {
     election: Option<Time>,
     /// Time from which this process stands for election as soon as it knows a majority that would elect it.
     ready_from: Option<Time>,
-    /// The candidate that this router helps, and until when it helps no other.
+    /// The candidate that this router helps, and the time until which it helps no other candidate.
     granted: Option<(ProcessId, Time)>,
     /// Number of failed candidacies since a leader was known.
     attempts: u32,
@@ -223,9 +223,9 @@ pub struct Paxos {
     acceptance_due: bool,
     /// The round to confirm to the leader.
     confirmation_due: Option<u64>,
-    /// Whether to announce the leader to the user again, so that it proposes again.
+    /// Whether to announce the leader to the user again, so that the user proposes again.
     repeat_leader: bool,
-    /// While the router joins: the process with the same node number that prevents the joining.
+    /// The process with the same node number that prevents the joining, while this router joins.
     namesake: Option<Peer>,
     /// Whether the router is about to stop, and must not lead.
     pausing: bool,
@@ -430,7 +430,7 @@ impl Paxos {
             if matches!(self.state, State::Follower) {
                 self.core.watch_members([], cx.now);
                 self.reach_members(out);
-                // The other routers may have a leader, from which this router hears after a moment.
+                // The other routers may have a leader. This router will hear from that leader after a moment.
                 self.stand_after(cx, self.interval() * 4);
                 return;
             }
@@ -446,15 +446,16 @@ impl Paxos {
         }
     }
 
-    /// Founds the log: the founder's first slot is chosen by founding itself. From then on it is an ordinary
-    /// sole member.
+    /// Founds the log: the founder's first slot is chosen by founding itself. From then on the founder is an
+    /// ordinary sole member.
     fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let first = SlotValue::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // The beginning of the generation is proposed in the same turn, as when a survivor continues.
+            // The beginning of the generation is proposed in the same turn in which the founder's slot is
+            // learned, as when a survivor continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
@@ -663,7 +664,7 @@ impl Paxos {
                 self.ask_stranger(cx, peer, out);
             }
             State::Follower if leads => {
-                // Proposals on the old link may be lost, and none may overtake them.
+                // Proposals on the old link may be lost, and later proposals must not overtake them.
                 self.forward.clear();
                 self.core.tell_leader(true, out);
             }

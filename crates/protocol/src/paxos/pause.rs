@@ -1,7 +1,8 @@
 //! Stopping for a moment: a leader first hands over the lead, and nobody is voted out for the stop.
 //!
-//! Both are guesses, like those of a detector: they decide when to try, and nothing depends on them. The
-//! successor is elected like any leader. It stands at once, with a complete log, and the others let it.
+//! The handover and the protection from being voted out are guesses, like those of a detector: they decide
+//! when to try, and no safety depends on them. The successor is elected like any leader. It stands at once,
+//! with a complete log, and the others let it stand first.
 //!
 //! All members remember which members are away, because the next leader must know. A member that is back is
 //! judged from scratch: it was suspected while it was away, and would be voted out for that at its return.
@@ -33,7 +34,7 @@ impl Paxos {
         self.ready_from = None;
     }
 
-    /// Handles the leader's wish that `successor` should lead.
+    /// Handles a leader's message that `successor` should lead next.
     pub(super) fn succeed(
         &mut self,
         cx: &mut Context<'_>,
@@ -96,5 +97,5 @@ impl Reign {
     }
 }
 
-/// Number of intervals for which the others let the successor try first.
+/// Number of intervals for which the other members let the successor stand first.
 const PATIENCE: u32 = 6;

@@ -47,17 +47,17 @@ pub struct LeaderRoute {
     pub hops: u32,
 }
 
-/// The knowledge of the other members' contacts.
+/// A router's knowledge of the contacts of all other members.
 #[derive(Debug, Default)]
 pub(super) struct Contacts {
     pub(super) beat: u64,
     pub(super) known: BTreeMap<ProcessId, KnownMember>,
     /// Time at which this process last talked with the leader that it follows.
     pub(super) led_at: Option<Time>,
-    /// The way to the leader, while it cannot be reached directly.
+    /// The way to the leader, while this process cannot reach the leader directly.
     pub(super) detour: Option<LeaderRoute>,
-    /// Processes that count this one as a member and that it does not know, with the time of their last
-    /// pulse.
+    /// Processes that count this process as a member but that this process does not know, each with the time
+    /// of its last pulse.
     pub(super) strangers: BTreeMap<ProcessId, Time>,
 }
 

@@ -30,7 +30,7 @@ pub enum Record {
         /// The values.
         values: Vec<SlotValue>,
     },
-    /// Chosen values behind a slot. Later slots of the log stay if the values agree with it.
+    /// Chosen values behind a slot. Later slots of the log stay if the log agrees with the values.
     Learned {
         /// The ballot of the log with these values.
         ballot: Ballot,
@@ -52,7 +52,7 @@ pub enum Record {
     },
     /// The whole state: no earlier record is needed.
     Checkpoint {
-        /// The router takes part in no ballot below this one.
+        /// The highest ballot promised: the router takes part in no lower ballot.
         promised: Ballot,
         /// The ballot in which the values were accepted.
         accepted: Ballot,

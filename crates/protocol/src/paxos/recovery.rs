@@ -24,7 +24,7 @@ impl Sink<Paxos> for Replay {
     }
 
     fn persist(&mut self, _: Record) -> Ticket {
-        // The record is on disk already.
+        // The record is on disk already, so it needs no ticket of its own.
         Ticket(0)
     }
 

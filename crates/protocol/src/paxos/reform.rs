@@ -10,11 +10,11 @@
 //! ([`Paxos::unchosen`]), so that they can be proposed again behind the values that were acted on.
 //!
 //! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,
-//! because an election needs their votes. So a process that such a change adds may be the survivor, but none
-//! that it removes.
+//! because an election needs their votes. So a process that such a change adds may be the survivor, and a
+//! process that the change removes may not.
 //!
-//! If no router is left, one that has just started begins an empty log with a single member. Members then
-//! tell it what the old log contained.
+//! If no router is left, a router that has just started begins an empty log with a single member. Members
+//! then tell it what the old log contained.
 //!
 //! The reason why this is safe lies outside: no process of the new generation may have a link to a router of
 //! the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. Entries that only the others
@@ -51,8 +51,8 @@ impl Paxos {
         Ok(())
     }
 
-    /// Returns the payloads that this process accepted in the newest reign it knows, and does not know to be
-    /// chosen.
+    /// Returns the payloads that this process accepted in the newest reign it knows, and that are not known
+    /// to be chosen.
     pub fn unchosen(&self) -> Vec<Bytes> {
         let (chosen, (_, last)) = (self.core.chosen, self.core.known());
         let values = self.core.log.range(chosen, last).into_iter().map(|value| match value {
@@ -75,7 +75,7 @@ impl Paxos {
         while self.core.members != [me.clone()] {
             let mut members = self.core.members.clone();
             match members.iter().position(|peer| peer.id != me.id) {
-                // A process that only an open change would add is added first.
+                // If only an open change would add this process, it is added first.
                 _ if !self.core.is_member(me.id) => members.push(me.clone()),
                 Some(other) => drop(members.remove(other)),
                 None => unreachable!("the loop ends when this router is the only member"),
@@ -91,8 +91,8 @@ impl Paxos {
         self.core.tell_leader(true, out);
     }
 
-    /// Whether this process could begin a log of its own if no router is left: it joins, and has been fed
-    /// nothing.
+    /// Whether this process could begin a log of its own if no router is left: it is joining, and has
+    /// received nothing of the log.
     pub fn can_found(&self) -> bool {
         let empty = self.core.chosen == Slot::ZERO && self.core.log.last() == Slot::ZERO;
         matches!(self.state, State::Joining { .. }) && empty && self.core.leader.is_none()

@@ -12,7 +12,7 @@ use crate::{
     time::Time,
 };
 
-/// A reign.
+/// A leader's state for its reign.
 #[derive(Debug)]
 pub(super) struct Reign {
     pub(super) ballot: Ballot,
@@ -44,7 +44,7 @@ pub(super) struct Reign {
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
     /// Members to remove by command, each with the asker.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
-    /// Members that were voted out and are not dismissed yet, each with the slot.
+    /// Members that were voted out and are not dismissed yet, each with the slot of the change.
     pub(super) leaving: Vec<(Slot, ProcessId)>,
 }
 
@@ -63,9 +63,9 @@ pub(super) struct Progress {
     pub(super) confirmed: u64,
     /// Time since which the process seems to have failed.
     pub(super) suspected: Option<Time>,
-    /// Whether a younger incarnation of its node was heard of.
+    /// Whether the leader has heard of a younger incarnation of the process's node.
     pub(super) replaced: bool,
-    /// The process that commanded that it become a member, if one did.
+    /// The asker, if the process becomes a member by command.
     pub(super) demanded: Option<ProcessId>,
 }
 
@@ -78,7 +78,8 @@ pub(super) enum FollowerPhase {
     CatchingUp(Slot),
     /// The follower lacks more than the kept log, and waits for the user's snapshot.
     Waiting,
-    /// The follower gets a snapshot. `sent` and `taken` count bytes of a whole one, or parts.
+    /// The follower gets a snapshot. `sent` and `taken` count bytes if the snapshot is sent whole, and parts
+    /// otherwise.
     Installing { slot: Slot, sent: u64, taken: u64 },
     /// The follower was sent everything, and gets new slots at once.
     Streaming,
@@ -109,7 +110,7 @@ pub(super) struct Rounds {
     pub(super) covered: u64,
     /// The number of the last round begun.
     pub(super) last: u64,
-    /// The rounds in progress, each with the last question that came before it began.
+    /// The rounds in progress, each with the last question that came before the round began.
     pub(super) open: VecDeque<(u64, u64)>,
 }
 
@@ -135,7 +136,7 @@ pub(super) struct OutgoingParts {
     pub(super) kept: VecDeque<Bytes>,
     /// Whether the user has given the last part.
     pub(super) whole: bool,
-    /// Whether the user was asked for another part.
+    /// Whether the user was asked for the next part.
     pub(super) wanted: bool,
 }
 

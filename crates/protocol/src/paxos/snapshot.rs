@@ -7,8 +7,9 @@
 //! later get the next snapshot.
 //!
 //! With a disk, every router also needs a state for its disk, and snapshots are sent whole. A user that
-//! gathers the state over many turns says when it begins. The log from there on is kept meanwhile. If that
-//! becomes too much, the gathered state is useless, and the user is asked again.
+//! gathers the state over many turns announces the slot at which it begins, and the log from that slot on is
+//! kept meanwhile. If this log becomes too long, it is dropped: then the gathered state is useless, and the
+//! user is asked again.
 
 use bytes::{Bytes, BytesMut};
 
@@ -47,7 +48,7 @@ impl Paxos {
         if slot == self.core.chosen {
             self.core.gathered = Some((slot, self.core.members.clone()));
         } else {
-            // The members behind that slot are no longer known.
+            // The members behind that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }
@@ -58,7 +59,7 @@ impl Reign {
     pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         match &self.snapshot {
             Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. }) if parts.first > 0 => {
-                // The first parts are gone, so waiting processes get the next snapshot.
+                // The first parts of the snapshot are gone, so waiting processes get the next snapshot.
             }
             Some(held) if held.slot >= core.log.start() => {
                 let slot = held.slot;
@@ -119,7 +120,7 @@ impl Reign {
                 out,
             );
         } else {
-            // The members behind that slot are no longer known.
+            // The members behind that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: core.chosen });
         }
     }
@@ -128,7 +129,7 @@ impl Reign {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
             // A process that is still receiving an older snapshot starts over, because the log behind that
-            // one is gone.
+            // snapshot is gone.
             if matches!(peer.phase, FollowerPhase::Installing { .. }) {
                 peer.phase = FollowerPhase::Waiting;
             }
@@ -163,7 +164,7 @@ impl Reign {
         self.want_part(core, out);
     }
 
-    /// Asks the user for another part, if there is room for it.
+    /// Asks the user for the next part, if there is room for it.
     fn want_part(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if let Some(OutgoingSnapshot { slot, content: SnapshotContent::Parts(parts), .. }) =
             &mut self.snapshot
@@ -176,7 +177,8 @@ impl Reign {
         }
     }
 
-    /// Notes the received amount of the snapshot: bytes of a whole one, or parts.
+    /// Notes how much of the snapshot a process has received: bytes if the snapshot is sent whole, parts
+    /// otherwise.
     pub(super) fn chunk_taken(
         &mut self,
         core: &mut Core,
@@ -300,8 +302,8 @@ fn send_parts(
 const PARTS_KEPT_MAX: usize = 4;
 
 impl Core {
-    /// Takes a part of a snapshot and hands it on. Returns the number of parts received; `None` if this one
-    /// does not continue them.
+    /// Takes a part of a snapshot and hands it to the user. Returns the number of parts received so far;
+    /// `None` if this part does not continue the earlier ones.
     pub(super) fn take_part(
         &mut self,
         ballot: Ballot,

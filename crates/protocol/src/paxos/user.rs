@@ -14,7 +14,7 @@ use crate::{
 /// Settings of a set of routers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Patience before a router is suspected.
+    /// Settings of the detector, which decide when a router is suspected.
     pub detector: detector::Settings,
     /// Number of routers that the domain should have.
     pub wanted: usize,
@@ -28,16 +28,16 @@ pub struct Settings {
     pub window_min: usize,
     /// Maximum size of the window, in slots in flight.
     pub window_max: usize,
-    /// Bytes in flight from which no further slot is opened.
+    /// Bytes in flight from which on no new slot is opened.
     pub in_flight_bytes_max: usize,
-    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses further ones, and
-    /// their proposer learns of it. A single larger proposal is taken if no other waits.
+    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that,
+    /// and their proposer learns of it. A single larger proposal is taken if no other proposal waits.
     pub pending_bytes_max: usize,
     /// Bytes of chosen log that are kept for members that lag.
     pub log_bytes_kept: usize,
     /// Bytes of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
-    /// Approximate bytes of records after which another checkpoint is made; `None` without a disk.
+    /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
 }
 
@@ -63,19 +63,19 @@ impl Default for Settings {
 /// Commands of the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or is lost with a
-    /// leader or a link to it. Within one reign and one link session, one process's proposals are learned in
-    /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names one, until
-    /// it has learned the proposal, and recognises repetitions itself (rule S3).
+    /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or if the leader or
+    /// the link to it fails. Within one reign and one link session, one process's proposals are learned in
+    /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names a leader,
+    /// until it has learned the proposal, and recognises repetitions itself (rule S3).
     Propose {
         /// The bytes, opaque here.
         payload: Bytes,
     },
     /// Puts a payload into the log in this reign, or not at all, because it depends on this process's
-    /// knowledge as leader in `ballot`. It is never forwarded, and never proposed in another reign. While the
-    /// process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in the order
-    /// of proposing. [`Event::Refused`] says that the payload never will be learned. After [`Event::Deposed`]
-    /// it may still be learned as a part of another leader's log.
+    /// knowledge as leader in `ballot`. The payload is never forwarded, and never proposed in another reign.
+    /// While the process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in
+    /// the order of proposing. [`Event::Refused`] reports that the payload will never be learned. After
+    /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
     ProposeIn {
         /// The reign.
         ballot: Ballot,
@@ -90,8 +90,8 @@ pub enum Command {
         /// The number of the last question.
         through: u64,
     },
-    /// Makes this process, which must run and join, a router, even beyond the wanted number. Ends in
-    /// [`Event::Members`] or [`Event::ChangeRefused`].
+    /// Makes a running, joining process a router, even beyond the wanted number. Ends in [`Event::Members`]
+    /// or [`Event::ChangeRefused`].
     AddRouter(Peer),
     /// Removes this router, which may be the process itself. Ends in [`Event::Members`], [`Event::Removed`]
     /// or [`Event::ChangeRefused`].
@@ -117,7 +117,7 @@ pub enum Command {
     },
     /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
     /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
-    /// again. It is also asked again if it takes so long that the log behind the slot is gone.
+    /// again. The user is also asked again if gathering takes so long that the log behind the slot is gone.
     SnapshotLater {
         /// The last slot that the state contains.
         slot: Slot,
@@ -133,14 +133,14 @@ pub enum Command {
     SnapshotPart {
         /// The slot of the snapshot.
         slot: Slot,
-        /// The bytes behind those given before.
+        /// The bytes that follow the parts given until now.
         bytes: Bytes,
         /// Whether these are the last bytes.
         last: bool,
     },
-    /// Further processes. A joining router asks them for admission. A router that does not join opens a link
-    /// to each of them for a short time: a later generation may have begun without this router, and only such
-    /// a process may know that.
+    /// Names processes outside the known members. A joining router asks them for admission. A router that
+    /// does not join opens a link to each of them for a short time: a later generation may have begun without
+    /// this router, and only such a process may know that.
     Seeds(Vec<Peer>),
 }
 
@@ -172,15 +172,16 @@ pub enum Event {
         /// The reign.
         ballot: Ballot,
     },
-    /// This process leads in this ballot no longer, or did not at [`Command::Confirm`]. Comes before anything
-    /// of a later reign is learned. Unlearned proposals may be a part of another leader's log.
+    /// This process no longer leads in this ballot, or did not lead when it got [`Command::Confirm`]. Comes
+    /// before anything of a later reign is learned. Unlearned proposals may be a part of another leader's
+    /// log.
     Deposed {
         /// The reign that ended.
         ballot: Ballot,
     },
-    /// A [`Command::ProposeIn`] had no effect: this process does not lead in the ballot, or has no room. In
-    /// the second case it would take smaller ones, but the user must not propose anything that depends on
-    /// this one.
+    /// A [`Command::ProposeIn`] had no effect, because this process does not lead in the ballot, or has no
+    /// room. If it has no room, there may be room for a smaller proposal, but the user must not propose
+    /// anything that depends on this one.
     Refused {
         /// The reign that the command named.
         ballot: Ballot,
@@ -225,7 +226,8 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state. The next slot learned is the one behind.
+    /// The user must replace its state by the state behind this slot. The next slot learned is the following
+    /// one.
     Install {
         /// The slot of the state.
         slot: Slot,

@@ -32,7 +32,8 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Keeps a session alive, or ends it if it is deaf or no longer needed.
+    /// Sends a sign of life over the session with `peer`. Ends the session instead if the other end is
+    /// silent, or if the direct link can be used again.
     fn keep_alive<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
@@ -48,7 +49,7 @@ impl<M: Wire> Ends<M> {
         carry(relayed.via, peer, EndMessage::Alive { session: relayed.session }, None, out);
     }
 
-    /// Asks a router for a way to `peer`, if there is a reason.
+    /// Asks a router for a session with `peer`, if one is needed.
     fn request_session<P>(
         &mut self,
         me: ProcessId,
@@ -78,7 +79,7 @@ impl<M: Wire> Ends<M> {
             return;
         }
         let tried = self.relay_states.get(&peer).and_then(|relay_state| relay_state.tried);
-        // The search continues behind the last router tried, in a circle.
+        // The search goes round the list of routers, and begins after the router that was tried last.
         let begin = routers.iter().position(|router| Some(*router) == tried).map_or(0, |at| at + 1);
         let is_way = |router: &&ProcessId| **router != peer && **router != me && self.is_well(**router, now);
         let Some(&via) = routers[begin..].iter().chain(&routers[..begin]).find(is_way) else { return };
@@ -91,7 +92,7 @@ impl<M: Wire> Ends<M> {
         carry(via, peer, EndMessage::Open { number, router, pass }, None, out);
     }
 
-    /// Whether a direct link to `peer` stands and is heard.
+    /// Whether a direct link to `peer` stands, and `peer` was heard on it lately.
     fn is_well(&self, peer: ProcessId, now: Time) -> bool {
         self.direct.contains_key(&peer) && !self.has_relayed(peer) && !self.detector.suspects(peer, now)
     }
@@ -105,7 +106,8 @@ impl<M: Wire> Ends<M> {
     pub(super) fn fail(&mut self, now: Time, peer: ProcessId) {
         let Some(relay_state) = self.relay_states.get_mut(&peer) else { return };
         relay_state.attempt = None;
-        // The first failure may be the router's fault, so the next router is asked at once.
+        // The first failure may be the router's fault, so it adds no pause, and the next router is asked at
+        // once.
         if relay_state.failures > 0 {
             relay_state.again = now + RETRY_MAX.min(RETRY_MIN * (1 << relay_state.failures.min(8)));
         }
@@ -124,7 +126,7 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         if !self.direct.contains_key(&from) {
-            // The message comes from a link that was given up.
+            // The message comes from a direct link that was given up.
             return;
         }
         self.hear(from, now);
@@ -199,7 +201,7 @@ impl<M: Wire> Ends<M> {
                 let until = now + self.settings.answer_max * 2;
                 let relay_state = self.relay_states.entry(peer).or_default();
                 if relay_state.attempt.is_some() && me < peer {
-                    // Rule 3: this end's attempt continues.
+                    // Rule 3: the attempt of this end, which has the smaller id, continues.
                     return;
                 }
                 relay_state.attempt = None;
@@ -215,7 +217,7 @@ impl<M: Wire> Ends<M> {
                     return;
                 }
                 relay_state.attempt = None;
-                // Rule 2: the peer may have been heard meanwhile.
+                // Rule 2: the session is no longer needed if the peer was heard meanwhile.
                 let needed = relay_state.urgent || self.detector.suspects(peer, now);
                 if needed && self.policy.admits(&pass) {
                     let session = name((me, number), (peer, own));
@@ -291,7 +293,7 @@ impl<M: Wire> Ends<M> {
         (relayed.via == via && relayed.session == session).then_some(relayed)
     }
 
-    /// Hands over the messages of a frame.
+    /// Passes the messages of a complete frame to the protocol above.
     fn open<P>(
         &mut self,
         me: ProcessId,
@@ -330,7 +332,8 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         if self.take_relayed(peer).is_some() {
-            // The other end has lost the earlier session, or it would not have made another.
+            // The other end must have lost the earlier session, because it would not have begun another one
+            // otherwise.
             self.events.push_back(RelayEvent::Unlinked { peer });
         } else if self.direct.contains_key(&peer) {
             self.events.push_back(RelayEvent::Unlinked { peer });
@@ -363,7 +366,7 @@ impl<M: Wire> Ends<M> {
         Some(relayed)
     }
 
-    /// Returns to the direct link, because the other end speaks there.
+    /// Returns to the direct link, because the other end already speaks on it.
     pub(super) fn follow<P>(
         &mut self,
         me: ProcessId,
@@ -378,7 +381,7 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Ends a session. If a direct link stands, it is used from now on.
+    /// Ends a session. If a direct link to the peer stands, that link is used from now on.
     pub(super) fn end<P>(
         &mut self,
         me: ProcessId,
@@ -423,7 +426,7 @@ pub(super) fn carry<P: Relayed>(
     out.send(Destination::One(via), Envelope::Relay(Message::Carry { to, end_message }), after);
 }
 
-/// Sends as much of a session as credit allows.
+/// Sends as many pieces of a session as the credit allows.
 pub(super) fn pump<P: Relayed>(peer: ProcessId, relayed: &mut RelayedSession, out: &mut dyn Sink<Relay<P>>)
 where
     P::Message: Wire,
@@ -435,8 +438,8 @@ where
     }
 }
 
-/// Returns the name of a session. Both ends compute the same name: each end contributes a number that it
-/// never uses again. The highest bit distinguishes it from sessions of direct links.
+/// Returns the name of a session. Both ends compute the same name, because each end contributes a number that
+/// it never uses again. The highest bit distinguishes the name from those of sessions on direct links.
 fn name(one: (ProcessId, u32), other: (ProcessId, u32)) -> Session {
     let (low, high) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };
     Session(1 << 63 | u64::from(low) << 32 | u64::from(high))

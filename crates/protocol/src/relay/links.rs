@@ -1,4 +1,5 @@
-//! Links towards the protocol above: announcements, wishes, and the ways of its messages.
+//! The links that the protocol above sees: their announcements, its requests for links, and the ways that its
+//! messages take.
 
 use super::{
     Arc, Counters, Destination, Direct, EndMessage, Ends, Envelope, Message, Policy, ProcessId, Relay,
@@ -11,7 +12,7 @@ impl<M: Wire> Ends<M> {
         Counters { pairs: self.carried.len() as u64, ..self.counters }
     }
 
-    /// Whether every direct message is for the protocol above.
+    /// Whether every direct message may go to the protocol above without a further check.
     pub(super) fn is_plain(&self) -> bool {
         self.counters.sessions == 0 && self.abandoned.is_empty()
     }
@@ -28,7 +29,7 @@ impl<M: Wire> Ends<M> {
         (!self.direct.is_empty() || !self.wanted.is_empty()).then_some(self.tick_at)
     }
 
-    /// Notes a direct message.
+    /// Records that a direct message arrived from `from`.
     pub(super) fn hear(&mut self, from: ProcessId, now: Time) {
         if self.heard == Some((from, now)) {
             return;
@@ -36,7 +37,8 @@ impl<M: Wire> Ends<M> {
         self.heard = Some((from, now));
         let Some(direct) = self.direct.get_mut(&from) else { return };
         if now.since(direct.heard) > self.settings.silence_min {
-            // The peer was unheard in between.
+            // The peer was silent for too long in between, so the time for which the link was heard begins
+            // again.
             direct.since = now;
         }
         direct.heard = now;
@@ -46,7 +48,7 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Returns when one of these peers was last heard on a direct link.
+    /// Returns the time at which any of these peers was last heard on a direct link.
     pub(super) fn heard_of(&self, peers: &[ProcessId]) -> Option<Time> {
         peers.iter().filter_map(|peer| Some(self.direct.get(peer)?.heard)).max()
     }
@@ -67,7 +69,7 @@ impl<M: Wire> Ends<M> {
             return;
         }
         if self.relay_states.remove(&peer).is_some() {
-            // The peer may believe that a session stands.
+            // The peer may believe that the relayed session still stands.
             out.send(Destination::One(peer), Envelope::Relay(Message::Return), None);
         }
         self.detector.linked(peer, now);
@@ -105,7 +107,7 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Handles that the router `via` no longer leads to `end`.
+    /// Handles the loss of the way through router `via` to `end`.
     pub(super) fn lost_way<P>(
         &mut self,
         me: ProcessId,
@@ -127,8 +129,8 @@ impl<M: Wire> Ends<M> {
 
     /// Forgets `peer` if it has no link and none is wanted.
     pub(super) fn forget_if_unused(&mut self, peer: ProcessId) {
-        // A peer whose attempt was accepted may be about to begin a session; the end of its direct link is
-        // the first sign.
+        // A peer whose attempt was accepted may be about to begin a session. The end of its direct link is
+        // then the first sign of this.
         let begins = self
             .relay_states
             .get(&peer)
@@ -180,15 +182,15 @@ impl<M: Wire> Ends<M> {
                 self.end(me, now, peer, true, out);
             }
             if let Some(relay_state) = self.relay_states.get_mut(&peer) {
-                // The attempt was made under the previous policy.
+                // The attempt was made under the former policy, so it is dropped.
                 relay_state.attempt = None;
                 relay_state.accepted = None;
             }
         }
     }
 
-    /// Whether the link to `peer` broke or came up, and the protocol above has not learned so yet. Until it
-    /// learns so, its messages are for an earlier link.
+    /// Whether the link to `peer` broke or came up, and the protocol above has not yet been notified. Until
+    /// then, its messages belong to an earlier link.
     fn is_changing(&self, peer: ProcessId) -> bool {
         self.events.iter().any(|news| match news {
             RelayEvent::Linked { peer: changed, .. } | RelayEvent::Unlinked { peer: changed } => {
@@ -198,13 +200,13 @@ impl<M: Wire> Ends<M> {
         })
     }
 
-    /// Whether all peers are reached directly, and the protocol above knows it. Then its messages pass
+    /// Whether all peers are reached directly, and the protocol above knows this. Then its messages pass
     /// unchanged.
     pub(super) fn are_direct(&self) -> bool {
         self.counters.sessions == 0 && self.events.is_empty()
     }
 
-    /// Sends to the destinations that are reached through a router, and returns the others.
+    /// Sends a message to the destinations that are reached through a router. Returns the other destinations.
     pub(super) fn divert<P>(
         &mut self,
         me: ProcessId,
@@ -227,7 +229,7 @@ impl<M: Wire> Ends<M> {
                 return false;
             };
             if relayed.stream.push(message, after).is_err() {
-                // The peer does not read its messages.
+                // The queue is full, because the peer does not read its messages.
                 self.end(me, now, to, true, out);
             }
             true

@@ -14,18 +14,19 @@ use crate::{
 /// A message of the protocol above, or of the relay itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Envelope<M> {
-    /// A message of the protocol above, between neighbours, in its own byte form.
+    /// A message of the protocol above between neighbours, in that protocol's byte form.
     Plain(M),
     /// A message of the relay.
     Relay(Message),
 }
 
-/// A message of the relay. All but the last three kinds are for the neighbour itself.
+/// A message of the relay layer. `Beat` and `Return` are meant for the neighbour itself, and the last three
+/// kinds carry messages between ends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// A sign of life.
     Beat,
-    /// The sender speaks on this link from now on; a relayed session of the two ends.
+    /// The sender uses this direct link from now on, so a relayed session of the two ends is over.
     Return,
     /// End → relay: a message for another process.
     Carry {
@@ -34,14 +35,14 @@ pub enum Message {
         /// The message.
         end_message: EndMessage,
     },
-    /// Relay → end: a message from another process.
+    /// Relay → end: a message of another process.
     Carried {
-        /// The sender; the relay vouches for it by the hello of its link.
+        /// The sender. The relay vouches for its identity, which the hello of the sender's link proved.
         from: ProcessId,
         /// The message.
         end_message: EndMessage,
     },
-    /// Relay → end: this relay cannot reach that process, or has lost the link to it.
+    /// Relay → end: this relay cannot reach the process `to`, or has lost the link to it.
     Undelivered {
         /// The process.
         to: ProcessId,
@@ -51,30 +52,30 @@ pub enum Message {
 /// A message from one end to the other through a relay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EndMessage {
-    /// The sender does not hear the receiver, and wants a session.
+    /// The sender hears nothing from the receiver, and wants a session with it.
     Open {
-        /// The sender's number of the attempt, never used again.
+        /// The sender's number for the attempt, never used again.
         number: u32,
         /// Whether the sender is a router.
         router: bool,
         /// The sender's pass.
         pass: Bytes,
     },
-    /// Answers [`EndMessage::Open`]: the receiver is there. Nothing has changed for it yet.
+    /// Answers [`EndMessage::Open`]: its receiver can be reached. Nothing changes at that receiver yet.
     Accept {
         /// The number of the attempt.
         number: u32,
-        /// The sender's own number of the attempt.
+        /// The number that the accepting end gives the attempt.
         own: u32,
         /// The sender's pass.
         pass: Bytes,
     },
-    /// The two processes may have no link.
+    /// Answers [`EndMessage::Open`]: the policies forbid the two processes a link.
     Refuse {
         /// The number of the attempt.
         number: u32,
     },
-    /// The session begins: it stands at the sender already, and at the receiver from now on.
+    /// The session begins. It already stands at the sender, and stands at the receiver from now on.
     Begin {
         /// The session's name.
         session: Session,
@@ -83,18 +84,18 @@ pub enum EndMessage {
     Data {
         /// The session.
         session: Session,
-        /// Number of earlier bytes in the session.
+        /// Number of bytes of the session before this piece.
         at: u64,
         /// Whether the frame ends with this piece.
         last: bool,
         /// The piece.
         bytes: Bytes,
     },
-    /// The receiver has taken this much of the session.
+    /// The receiver has processed this many bytes of the session, which gives the sender new credit.
     Taken {
         /// The session.
         session: Session,
-        /// Bytes since the session's beginning.
+        /// Number of bytes since the session's beginning.
         bytes: u64,
     },
     /// A sign of life, from end to end.

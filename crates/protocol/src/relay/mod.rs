@@ -9,9 +9,9 @@
 //!
 //! **Source.** Alfatafta et al., *Toward a Generic Fault Tolerance Technique for Partial Network
 //! Partitioning* (Nifty), OSDI 2020: most systems fail under partial partitions because each of their parts
-//! has its own belief about the network. A layer below all parts that goes round the cut solves this for all
-//! of them. We differ: there is no table of routes, and nothing is flooded. Only routers relay, and every
-//! process has links to all routers, so two legs always suffice.
+//! has its own belief about the network. A layer below all parts that routes messages around the cut solves
+//! this for all of them. We differ: there is no table of routes, and nothing is flooded. Only routers relay,
+//! and every process has links to all routers, so two legs always suffice.
 //!
 //! **Why here, and not in each protocol.** We considered three alternatives. E-Cast could send confirmations
 //! and deliveries through another router. A third process could probe before a suspicion. The lead could move
@@ -37,20 +37,21 @@
 //!
 //! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`]
 //! judges them by their habit. The protocol above learns when a router was last heard
-//! ([`Relayed::routers_heard`]). A process that hears no router is cut off, and no message can say so. A cut
-//! of one direction stops both, because a system without acknowledgements sends nothing new. An end asks for
-//! a session if it is deaf to the other, or wants a link that has been broken for [`Settings::unlinked_max`].
-//! Processes outside the cut notice nothing and lose nothing.
+//! ([`Relayed::routers_heard`]). A process that hears no router is cut off, and no message can inform it. A
+//! cut of one direction stops both directions, because a system without acknowledgements sends nothing new.
+//! An end asks for a session if it does not hear the other end, or wants a link that has been broken for
+//! [`Settings::unlinked_max`]. Processes outside the cut notice nothing and lose nothing.
 //!
 //! **Rules, and why they are safe.**
 //! 1. *One link per pair.* To the protocol above, either the direct link stands or a session does. The end
-//!    that begins a session first breaks the direct link. Messages on their way there are lost, which is the
-//!    meaning of `Unlinked`. Frames of an abandoned link are dropped until the host has announced its end.
+//!    that begins a session first breaks the direct link. Messages on their way over that link are lost,
+//!    which is the meaning of `Unlinked`. Frames of an abandoned link are dropped until the host has
+//!    announced its end.
 //! 2. *A stale `Open` changes nothing.* The answer is `Accept`. Only an opener that still asks under that
-//!    number, and is still deaf, begins the session. So a process that was paused does not lose its links
-//!    because of messages that waited for it.
-//! 3. *Both open at once.* The attempt of the smaller id continues: it ignores the other's, and the other end
-//!    gives up its own.
+//!    number, and still hears nothing from the other end, begins the session. So a process that was paused
+//!    does not lose its links because of messages that waited for it.
+//! 3. *Both open at once.* The attempt of the smaller id continues: that process ignores the other attempt,
+//!    and the other end gives up its own.
 //! 4. *FIFO without gaps.* Each leg is a link, and the relay passes every message on at once. If a leg
 //!    breaks, its end notices, and the relay tells the other end ([`Message::Undelivered`]). A piece that
 //!    does not continue the earlier ones ends the session. A session's name consists of one number of each
@@ -59,15 +60,16 @@
 //! 6. *Permission.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when an end
 //!    adopts another policy. The relay vouches for their identities, incarnations included, by the hello of
 //!    its links.
-//! 7. *Return.* A new direct link proves that both directions work, because its hello was answered. It is
-//!    used once it has been heard for [`Settings::hold`], so that a flapping link is not. The end that first
-//!    speaks on it ends the session; the other follows at the first message that arrives there.
+//! 7. *Return.* A new direct link proves that both directions work, because its hello was answered. The link
+//!    is used once the peer has been heard on it for [`Settings::hold`], so that a flapping link is not used.
+//!    The end that first speaks on the direct link ends the session. The other end follows at the first
+//!    message that arrives on the direct link.
 //!
 //! **Bounds.** At most `stream::WINDOW_BYTES` of a session are in transit in each direction, so a relay holds
-//! at most that. More waits at the sender, up to the limit for a neighbour that does not read. A relay
-//! remembers the pairs that it serves, which are neighbours only. A failed attempt is repeated at another
-//! router, and then at growing intervals up to `RETRY_MAX`. So a dead process costs its peers one small
-//! message a second until it is a member no longer.
+//! at most that number of bytes. Further bytes wait at the sender, up to the limit for a neighbour that does
+//! not read. A relay remembers the pairs that it serves, which are neighbours only. A failed attempt is
+//! repeated at another router, and then at growing intervals up to `RETRY_MAX`. So a dead process costs its
+//! peers one small message a second until that process is no longer a member.
 //!
 //! **Cost.** While no session stands, a message is passed on after one comparison. Neighbours exchange six or
 //! seven small messages a second, at instants that all processes of a machine share
@@ -103,15 +105,15 @@ use stream::Stream;
 pub struct Settings {
     /// Interval of signs of life between neighbours.
     pub interval: Duration,
-    /// Minimum silence before a neighbour counts as unheard.
+    /// Minimum time since a neighbour's last message before the neighbour counts as unheard.
     pub silence_min: Duration,
-    /// Silence after which a neighbour always counts as unheard.
+    /// Time since a neighbour's last message after which the neighbour always counts as unheard.
     pub silence_max: Duration,
-    /// Time for which a wanted link may be broken.
+    /// Time for which a wanted link may be broken before a session is requested.
     pub unlinked_max: Duration,
-    /// Maximum duration of an attempt.
+    /// Time after which an unanswered attempt has failed.
     pub answer_max: Duration,
-    /// Time for which a direct link must be heard before it is used again.
+    /// Time for which the peer must be heard on a direct link before the link is used again.
     pub hold: Duration,
 }
 
@@ -169,7 +171,7 @@ pub struct Counters {
     pub pairs: u64,
     /// Bytes relayed.
     pub carried_bytes: u64,
-    /// Number of invalid messages.
+    /// Number of invalid messages that were refused.
     pub refused: u64,
 }
 
@@ -179,7 +181,7 @@ pub struct Relay<P: Protocol> {
     ends: Ends<P::Message>,
 }
 
-/// A relay without the protocol above it.
+/// The state of a relay, without the protocol above it.
 struct Ends<M> {
     settings: Settings,
     /// Whether this process is a router.
@@ -187,21 +189,22 @@ struct Ends<M> {
     policy: Arc<dyn Policy>,
     /// Direct links that stand.
     direct: BTreeMap<ProcessId, Direct>,
-    /// Direct links that were given up and whose end the host has not announced yet.
+    /// Peers whose direct links were given up, while the host has not yet announced the end of these links.
     abandoned: BTreeSet<ProcessId>,
-    /// Links that the protocol above wants, with their addresses.
+    /// Peers to which the protocol above wants links, with their addresses.
     wanted: BTreeMap<ProcessId, String>,
     detector: Detector,
-    /// Attempts and sessions.
+    /// Attempts and sessions, by the process at the other end.
     relay_states: BTreeMap<ProcessId, RelayState>,
     /// Pairs for which this router relays.
     carried: BTreeSet<(ProcessId, ProcessId)>,
-    /// The process heard last, and when. Of several messages in a turn only the first is noted.
+    /// The process that was heard last, and the time. Of several messages of a process in a turn, only the
+    /// first is recorded.
     heard: Option<(ProcessId, Time)>,
     tick_at: Time,
-    /// The number of the last attempt.
+    /// The number of this process's last attempt.
     number: u32,
-    /// News for the protocol above.
+    /// Events that the protocol above has yet to receive.
     events: VecDeque<RelayEvent<M>>,
     counters: Counters,
 }
@@ -209,12 +212,12 @@ struct Ends<M> {
 /// A direct link.
 struct Direct {
     session: Session,
-    /// Time since which the link has stood and been heard.
+    /// Time since which the link has stood, and the peer was heard without a long gap.
     since: Time,
     heard: Time,
 }
 
-/// The way to a peer through a router, present or attempted.
+/// The session with a peer through a router, or attempts to get one.
 #[derive(Default)]
 struct RelayState {
     attempt: Option<SessionAttempt>,
@@ -225,7 +228,7 @@ struct RelayState {
     failures: u32,
     /// Time before which no further attempt is made.
     again: Time,
-    /// Whether a session ended without a direct link in its place, so that there is no reason to wait.
+    /// Whether a session ended without a direct link in its place, so that the next attempt is made at once.
     urgent: bool,
 }
 
@@ -236,7 +239,7 @@ struct SessionAttempt {
     until: Time,
 }
 
-/// An accepted attempt of the other end.
+/// An attempt of the other end that this end has accepted.
 struct AcceptedAttempt {
     via: ProcessId,
     session: Session,
@@ -256,7 +259,7 @@ struct RelayedSession {
     stream: Stream,
 }
 
-/// News for the protocol above.
+/// An event for the protocol above.
 enum RelayEvent<M> {
     Linked { peer: ProcessId, session: Session },
     Unlinked { peer: ProcessId },
@@ -268,7 +271,7 @@ impl<P: Relayed> Relay<P>
 where
     P::Message: Wire,
 {
-    /// Creates a relay below a protocol that begins.
+    /// Creates a relay below a protocol that starts.
     pub fn new(inner: P, settings: Settings) -> Self {
         let detector = Detector::new(detector::Settings {
             interval: settings.interval,
@@ -311,7 +314,7 @@ where
         inner.handle(cx, input, &mut Above { ends, out, me, now });
     }
 
-    /// Hands all news to the protocol above.
+    /// Passes all events to the protocol above.
     fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let Some(news) = self.ends.events.pop_front() {
             let input = match news {
@@ -324,13 +327,14 @@ where
         }
     }
 
-    /// Handles a direct message for the protocol above while some session stands or a link was given up.
+    /// Handles a direct message for the protocol above, while some session stands or some direct link was
+    /// given up.
     fn sift(&mut self, cx: &mut Context<'_>, from: ProcessId, message: P::Message, out: &mut dyn Sink<Self>) {
         if from != cx.me && !self.ends.direct.contains_key(&from) {
-            // The message comes from a link that was given up.
+            // The message comes from a direct link that was given up.
             return;
         }
-        // The other end uses the direct link again.
+        // The other end already uses the direct link again.
         self.ends.follow(cx.me, cx.now, from, out);
         self.ends.events.push_back(RelayEvent::Message { from, message });
     }
@@ -356,7 +360,7 @@ where
                     self.sift(cx, from, message, out);
                 }
             }
-            // A cast proves nothing about links, because it does not use them.
+            // A cast is no evidence about links, because casts do not use links.
             Input::Cast { from, message: Envelope::Plain(message) } => {
                 if self.ends.is_plain() || self.ends.direct.contains_key(&from) || self.ends.has_relayed(from)
                 {
@@ -433,7 +437,7 @@ where
     }
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
-        // A relayed session keeps the order of all its messages, so no message overtakes others on it.
+        // A relayed session keeps the order of all its messages, so no message may overtake others there.
         if self.ends.are_direct() {
             return self.out.send_aside(to, Envelope::Plain(message));
         }
@@ -443,7 +447,7 @@ where
     }
 
     fn cast(&mut self, to: Destination, message: P::Message) {
-        // Datagrams rarely pass between processes without a direct link.
+        // Datagrams rarely reach a process that has no direct link, so the cast is not tried then.
         if self.ends.are_direct() {
             return self.out.cast(to, Envelope::Plain(message));
         }

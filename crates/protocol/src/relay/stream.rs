@@ -1,9 +1,9 @@
 //! The bytes of one relayed session, in both directions: messages in frames, frames in pieces, pieces against
 //! credit.
 //!
-//! A frame holds whole messages, as many as one turn produced. It is cut into pieces, so that a large message
-//! does not delay other relayed traffic. At most [`WINDOW_BYTES`] are in transit in one direction, and so at
-//! the relay.
+//! A frame holds whole messages, as many as one turn produced. A frame is cut into pieces, so that a large
+//! message does not delay other relayed traffic. At most [`WINDOW_BYTES`] are in transit in each direction,
+//! so the relay holds no more than that.
 
 use std::collections::VecDeque;
 
@@ -16,14 +16,14 @@ use crate::{
 
 /// Maximum size of a piece in bytes.
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of bytes that are sent and that the other end has not taken.
+/// Maximum number of bytes that are sent and not yet processed by the other end.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that wait for credit: as many as for a neighbour that does not read.
+/// Maximum number of bytes that wait for credit: the same as for a neighbour that does not read.
 pub(super) const QUEUE_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// Size in bytes at which an open frame is closed.
 const FRAME_BYTES_FULL: usize = 256 << 10;
 
-/// The session must end, because its other end breaks the rules or does not read.
+/// The reason to end a session: the other end breaks the rules, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -32,13 +32,13 @@ pub(super) struct Broken;
 pub(super) struct Stream {
     /// Messages of the open frame.
     tail: BytesMut,
-    /// The last record for which the messages wait.
+    /// The last record that must be durable before the messages of the open frame may leave.
     after: Option<Ticket>,
     queue: VecDeque<Piece>,
     queued: usize,
     sent: u64,
     taken: u64,
-    /// Pieces of the arriving frame.
+    /// Bytes of the frame that is arriving.
     incoming: BytesMut,
     received: u64,
     told: u64,
@@ -91,7 +91,7 @@ impl Stream {
         Some(piece)
     }
 
-    /// Notes that the other end has taken `bytes` in total.
+    /// Records that the other end has processed `bytes` bytes in total.
     pub(super) fn credit(&mut self, bytes: u64) -> Result<(), Broken> {
         if bytes < self.taken || bytes > self.sent {
             return Err(Broken);
@@ -100,7 +100,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a piece. Returns the frame that it completes.
+    /// Adds a piece of the arriving frame. Returns the frame if this piece completes it.
     pub(super) fn take(&mut self, at: u64, last: bool, bytes: &Bytes) -> Result<Option<Bytes>, Broken> {
         let gap = at != self.received;
         let long = bytes.len() > PIECE_BYTES_MAX
@@ -116,7 +116,7 @@ impl Stream {
         Ok(last.then(|| self.incoming.split().freeze()))
     }
 
-    /// Returns the number of bytes taken, if it has grown enough to be worth a message.
+    /// Returns the number of bytes processed, if it has grown enough to be worth a message.
     pub(super) fn taken(&mut self) -> Option<u64> {
         if self.received - self.told < WINDOW_BYTES / 4 {
             return None;
@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Moves permitted pieces from one end to the other.
+    /// Moves the pieces that credit permits from one end to the other.
     fn pump(from: &mut Stream, to: &mut Stream, found: &mut Vec<TextMessage>) -> usize {
         let mut moved = 0;
         while let Some(piece) = from.next() {

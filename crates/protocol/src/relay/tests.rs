@@ -1,5 +1,5 @@
-//! Ends and routers in a small world. A link stalls when a direction is cut, breaks when it is given up, and
-//! is made again when both directions work.
+//! Tests of ends and routers in a small world. A link stalls when a direction is cut, breaks when it is given
+//! up, and is made again when both directions work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,11 +17,12 @@ use crate::{
 struct Chat {
     router: bool,
     routers: Vec<ProcessId>,
-    /// Peers to which it wants links.
+    /// Peers to which this process wants links.
     wants: Vec<ProcessId>,
     links: BTreeMap<ProcessId, Talk>,
     speak_at: Time,
-    /// Time at which each peer was last heard, and the longest silence of each since the last question.
+    /// Time at which each peer was last heard, and the longest silence of each since [`World::silence`] last
+    /// asked.
     heard: BTreeMap<ProcessId, Time>,
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
@@ -33,9 +34,9 @@ struct Chat {
 }
 
 enum Do {
-    /// Asks for the wanted links.
+    /// Requests the wanted links.
     Reach,
-    /// Restricts links to this club from now on.
+    /// Admits only members of this club from now on.
     Adopt(u8),
 }
 
@@ -138,18 +139,18 @@ impl Relayed for Chat {
     }
 
     fn routers_heard(&mut self, last: Time) {
-        // A new link may know less than the one that has ended.
+        // A new link may report an earlier time than a link that has ended, so the later time counts.
         self.router_heard = self.router_heard.max(Some(last));
     }
 }
 
 #[derive(Default)]
 struct Link {
-    /// Whether a connection stands, and its number.
+    /// Whether a connection stands, and the connection's number.
     up: bool,
     number: u64,
     wanted: [bool; 2],
-    /// Bytes in transit to either end.
+    /// Messages in transit to either end, each with its time of arrival.
     under_way: [VecDeque<(Time, Bytes)>; 2],
 }
 
@@ -168,7 +169,7 @@ struct World {
     paused: BTreeSet<usize>,
     numbers: u64,
     chance: u64,
-    /// Parcels that passed a router, counted by the first word of their debug form.
+    /// Relayed messages that passed a router, counted by the first word of their debug form.
     carried: BTreeMap<String, u64>,
 }
 
@@ -199,8 +200,9 @@ fn id(index: usize) -> ProcessId {
     ProcessId { node: index as u64, incarnation: Incarnation(7) }
 }
 
-/// Builds a world with routers first, then others. Each process wants links to the routers before it, and
-/// others also to those behind them.
+/// Builds a world that has the routers first, and the other processes after them. Each router wants links to
+/// the routers before it and to all other processes. Every other process wants links to all routers, and to
+/// the processes after it.
 fn world(routers: usize, others: usize) -> World {
     let all: Vec<ProcessId> = (0..routers).map(id).collect();
     let chat = |index: usize| Chat {
@@ -356,7 +358,7 @@ impl World {
         self.inboxes[index].clear();
     }
 
-    /// Cuts one direction, or both.
+    /// Cuts the direction from `from` to `to`, or both directions.
     fn cut(&mut self, from: usize, to: usize, both: bool) {
         self.cuts.insert((from, to));
         if both {
@@ -374,7 +376,7 @@ impl World {
         (self.chance >> 33) % below
     }
 
-    /// Returns the longest silence between these two since the last call, in milliseconds.
+    /// Returns the longest silence between these two processes since the last call, in milliseconds.
     #[track_caller]
     fn silence(&mut self, one: usize, other: usize) -> u64 {
         let mut longest = Duration::ZERO;
@@ -391,7 +393,7 @@ impl World {
         self.processes.iter().flatten().map(|process| process.counters().sessions).sum()
     }
 
-    /// Asserts that all talk directly, and that no cut is remembered.
+    /// Asserts that all processes talk directly, and that no trace of a cut is left.
     #[track_caller]
     fn assert_direct(&self) {
         for (index, process) in self.processes.iter().enumerate() {
@@ -415,7 +417,7 @@ impl World {
 
 #[test]
 fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() {
-    // A router and a member, in both orders, and two members; one direction, and both.
+    // Each pair is cut in one direction, and in both: a router and a member, in both orders, and two members.
     for (from, to) in [(0, 4), (4, 0), (3, 4), (4, 3)] {
         for both in [false, true] {
             let mut world = world(3, 3);
@@ -426,7 +428,7 @@ fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() 
             assert!((450..700).contains(&silence), "{from} {to} {both}: {silence} ms");
             assert_eq!(world.sessions(), 2, "both ends of one session");
             assert_eq!(world.carried["Begin"], 1, "{:?}", world.carried);
-            // The others noticed nothing.
+            // Processes outside the cut notice nothing.
             assert!(world.silence(1, 5) < 50 && world.silence(0, 5) < 50 && world.silence(1, 4) < 50);
             world.cuts.clear();
             world.run(3_000);
@@ -462,7 +464,7 @@ fn a_pause_that_ends_tears_nobody_from_its_links() {
     world.run(7_000);
     world.paused.clear();
     world.run(3_000);
-    // An old request arrives only now.
+    // A request for a session that was sent long ago arrives only now.
     let open = EndMessage::Open { number: 1 << 20, router: false, pass: Bytes::new() };
     world.send(0, 4, &Envelope::Relay(Message::Carried { from: id(3), end_message: open }));
     world.run(2_000);
@@ -557,7 +559,7 @@ fn a_session_outlives_its_relay() {
     assert_ne!(via(&world), first);
     let silence = world.silence(3, 4);
     assert!(silence < 250, "{silence} ms");
-    // A relay that also cannot hear one of them is skipped.
+    // A relay that cannot hear one of the two ends either is skipped.
     let second = via(&world);
     world.cut(second, 4, false);
     world.run(3_000);

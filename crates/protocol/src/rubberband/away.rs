@@ -20,12 +20,12 @@
 //! ```
 //!
 //! **Rules.**
-//! - *Another has the rows.* `Away` has no effect if a range would keep no other complete, unsuspected
-//!   replica that is not itself away (`State::can_lose`). So at least one replica of each range is never
-//!   away. The process learns of a refusal, and its operator waits.
-//! - *It remains a replica.* Routers keep its writes for it until they are durable there. A range whose other
-//!   replicas die meanwhile is not lost: the process becomes unreachable instead of being removed, and the
-//!   cluster waits for it.
+//! - *Another process has the rows.* `Away` has no effect if a range would keep no other complete,
+//!   unsuspected replica that is not itself away (`State::can_lose`). So at least one replica of each range
+//!   is never away. The process learns of a refusal, and its operator waits.
+//! - *The away process remains a replica.* Routers keep its writes for it until they are durable there. A
+//!   range whose other replicas die meanwhile is not lost: the process becomes unreachable instead of being
+//!   removed, and the cluster waits for it.
 //! - *It holds nobody back.* A message that is routed while the process is away waits for the other
 //!   destinations' confirmations alone ([`Pace::Away`](crate::ecast::Pace::Away)). Routers waive the
 //!   confirmations that the process still owed.
@@ -42,8 +42,9 @@
 //! again under the newest configuration, in which the process is away.
 //!
 //! **Attacks considered.**
-//! - *It never comes back:* supers suspect, remove and replace it, only later than a process that was killed.
-//! - *It is killed between `Away` and its end:* it comes back from its disk, as after stopping.
+//! - *The process never comes back:* supers suspect, remove and replace it, only later than a process that
+//!   was killed.
+//! - *The process is killed between `Away` and its end:* it comes back from its disk, as after stopping.
 //! - *Its disk is damaged:* it comes back as another process, which waits until its former life is removed.
 //! - *Two replicas of three are away at once:* the third may neither go away nor be removed. If it dies, it
 //!   becomes unreachable, and the range refuses writes until one of the other two is back.

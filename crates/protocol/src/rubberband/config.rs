@@ -31,7 +31,7 @@ pub const RING_MAX: usize = 64;
 /// A member's entry in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// The member's role: one of those [of tables](Role::is_of_tables).
+    /// The member's role: a role [of tables](Role::is_of_tables).
     pub role: Role,
     /// The member's name, for people.
     pub name: String,
@@ -53,7 +53,7 @@ pub enum StorageState {
     /// The process is on the ring and complete.
     Active,
     /// The process is on the ring and suspected, and some range has no other complete, unsuspected replica.
-    /// The cluster waits for the process (S14). Its ranges take no writes meanwhile, so the process has
+    /// The cluster waits for the process (S14). The process's ranges take no writes meanwhile, so it has
     /// missed nothing when it returns.
     Unreachable,
     /// The process is not on the ring. It keeps the rows of its former life until other processes have them
@@ -62,7 +62,7 @@ pub enum StorageState {
     /// The process stopped by itself before a restart, and will come back from its disk
     /// ([away](super::away)). It takes writes, which routers store for it, and serves no reads.
     Away {
-        /// Whether the member is on the ring, and complete after it has caught up. Otherwise it is in
+        /// Whether the member is on the ring, and so complete once it has caught up. If not, it is in
         /// reserve.
         on_ring: bool,
     },
@@ -113,7 +113,7 @@ pub struct State {
     /// Sessions whose replies are remembered. Replies to numbers below the value are forgotten (S6). A
     /// session opens when its gateway joins, and outlives the gateway.
     pub sessions: BTreeMap<u128, u64>,
-    /// Numbers below that value whose replies are remembered nevertheless.
+    /// Numbers below a session's value in `sessions` whose replies are remembered nevertheless.
     pub kept: BTreeMap<u128, BTreeSet<u64>>,
     /// Tables by number.
     pub tables: BTreeMap<u32, TableEntry>,
@@ -185,8 +185,8 @@ impl Config {
         self.tables.iter().find(|(_, entry)| entry.name == name).map(|(&table, entry)| (table, entry))
     }
 
-    /// Whether `process` is no storage process of the configuration: its place on the ring needs a new
-    /// holder.
+    /// Whether `process` is no storage process of the configuration, so that its place on the ring needs a
+    /// new holder.
     pub fn is_dead(&self, process: ProcessId) -> bool {
         !self.storage.contains_key(&process)
     }
@@ -208,7 +208,7 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the ranges have forgotten this id. Routers refuse such a request.
+    /// Whether the ranges have forgotten this id. Routers refuse a request with a forgotten id.
     pub(super) fn is_forgotten(&self, RequestId { session, number }: RequestId) -> bool {
         let kept = || self.kept.get(&session).is_some_and(|kept| kept.contains(&number));
         self.sessions.get(&session).is_none_or(|below| number < *below && !kept())
@@ -230,8 +230,8 @@ impl State {
         Terms { replicas, wanted_storage, wanted_routers }
     }
 
-    /// Returns the member of this node, unless the cluster waits for that member: such a member does not
-    /// block a new process of its node.
+    /// Returns the member of this node, unless the cluster waits for that member. A member for which the
+    /// cluster waits does not block a new process of its node.
     fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberInfo)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
@@ -239,8 +239,9 @@ impl State {
         of_node.rfind(|(process, _)| !self.is_waited_for(*process))
     }
 
-    /// Whether the cluster waits for `process`, which is out of reach, because nobody else may have its rows.
-    /// It is unreachable, or a suspected keeper. It returns, or an operator declares it lost.
+    /// Whether the cluster waits for `process`, because it is out of reach and nobody else may have its rows.
+    /// Such a process is unreachable, or a suspected keeper. The waiting ends when the process returns or an
+    /// operator declares it lost.
     pub fn is_waited_for(&self, process: ProcessId) -> bool {
         match self.storage.get(&process) {
             Some(StorageState::Unreachable) => true,
@@ -282,7 +283,8 @@ impl ConfigChange {
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Removes `process`. If that would lose rows (S14), marks it unreachable instead, which it may refute.
+    /// Removes `process`. If that would lose rows (S14), marks `process` as unreachable instead; `process`
+    /// may then refute the suspicion.
     fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true })
@@ -298,11 +300,11 @@ impl ConfigChange {
 }
 
 /// Whether a joining process takes the place of the member of its node at once, instead of waiting for that
-/// member's removal. A super does: it stores nothing, and if all supers died at once, nobody else could
-/// remove them. A gateway does if it listens at the member's address: it stores nothing either, and two live
-/// processes cannot listen there. A storage process waits, because supers must judge whether the cluster can
-/// do without its former life. While the member has a link to the routers, they refuse the joining process in
-/// any case.
+/// member's removal. A super takes it: a super stores nothing, and if all supers died at once, nobody else
+/// could remove them. A gateway takes it if it listens at the member's address: a gateway stores nothing
+/// either, and two live processes cannot listen there. A storage process waits, because supers must judge
+/// whether the cluster can do without its former life. While the member has a link to the routers, the
+/// routers refuse the joining process in any case.
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,
@@ -415,7 +417,8 @@ impl Routing for Rubberband {
                     return Err(refusal::NOT_ALLOWED);
                 }
                 for Removal { process, suspected, .. } in removals {
-                    // A keeper that is needed stays in spite of the suspicion: nobody else has its rows.
+                    // A keeper that is needed stays in spite of the suspicion, because nobody else has its
+                    // rows.
                     let due = change.state.suspected.get(&process) == Some(&suspected);
                     if due && !config.is_needed(process) {
                         change.depart(process, at);
@@ -567,7 +570,7 @@ impl Routing for Rubberband {
         body: &Bytes,
     ) -> Result<Destinations, Refusal> {
         if class == Class::Control {
-            // All members keep the configuration.
+            // The message goes to all members, because all members keep the configuration.
             return Ok(Destinations {
                 processes: config.members.keys().copied().collect(),
                 ..Destinations::default()

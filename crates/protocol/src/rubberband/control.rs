@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{Role, kept::KeptRows, message::TAG, range::Range};
 use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
-/// A control message. The process that it concerns submits it, or a super, or (for tables) a gateway.
+/// A control message. The process that it concerns submits the message, or a super does, or (for tables) a
+/// gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// The sender becomes a member. A storage process joins as a standby.
@@ -33,7 +34,7 @@ pub enum Control {
     },
     /// Founds the ring: gives all keys to a set of storage processes.
     Place {
-        /// The placement version that the super saw; the message has no effect on another version.
+        /// The placement version that the super saw. If the version has changed, the message has no effect.
         expected: u64,
         /// Ring id and process of each place.
         ring: Vec<(u64, ProcessId)>,
@@ -41,7 +42,7 @@ pub enum Control {
     /// A standby takes the ring id of a process that is dead or has to make way. A live process keeps its
     /// rows until the standby is complete ([keeping](super::keeping)).
     Replace {
-        /// The placement version that the super saw; the message has no effect on another version.
+        /// The placement version that the super saw. If the version has changed, the message has no effect.
         expected: u64,
         /// The process that loses its place.
         old: ProcessId,
@@ -59,7 +60,7 @@ pub enum Control {
     /// The sender, which is suspected, is alive. The suspicion ends, and an unreachable sender is active
     /// again.
     Refute {
-        /// The position of the suspicion; the message has no effect on a later suspicion.
+        /// The position of the suspicion. The message does not end a later suspicion.
         suspected: Position,
     },
     /// An operator declares that an unreachable process will not return. Rows that only this process had are
@@ -81,15 +82,15 @@ pub enum Control {
         table: u32,
     },
     /// The ranges forget their replies to a session's requests below a number, and refuse such requests (S6).
-    /// The session's gateway submits it. For a session whose gateway is gone, a super does; `below` is then
-    /// `u64::MAX` and ends the session.
+    /// The session's gateway submits the message. For a session whose gateway is gone, a super submits it;
+    /// `below` is then `u64::MAX` and ends the session.
     Forget {
         /// The session.
         session: u128,
         /// The first number that is not forgotten.
         below: u64,
-        /// Numbers below that are remembered nevertheless, in ascending order, because their outcome is
-        /// unknown. A number that was forgotten earlier stays forgotten.
+        /// Numbers below `below` that are remembered nevertheless, in ascending order, because their outcome
+        /// is unknown. A number that was forgotten earlier stays forgotten.
         kept: Vec<u64>,
     },
     /// A super removes suspected processes. A process whose removal would lose rows becomes unreachable
@@ -99,12 +100,13 @@ pub enum Control {
         removals: Vec<Removal>,
     },
     /// Expires the made-up ids that were first used up to a position: repetitions are refused, and replies
-    /// forgotten. Supers submit it after a while, and gateways that use many such ids.
+    /// forgotten. Supers submit the message after a while; gateways submit it when they use many such ids.
     Expire {
-        /// The last position of a first use that expires.
+        /// Position: the ids that were first used at or before it expire.
         through: Position,
     },
-    /// A keeper, whose rows others have, drops them and becomes a standby ([keeping](super::keeping)).
+    /// Dismisses a keeper, because others have its rows: the keeper drops them and becomes a standby
+    /// ([keeping](super::keeping)).
     Dismiss {
         /// The keeper.
         process: ProcessId,
@@ -112,8 +114,8 @@ pub enum Control {
     /// The sender, a storage process with a disk, stops before a restart and comes back
     /// ([away](super::away)). Has no effect if a range would keep no other complete replica.
     Away,
-    /// The sender, which is away, runs again. If `caught_up`, it has executed all that it missed and serves
-    /// again. If not, the message only marks the position up to which it has to catch up.
+    /// The sender, which is away, runs again. If `caught_up`, the sender has executed all that it missed, and
+    /// serves again. If not, the message only marks the position up to which the sender has to catch up.
     Back {
         /// Whether the sender has caught up.
         caught_up: bool,
@@ -127,12 +129,13 @@ pub struct Removal {
     pub process: ProcessId,
     /// The position of the suspicion; the removal has no effect if that suspicion was refuted.
     pub suspected: Position,
-    /// Routers and other supers that do not hear the process either, in id order; at least one.
+    /// Routers and supers, other than the submitting one, that do not hear the process either, in id order;
+    /// at least one.
     pub witnesses: Vec<ProcessId>,
 }
 
 impl Removal {
-    /// Whether the removal has witnesses, all other than `accuser` and the accused.
+    /// Whether the removal has witnesses, and none of them is `accuser` or the accused.
     pub(super) fn is_witnessed(&self, accuser: ProcessId) -> bool {
         let other = |witness: &ProcessId| *witness != accuser && *witness != self.process;
         !self.witnesses.is_empty()

@@ -165,7 +165,7 @@ pub enum Record {
         /// The reason of the failure, `None` if the write took effect.
         failure: Option<Bytes>,
     },
-    /// The beginning of a checkpoint.
+    /// The beginning of a checkpoint, with the checkpoint's head.
     Began(Box<Began>),
     /// Rows of a checkpoint, in the form of earlier versions.
     Rows(Bytes),
@@ -184,7 +184,8 @@ pub enum Record {
     Named(Vec<(u64, u32)>),
     /// The ranges' memory of replies, as of a checkpoint.
     Replies(Bytes),
-    /// A piece of the decisions on writes up to a checkpoint, in the form in which they are sent to others.
+    /// A piece of the decisions on writes up to a checkpoint, in the form in which verdicts are sent to other
+    /// processes.
     Verdicts(Bytes),
     /// The end of a checkpoint, which is whole.
     Ended,
@@ -198,7 +199,7 @@ pub struct Began {
     pub(super) config: Config,
     /// The process's own messages up to this number have an outcome.
     pub(super) passed: u64,
-    /// The process's later messages without an outcome, each with its token.
+    /// The process's messages after `passed` without an outcome, each with its token.
     pub(super) submitted: Vec<(u64, Bytes)>,
     /// Position at which a member last departed.
     pub(super) departed: Position,
@@ -232,7 +233,7 @@ impl From<paxos::Record> for Record {
     }
 }
 
-// The tags below 64 are those of the log's records.
+// Tags below 64 belong to the records of the routers' log.
 const SUBMITTED: u8 = 64;
 const DELIVERED_DATA: u8 = 65;
 const DELIVERED_CONTROL: u8 = 66;
@@ -371,8 +372,8 @@ pub(super) fn read(records: Vec<(Ticket, Bytes)>) -> Result<Vec<(Ticket, Record)
 /// The bookkeeping of a process's journal: which deliveries were written, and which are durable.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// Whether deliveries come from the journal. Submissions that follow from them were made in the earlier
-    /// life.
+    /// Whether deliveries come from the journal. The earlier life has already made the submissions that
+    /// follow from them.
     pub(super) replaying: bool,
     /// Submissions that have not been written yet, with their tokens.
     pub(super) unwritten_submissions: Vec<(u64, Bytes)>,
@@ -380,8 +381,8 @@ pub(super) struct Journal {
     pub(super) passed: Option<Position>,
     /// Records of deliveries that are not known to be durable, in the order of writing.
     pub(super) written: VecDeque<(Ticket, Position)>,
-    /// Bytes written since the last checkpoint began, earlier lives included. A crash has to execute this
-    /// much again.
+    /// Bytes written since the last checkpoint began, in this life and earlier ones. After a crash, the
+    /// process has to execute these again.
     pub(super) bytes: u64,
     /// Bytes written in this life.
     pub(super) all_bytes: u64,
@@ -398,7 +399,7 @@ impl Journal {
         durable
     }
 
-    /// Counts a delivery that was read back from the journal.
+    /// Counts the bytes of a delivery that was read back from the journal.
     pub(super) fn read(&mut self, bytes: usize) {
         self.bytes += bytes as u64 + RECORD_BYTES;
     }
@@ -432,7 +433,7 @@ impl Record {
 }
 
 impl Began {
-    /// Returns the process's own messages that may have to be sent again.
+    /// Returns the process's own messages that may have to be sent to the routers again.
     pub(super) fn submissions(&self) -> Submissions {
         Submissions { passed: self.passed, messages: self.submitted.clone() }
     }
@@ -458,7 +459,7 @@ mod tests {
         assert!(read(bytes.freeze()).is_err(), "{record:?} and one byte more");
     }
 
-    /// Later builds read today's disks, so the bytes of a record must not change.
+    /// The bytes of a record must not change, because later builds read today's disks.
     #[test]
     fn records_have_their_bytes() {
         let (at, bytes) = (Position(7), Bytes::from_static(b"ab"));

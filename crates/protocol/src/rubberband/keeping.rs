@@ -27,17 +27,17 @@
 //! ```
 //!
 //! **Rules.**
-//! - *Its position.* A keeper has every write of its ranges up to `through`, the last position that it
+//! - *A keeper's position.* A keeper has every write of its ranges up to `through`, the last position that it
 //!   delivered, and no later write. It still executes delivered writes that wait in its queue. Others may
 //!   have acknowledged later writes.
-//! - *When it counts.* `apply` lets a standby copy a range from a keeper only if no replica of the range is
-//!   active or unreachable. An unreachable replica may return and knows at least as much. If there are
-//!   several keepers, only the one with the highest position serves.
+//! - *When a keeper counts.* `apply` lets a standby copy a range from a keeper only if no replica of the
+//!   range is active or unreachable. An unreachable replica may return and knows at least as much. If there
+//!   are several keepers, only the one with the highest position serves.
 //! - *One copy at a time.* While one process receives a range that has no complete replica, no second process
-//!   may begin to. Keepers come and go, so the two could begin with different rows.
-//! - *When it ends.* A super dismisses a keeper when every range of its place has a complete, unsuspected
-//!   replica that the super hears at that moment, and nobody is receiving the place. `apply` checks all of
-//!   this except hearing, so no keeper leaves earlier.
+//!   may begin to receive it. Keepers come and go, so the two could begin with different rows.
+//! - *When a keeper ends.* A super dismisses a keeper when every range of its place has a complete,
+//!   unsuspected replica that the super hears at that moment, and nobody is receiving the place. `apply`
+//!   checks all of this except hearing, so no keeper leaves earlier.
 //! - *A needed keeper is not removed* when it seems to have failed. It stays, suspected, like an unreachable
 //!   replica. It returns and refutes, or an operator declares it lost as well. Meanwhile its node may run
 //!   another process, which is a standby.
@@ -46,17 +46,16 @@
 //! - *Memory moves along:* replies, so that a repetition is answered (S6), and verdicts, so that a write that
 //!   waits for them gets the same decision. When the keeper joins, it forgets sessions that ended meanwhile
 //!   and numbers that may be forgotten.
-//! - *Not across generations.* Messages that the process delivered may be missing from the history of a
-//!   later generation. A process that was cut off when a generation began ends and keeps nothing. The same
-//!   holds for a keeper: if the routers go on as another generation without it, it ends, and its rows end
-//!   with it.
+//! - *Not across generations.* Messages that the process delivered may be missing from the history of a later
+//!   generation. A process that was cut off when a generation began ends and keeps nothing. The same holds
+//!   for a keeper: if the routers go on as another generation without it, it ends, and its rows end with it.
 //!
 //! **Why an operator decides.** No survivor knows whether a write behind `through` was acknowledged. The
 //! routers know that it was ordered and for whom, and only the lead router knows which confirmations it
 //! reported. So the safe rule is: the range continues from kept rows only after the last replica that may
-//! know more was declared lost. The operator sees both what is given up and the keeper's position. If
-//! nothing was acknowledged behind that position, nothing is lost. But no process can find out whether
-//! anything was: the keeper's rows may lack acknowledged writes, and look the same if they lack none.
+//! know more was declared lost. The operator sees both what is given up and the keeper's position. If nothing
+//! was acknowledged behind that position, nothing is lost. But no process can find out whether anything was
+//! acknowledged there: the keeper's rows may lack acknowledged writes, and look the same if they lack none.
 //!
 //! **Attacks considered.**
 //! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no
@@ -118,8 +117,8 @@ impl Config {
         self.segments().iter().filter(move |segment| holder.is_some_and(|it| segment.replicas.contains(it)))
     }
 
-    /// Whether `process` is a keeper that must stay. It must if a range of its place has no complete,
-    /// unsuspected replica, or if its successor there is still receiving.
+    /// Whether `process` is a keeper that must stay, because a range of its place has no complete,
+    /// unsuspected replica, or because its successor at that place is still receiving.
     pub(super) fn is_needed(&self, process: ProcessId) -> bool {
         let Some(keeps) = self.keeps(process) else { return false };
         let successor = self.ring.get(&keeps.place).and_then(|holder| self.storage.get(holder));

@@ -2,14 +2,14 @@
 //! it has expired (S6).
 //!
 //! **Promise.** A write under a made-up id takes effect once, however often and through whichever gateways
-//! the application sends it, until the id expires. After that it is refused, and nobody knows whether it was
-//! applied. Another statement under the id is refused.
+//! the application sends it, until the id expires. After that the write is refused, and nobody knows whether
+//! it was applied. A different statement under the id is refused.
 //!
 //! **How.** A number that a gateway gives out belongs to a session, which opened when the gateway joined. A
 //! made-up id belongs to no gateway: any gateway may be the first to send it. So the first write under the id
-//! opens it, at the write's position. Routers then remember the hash of its statement. They admit a further
-//! write under the id as a repetition, which the ranges answer from memory, or refuse it. Members store
-//! nothing, and opening costs no message.
+//! opens it, at the write's position. Routers then remember the hash of its statement. They admit a later
+//! write under the id if it has the same statement, as a repetition, which the ranges answer from memory.
+//! Otherwise they refuse it. Members store nothing, and opening costs no message.
 //!
 //! **Expiry.** [`Control::Expire`](super::Control::Expire) names a position. Ids first used up to it expire,
 //! and ranges forget their replies to writes under made-up ids up to it. A super sends the message for a
@@ -21,13 +21,13 @@
 //! write was admitted no later than it was executed, so the same message expires the id, and routers route no
 //! repetition after it. The message may come twice, late, or from two supers at once: it never reopens an id.
 //!
-//! - *Two gateways send one id at once.* One write is first in the order. The other is a repetition, or
+//! - *Two gateways send one id at once.* One write is first in the order. The other write is a repetition, or
 //!   refused.
 //! - *The first write is refused by its range, or lost.* The id is open, and no range remembers it. A
 //!   repetition is executed as if it were the first write.
 //! - *An expired id comes again.* Routers remember the marks of the last [`EXPIRED_MAX`] expired ids. If two
 //!   ids share a mark, one of them is refused without need.
-//! - *An id comes again after its mark is forgotten.* It counts as a new id. `docs/limits.md` says so.
+//! - *An id comes again after its mark is forgotten.* It counts as a new id (`docs/limits.md`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,7 +39,7 @@ use crate::ecast::{Position, Refusal};
 
 /// Number of a gateway's latest writes under made-up ids that the ranges remember.
 pub(super) const SENT_MAX: usize = 65_536;
-/// Maximum number of open ids; further ids are refused until some expire.
+/// Maximum number of open ids; new ids are refused until some expire.
 const OPEN_MAX: usize = 1 << 20;
 /// Maximum number of expired ids whose marks are kept.
 const EXPIRED_MAX: usize = 1 << 20;
@@ -52,7 +52,7 @@ pub struct MadeUpIds {
     open: BTreeMap<RequestId, (u64, Position)>,
     /// Open ids in the order of their first use.
     order: VecDeque<(Position, RequestId)>,
-    /// Marks of expired ids, oldest first. `marks` is the same as a set.
+    /// Marks of expired ids, oldest first. `marks` holds the same marks as a set.
     expired: VecDeque<u64>,
     marks: FxHashSet<u64>,
 }
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(ids.admit(Position(5), name(7, 1)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(6), name(7, 2)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(7), name(8, 1)), Ok(()));
-        // A snapshot carries the same knowledge; an old expiry message reopens no id.
+        // A snapshot carries the same knowledge. An old expiry message reopens no id.
         let bytes = postcard::to_stdvec(&ids).expect("our own types always serialise");
         let mut copy: MadeUpIds = postcard::from_bytes(&bytes).expect("our own bytes decode");
         assert_eq!(copy, ids);
@@ -158,7 +158,8 @@ mod tests {
         let count = OPEN_MAX as u64 + EXPIRED_MAX as u64 + 10;
         let mut refused = 0;
         for id in 0..count {
-            // Ids are digests, so consecutive test ids must not be similar.
+            // Real ids are digests, so the ids of this test, made from consecutive numbers, must not be
+            // similar either.
             let digest = u128::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let admitted = ids.admit(Position(id), name(digest, 1));
             if admitted == Err(refusal::TOO_MANY_IDS) {

@@ -25,14 +25,14 @@ use crate::{
 /// An item that the order hands to a role.
 #[derive(Debug)]
 pub(super) enum Delivered {
-    /// A control message, already applied to [`Membership::config`]. `before` is the configuration before it,
-    /// or `None` on joining.
+    /// A control message, already applied to [`Membership::config`]. `before` is the configuration before the
+    /// message, or `None` if this process joins by the message.
     Control { at: Position, sender: ProcessId, control: Control, before: Option<Config> },
     /// A data message.
     Data { at: Position, id: MessageId, header: DataHeader, operation: Bytes },
     /// A data message that bypassed the log, with the position `at` as its stamp.
     Injected { at: Position, sender: ProcessId, header: DataHeader, operation: Bytes, fits: bool },
-    /// The outcome of a submission.
+    /// The outcome of a message that the role submitted.
     Outcome { token: u64, outcome: Outcome },
     /// A submission that was never sent.
     NotSent { token: u64 },
@@ -46,7 +46,7 @@ pub(super) enum Delivered {
     Wedged,
 }
 
-/// The reason why a process did not leave its domain, or may not have.
+/// The reason why a process did not leave its domain, or may not have left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LeaveRefusal {
     /// The process is still a member, because nobody else has some of its rows.
@@ -60,7 +60,7 @@ pub enum LeaveRefusal {
     Already,
 }
 
-/// Bit that marks the tokens of a role's own submissions; a user's tokens do not have it.
+/// Bit that marks the tokens of a role's own submissions; a user's tokens lack this bit.
 pub(super) const INTERNAL: u64 = 1 << 63;
 /// Token of the message by which this process leaves.
 const LEAVE: u64 = INTERNAL | 1 << 61;
@@ -77,7 +77,7 @@ pub(super) struct Membership {
     wedged: bool,
     /// The command to leave that is in progress.
     leaving: Option<CommandId>,
-    /// An item that is handed over before `events`.
+    /// An item that is handed to the role before `events`.
     further: Option<Delivered>,
     /// The journal, if the process has a disk.
     journal: Option<Journal>,
@@ -164,7 +164,7 @@ impl Membership {
         self.journal.as_mut()
     }
 
-    /// Asks for links to all members that this process seeks.
+    /// Asks for links to all members to which this process opens links.
     pub(super) fn meet_all<P>(&self, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -179,7 +179,7 @@ impl Membership {
         self.events.push_back(event);
     }
 
-    /// Ends the replay. Refutes a suspicion of this process, because its former life may not have done so.
+    /// Ends the replay. Refutes a suspicion of this process, because its former life may not have refuted it.
     pub(super) fn replayed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.replaying = false;
@@ -208,8 +208,8 @@ impl Membership {
         }
     }
 
-    /// Writes submissions to the journal, which come before their sending. At the end of a batch (`drained`)
-    /// also writes the last position that was skipped.
+    /// Writes submissions to the journal before they are sent. At the end of a batch (`drained`), also writes
+    /// the last position that was skipped.
     pub(super) fn write_down<P>(&mut self, drained: bool, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -308,7 +308,7 @@ impl Membership {
     }
 
     /// Submits a message through the order. The outcome arrives by [`Membership::next`]; a wedged process
-    /// gets none.
+    /// gets no outcome.
     pub(super) fn submit<P>(
         &mut self,
         cx: &mut Context<'_>,
@@ -353,9 +353,9 @@ impl Membership {
         self.leaving.take().map(|id| Delivered::Left { id, result })
     }
 
-    /// Handles the outcome of the message by which this process leaves. `Stable` and `Wedged` decide nothing.
-    /// When the process is wedged, it learns that it is out. When the message is delivered to it, it learns
-    /// that it is still needed, because only members get deliveries.
+    /// Handles the outcome of the message by which this process leaves. `Stable` and `Wedged` decide nothing:
+    /// the process learns that it is out when it is wedged. If the message is delivered to the process, it
+    /// learns that it is still needed, because only members get deliveries.
     fn leave_ended(&mut self, outcome: Outcome) -> Option<Delivered> {
         match outcome {
             _ if self.member.is_wedged() => None,
@@ -402,7 +402,7 @@ impl Membership {
             MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;
-                // The result of `Leave` is that the process is out, whatever wedged it.
+                // The result of the command is that the process is out, whatever wedged it.
                 let left = self.left(Ok(()));
                 self.further = left.is_some().then_some(Delivered::Wedged);
                 return left.or(Some(Delivered::Wedged));
@@ -428,7 +428,7 @@ impl Membership {
         };
         let before = self.config.take();
         let after = match (&before, attachment) {
-            // A member that has the configuration needs no attachment, which is for the process that joins.
+            // A member that has the configuration needs no attachment, which serves a process that joins.
             (Some(before), _) => match Rubberband::apply(before, at, id.sender, &body) {
                 Ok(changed) => changed.unwrap_or_else(|| before.clone()),
                 Err(refusal) => {

@@ -21,21 +21,21 @@ use crate::{
 /// First byte of all ordered messages of tables.
 pub(super) const TAG: u8 = 1;
 
-/// The name under which a write is sent: its id, and the hash that tells it from another write under the same
-/// id.
+/// The name under which a write is sent: its id, and the hash that tells this write from a different write
+/// under the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteName {
     /// The id.
     pub request: RequestId,
-    /// Hash of the statement. The ranges remember it, and refuse another statement under a known id.
+    /// Hash of the statement. The ranges remember it, and refuse a different statement under a known id.
     pub print: u64,
     /// Whether an earlier attempt may have used the id. If not, the gateway gave the number to this write
-    /// alone, so memory that a range has of the number cannot concern this write.
+    /// alone, so anything that a range already remembers under the number belongs to some other write.
     pub repeated: bool,
 }
 
 impl WriteName {
-    /// Returns a name that nobody can repeat, under an id that was given out for this write.
+    /// Returns a name that nobody can repeat, under the id `request`, which was given out for one write.
     pub fn nameless(request: RequestId) -> WriteName {
         WriteName { request, print: 0, repeated: false }
     }
@@ -48,7 +48,7 @@ pub enum DataKind {
     Read,
     /// A write that cannot fail at run time.
     Write,
-    /// A write that can fail at run time: if it spans several ranges, these exchange verdicts (S15).
+    /// A write that can fail at run time. If it spans several ranges, the ranges exchange verdicts (S15).
     FallibleWrite,
 }
 
@@ -61,7 +61,7 @@ pub struct DataHeader {
     pub token: u64,
     /// The name of a write; without meaning for reads.
     pub name: WriteName,
-    /// Number that selects, among the complete replicas of each range, the one that answers.
+    /// Number that selects, among the complete replicas of each range, the replica that answers.
     pub offset: u32,
     /// Number of the table, or [`DataHeader::NO_TABLE`].
     pub table: u32,
@@ -104,7 +104,7 @@ impl DataHeader {
         out.freeze()
     }
 
-    /// Takes the header off the front of `body`, which then is the operation.
+    /// Takes the header off the front of `body`, so that the operation remains.
     pub fn take(body: &mut Bytes) -> Result<DataHeader, WireError> {
         match take_u8(body)? {
             TAG => {}
@@ -148,14 +148,14 @@ impl DataHeader {
         (header.kind != DataKind::Read).then_some(header.name)
     }
 
-    /// Whether no key is listed twice; a write would take effect twice there.
+    /// Whether no key is listed twice. A write would take effect twice at such a key.
     pub(super) fn is_disjoint(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();
         ranges.windows(2).all(|pair| pair[0].high < pair[1].low)
     }
 
-    /// Returns the header of a message, or `None` if it has none.
+    /// Returns the header of a message, or `None` if the message has no header.
     pub fn peek(body: &Bytes) -> Option<DataHeader> {
         DataHeader::take(&mut body.clone()).ok()
     }
@@ -191,7 +191,8 @@ pub enum Direct {
     },
     /// Storage → client: a piece of an answer.
     Reply(Reply),
-    /// Client → storage: the user has consumed this much of the answers to `token`; send more.
+    /// Client → storage: the user has consumed this much of the answers to `token`, so the storage process
+    /// may send more.
     Consumed {
         /// The client's attempt.
         token: u64,
@@ -203,7 +204,7 @@ pub enum Direct {
         /// The client's attempt.
         token: u64,
     },
-    /// Client → storage: the answer to this write is missing; answer it from memory.
+    /// Client → storage: the answer to this write is missing; the storage process should answer from memory.
     Ask {
         /// The write's name.
         name: WriteName,
@@ -212,7 +213,7 @@ pub enum Direct {
         /// The ranges that lack an answer.
         ranges: SmallVec<[Range; 2]>,
     },
-    /// Client → storage: this read has no news; does it wait or run here?
+    /// Client → storage: asks whether a read without news waits or runs at the receiver.
     AskRead {
         /// The client's attempt.
         token: u64,
@@ -224,9 +225,9 @@ pub enum Direct {
         /// The ranges that the sender evaluated.
         ranges: Vec<Range>,
         /// The reason of the failure (an answer's byte form), `None` if the write can take effect. Empty if
-        /// the id belongs to another statement.
+        /// the id belongs to a different statement.
         failure: Option<Bytes>,
-        /// The sender has all its decisions up to this position on disk, and asks for none of them again.
+        /// The sender has all its decisions up to this position on disk, and will ask for none of them again.
         settled: Position,
     },
     /// Storage → storage: asks for the receiver's verdict on a write, or for the decision.
@@ -306,7 +307,7 @@ impl TransferCursor {
 pub struct Reply {
     /// The client's attempt.
     pub token: u64,
-    /// The position of which the answer is valid. The client never combines pieces with different positions.
+    /// The position at which the answer is valid. The client never combines pieces with different positions.
     pub at: Position,
     /// The ranges that the answer covers.
     pub ranges: SmallVec<[Range; 2]>,
@@ -314,7 +315,7 @@ pub struct Reply {
     pub piece: u32,
     /// Whether this is the process's last piece.
     pub last: bool,
-    /// The read's cost here.
+    /// The read's cost at the process that replies.
     pub spent: ReadCost,
     /// The content.
     pub content: ReplyContent,
@@ -348,17 +349,17 @@ pub enum ReplyContent {
     Expired,
     /// The storage process does not know the request that the client asked about.
     Unknown,
-    /// The read that the client asked about waits or runs here, and will be answered.
+    /// The read that the client asked about waits or runs at this storage process, and will be answered.
     Underway,
-    /// The write was not executed, because the id belongs to another statement.
+    /// The write was not executed, because the id belongs to a different statement.
     OtherStatement,
     /// The write took effect, or failed and changed nothing; its answer is no longer known.
     Forgotten {
         /// Whether the write took effect.
         applied: bool,
     },
-    /// The read was executed, but its answer was dropped: unsent answers for slow clients fill the memory
-    /// here.
+    /// The read was executed, but its answer was dropped, because unsent answers for slow clients fill the
+    /// memory of the storage process.
     NoRoom,
     /// The rest of the answer was dropped, because the client did not take it in time.
     Untaken,

@@ -47,12 +47,12 @@
 //!   was not sent, or was refused, says nothing about an earlier attempt ([`ClientError::of_repetition`]).
 //! - *Reads end.* A read ends in one answer, however long it takes. The client never sends it to a second
 //!   replica merely because it is slow. After a while without news it asks the processes that should answer
-//!   whether they still execute the read. A process that does says so at once, because the engine works on
-//!   another thread than the protocol, and the client goes on waiting. The client replaces a process only if
-//!   it is gone, has no link, refuses, does not know the read, or does not reply (a stopped process). Then
-//!   the client starts the read again elsewhere and cancels it at the others. The client holds the answer
-//!   back until every part of it has begun. A read whose beginning the user has seen is not started again but
-//!   fails ([`ClientError::Broken`]).
+//!   whether they still execute the read. A process that executes the read replies at once, because the
+//!   engine works on another thread than the protocol, and the client goes on waiting. The client replaces a
+//!   process only if it is gone, has no link, refuses, does not know the read, or does not reply (a stopped
+//!   process). Then the client starts the read again elsewhere and cancels it at the others. The client holds
+//!   the answer back until every part of it has begun. A read whose beginning the user has seen is not
+//!   started again but fails ([`ClientError::Broken`]).
 //! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
 //!   to one more replica of each range. It does so only if a further complete replica would remain. At the
 //!   second death the read fails (`client::read`).

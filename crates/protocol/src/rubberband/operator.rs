@@ -50,14 +50,14 @@ pub enum SuperCommand {
 pub enum SuperEvent {
     /// A new configuration.
     Config(Arc<Config>),
-    /// The super suspects this process, and asks others about it.
+    /// The super suspects this process, and asks other processes about it.
     Suspected(ProcessId),
-    /// The super submits the removal of this process, because others do not hear it either. The process may
-    /// become unreachable instead.
+    /// The super submits the removal of this process, because other processes do not hear it either. The
+    /// process may become unreachable instead of being removed.
     Removing {
         /// The process.
         process: ProcessId,
-        /// The supers that do not hear the process either.
+        /// The witnesses, which do not hear the process either.
         witnesses: Vec<ProcessId>,
     },
     /// The super submits that a standby takes the place of a dead process.
@@ -78,7 +78,7 @@ pub enum SuperEvent {
     Wedged,
 }
 
-/// The reason why an operator's command had no effect, or may have had none.
+/// The reason why an operator's command had no effect, or may have had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SuperRefusal {
     /// This super is no member of the domain.
@@ -102,7 +102,7 @@ pub enum SuperRefusal {
          `quorate status`"
     )]
     Unknown,
-    /// The message was not sent.
+    /// The message for the command was not sent.
     #[error("the command was not sent, because no router leads: try again later")]
     NotSent,
     /// The super was cut off.
@@ -111,7 +111,7 @@ pub enum SuperRefusal {
     /// The maximum number of commands is in progress.
     #[error("too many commands are in progress at this super: try again when some of them have ended")]
     TooMany,
-    /// The super does not leave.
+    /// The super does not leave the domain, for this reason.
     #[error(transparent)]
     Leave(#[from] LeaveRefusal),
 }
@@ -144,8 +144,8 @@ impl Commands {
         Ok(token)
     }
 
-    /// Ends the command with this token. `outcome` is that of its message, `None` if the message was never
-    /// sent.
+    /// Ends the command with this token. `outcome` is the outcome of the command's message, `None` if the
+    /// message was never sent.
     pub(super) fn end(
         &mut self,
         token: u64,
@@ -162,7 +162,7 @@ impl Commands {
         Some((id, result))
     }
 
-    /// Takes all commands: the super is out, so their messages will have no outcome here.
+    /// Takes all commands, because the super is out and their messages will have no outcome here.
     pub(super) fn take_all(&mut self) -> Vec<CommandId> {
         std::mem::take(&mut self.submitted).into_values().collect()
     }

@@ -13,7 +13,8 @@ use crate::{ecast::Destinations, id::ProcessId};
 pub struct Assignment {
     /// The process.
     pub process: ProcessId,
-    /// The parts of the message's ranges that the process holds; for a read, the parts it reads.
+    /// The parts of the message's ranges that the process holds; for a read, the parts that the process
+    /// reads.
     pub held: Vec<Range>,
     /// The parts for which the process answers.
     pub answers: Vec<Range>,
@@ -41,8 +42,8 @@ impl Config {
         matches!(self.storage.get(&process), Some(StorageState::Active))
     }
 
-    /// Whether `process` gets the writes to its ranges: it is complete, or importing, or away from its place
-    /// on the ring.
+    /// Whether `process` gets the writes to its ranges, because it is complete, or importing, or away while
+    /// it keeps its place on the ring.
     fn takes_writes(&self, process: ProcessId) -> bool {
         let takes = |state: &StorageState| {
             matches!(
@@ -53,7 +54,7 @@ impl Config {
         self.storage.get(&process).is_some_and(takes)
     }
 
-    /// Whether each segment that one of `risked` replicates has a complete replica outside `risked` and
+    /// Whether each segment that a process in `risked` replicates has a complete replica outside `risked` and
     /// `died`.
     pub(super) fn survives_loss_of(&self, risked: &[ProcessId], died: &[ProcessId]) -> bool {
         let further = |process: &ProcessId| !risked.contains(process) && !died.contains(process);
@@ -72,8 +73,8 @@ impl Config {
         self.touched(range).count()
     }
 
-    /// Whether no replica of a segment has its rows or will have them again, because an operator declared the
-    /// last one lost.
+    /// Whether no replica of a segment has the segment's rows or will have them again, because an operator
+    /// declared the last such replica lost.
     pub(super) fn is_lost(&self, segment: &Segment) -> bool {
         let waits = |replica| {
             let has_rows = |state: &StorageState| {
@@ -144,7 +145,8 @@ impl Config {
         Ok(found)
     }
 
-    /// Splits a write's ranges over all replicas; `offset` selects the replica of each segment that answers.
+    /// Splits a write's ranges over all replicas; `offset` selects, for each segment, the replica that
+    /// answers.
     ///
     /// # Errors
     ///
@@ -212,7 +214,7 @@ impl Config {
         Ok(readers)
     }
 
-    /// Returns the replica of a segment that serves reads with this offset.
+    /// Returns the replica that serves reads of a segment with this offset.
     fn reader(&self, segment: &Segment, offset: u32) -> Option<ProcessId> {
         let count = self.complete(segment).count();
         self.complete(segment).nth(offset as usize % count.max(1))

@@ -35,7 +35,7 @@ impl Range {
 /// The keys between two neighbouring ring ids, and their replicas in ring order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The keys. A segment that wraps around zero is listed as two.
+    /// The keys. A segment that wraps around zero is listed as two segments.
     pub range: Range,
     /// The primary and its successors, dead processes included.
     pub replicas: SmallVec<[ProcessId; 4]>,
@@ -50,7 +50,8 @@ impl Segment {
         let replicas = |primary: usize| (0..factor).map(|step| ids[(primary + step) % ids.len()].1).collect();
         let mut segments = Vec::with_capacity(ids.len() + 1);
         if first > 0 {
-            // The last id's segment wraps around zero: this is its lower part.
+            // The last id's segment wraps around zero and is listed in two parts: this is the part from zero
+            // on.
             segments.push(Segment {
                 range: Range { low: 0, high: first - 1 },
                 replicas: replicas(ids.len() - 1),

@@ -13,7 +13,7 @@ use crate::{
     seam::{Destination, Protocol, Sink, Ticket},
 };
 
-/// The node of the super in `town`.
+/// Node number of the super in `town`.
 pub(super) const SUPER: u64 = 9;
 
 pub(super) fn process(node: u64) -> ProcessId {
@@ -70,7 +70,8 @@ pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
 pub(super) struct RecordingSink<P: Protocol> {
     pub(super) sent: Vec<(ProcessId, P::Message)>,
     pub(super) events: Vec<P::Event>,
-    /// Records written so far; the first has ticket 1. The next two fields are the last call of `collect`.
+    /// Records written so far, of which the first has ticket 1. The two fields after this one hold the
+    /// arguments of the last call of `collect`.
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
     pub(super) kept: Vec<Ticket>,

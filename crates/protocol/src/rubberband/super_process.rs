@@ -1,8 +1,8 @@
 //! A super process: watches all members, announces failures, and changes the placement (002 §6.1, §6.4).
 //!
-//! Supers agree through the order alone. Each may submit a change that it believes due. A message made for an
-//! old placement version has no effect. Their rank (in id order) only spaces their attempts, so that usually
-//! one of them submits.
+//! Supers agree through the order alone. Each super may submit a change that it believes due. A message made
+//! for an old placement version has no effect. The rank of the supers (in id order) only spaces their
+//! attempts, so that usually one of them submits.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -28,7 +28,7 @@ use crate::{
 /// Settings of a super.
 #[derive(Clone, Debug)]
 pub struct SuperSettings {
-    /// Patience before the super asks others about a silent member.
+    /// Patience with a silent member before the super asks other processes about it.
     pub detector: detector::Settings,
     /// Patience with a member after the super has asked the other supers.
     pub patience: Patience,
@@ -36,10 +36,12 @@ pub struct SuperSettings {
     pub terms: Option<Terms>,
     /// Time that a super waits for each super before it in rank.
     pub rank_delay: Duration,
-    /// Time that a storage process may be [away](super::away) before supers suspect it like others.
+    /// Time that a storage process may be [away](super::away) before supers suspect it like any other
+    /// process.
     pub away_max: Duration,
-    /// Time for which replies are kept. For the writes of a departed gateway it counts from the departure.
-    /// For writes under made-up ids it counts from the first use of the id, and may be a tenth longer.
+    /// Time for which replies are kept. For the writes of a departed gateway the time counts from the
+    /// departure. For writes under made-up ids it counts from the first use of the id, and may be a tenth
+    /// longer.
     pub retention: Duration,
 }
 
@@ -58,7 +60,7 @@ impl Default for SuperSettings {
 
 /// Token of the messages `Suspect` and `Remove`.
 const SUSPICION: u64 = INTERNAL | 1;
-/// Time after which such a message is submitted again if it had no effect.
+/// Time after which a message about a failed member is submitted again if it had no effect.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A super process.
@@ -68,24 +70,24 @@ pub struct Super {
     /// Operators' commands that have not ended.
     commands: Commands,
     detector: Detector,
-    /// Members that seem to have failed, with the opinions of others.
+    /// Members that seem to have failed, each with the opinions of other processes.
     second_opinions: BTreeMap<ProcessId, SecondOpinion>,
     /// The number of the last second opinion.
     second_opinion: u64,
-    /// The last step against each failed member, and the time from which it may be repeated. A removal names
-    /// its suspicion; `None` is the announcement of a suspicion.
+    /// The last step against each failed member, and the time from which it may be repeated. A removal is
+    /// stored as the position of its suspicion, the announcement of a suspicion as `None`.
     announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
     /// Keepers that no process needs, each with the time at which this super dismisses it.
     dismissals_due: BTreeMap<ProcessId, Time>,
-    /// Members that are away, and when their time without suspicion ends.
+    /// Members that are away, each with the time from which it may be suspected.
     away: BTreeMap<ProcessId, Time>,
-    /// Members that this super found when it joined and has not heard yet, and the time until which it
-    /// removes none of them. If all processes ended together, those that come back last are not lost.
-    /// Bounded by the storage processes of the configuration.
+    /// Members that this super found when it joined and has not heard yet, each with the time until which
+    /// this super does not remove it. If all processes ended together, the processes that come back last are
+    /// thus not lost. Bounded by the storage processes of the configuration.
     late: BTreeMap<ProcessId, Time>,
-    /// The placement version that needs a change, and when this super submits the change.
+    /// The placement version that needs a change, and the time at which this super submits the change.
     due: Option<(u64, Time)>,
-    /// Sessions of departed gateways, and when they end.
+    /// Sessions of departed gateways, each with the time at which it ends.
     sessions: BTreeMap<u128, Time>,
     /// Instants, each with the last position delivered here by then. Made-up ids first used up to the
     /// position expire when the instant is `retention` ago.
@@ -95,7 +97,7 @@ pub struct Super {
 }
 
 impl Super {
-    /// Creates a super, which joins.
+    /// Creates a super, which joins the domain.
     pub fn new(me: Peer, name: String, settings: SuperSettings) -> Self {
         let every = settings.detector.interval;
         Super {
@@ -183,7 +185,7 @@ impl Super {
         let is_away =
             |process: &ProcessId| matches!(config.storage.get(process), Some(StorageState::Away { .. }));
         for process in self.away.extract_if(.., |process, _| !is_away(process)).map(|(process, _)| process) {
-            // The process's silence while it was away proves nothing.
+            // The process was away, so its silence until now proves nothing.
             self.detector.unwatch(process);
             self.detector.watch(process, cx.now);
         }
@@ -205,7 +207,7 @@ impl Super {
             self.due = None;
         }
         out.emit(SuperEvent::Config(std::sync::Arc::new(config.clone())));
-        // An ordered suspicion is followed by the removal at once.
+        // If a suspicion was ordered just now, its removal follows at once.
         self.judge(cx, out);
     }
 
@@ -258,7 +260,7 @@ impl Super {
         let over: Vec<u128> =
             self.sessions.iter().filter(|(_, end)| **end <= cx.now).map(|(&session, _)| session).collect();
         for session in over {
-            // Submits the message again after a while if it has no effect.
+            // If the message has no effect, it is submitted again after this time.
             self.sessions.insert(session, cx.now + self.settings.retention);
             self.submit(cx, &Control::Forget { session, below: u64::MAX, kept: Vec::new() }, out);
         }
@@ -277,7 +279,7 @@ impl Super {
         }
     }
 
-    /// Asks others about members that seem to have failed.
+    /// Asks other processes about members that seem to have failed.
     fn hear(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(config) = self.membership.config() else { return };
         for process in self.detector.watched() {
@@ -336,10 +338,10 @@ impl Super {
         }
     }
 
-    /// Suspects members that the asked processes do not hear either. Removes those among them that were
+    /// Suspects members that the asked processes do not hear either. Removes those of these members that were
     /// suspected before and have not refuted.
     fn judge(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        // If no router takes the message now, the message would be ordered later, when its evidence is old.
+        // If no router takes the message now, it would be ordered later, when its evidence is old.
         let Some(config) = self.membership.config().filter(|_| self.membership.member.can_send()) else {
             return;
         };
@@ -351,8 +353,8 @@ impl Super {
                 continue;
             }
             let announced = self.announced.get(&process);
-            // A removal follows its suspicion at once. Any other step waits, so that a member that refutes is
-            // not suspected again as fast as messages are ordered.
+            // The removal follows its suspicion at once. Any other step waits, so that a member that refutes
+            // is not suspected again as fast as messages are ordered.
             let follows = |step: Option<Position>| step.is_none() && suspected.is_some();
             if announced.is_some_and(|&(step, again)| !follows(step) && again > cx.now)
                 || !self.agrees(process, cx.now)
@@ -440,7 +442,7 @@ impl Super {
         u32::try_from(rank.unwrap_or(0)).unwrap_or(8)
     }
 
-    /// Returns a process that hears this member: this super itself, or one that it asked.
+    /// Returns a process that hears this member: this super itself, or a process that it asked.
     pub fn hearer(&self, member: ProcessId) -> Option<ProcessId> {
         match self.second_opinions.get(&member) {
             Some(second_opinion) => second_opinion.hearer(self.settings.patience.witness),
@@ -460,8 +462,8 @@ impl Super {
         self.membership.submit(cx, SUSPICION, Class::Control, control.encode(), out);
     }
 
-    /// Takes back suspicions and removals that could not be sent, because their evidence would be old when
-    /// they are.
+    /// Takes back suspicions and removals that could not be sent at once, because their evidence would be old
+    /// when they are sent.
     fn withdraw(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let (_, waiting) = self.membership.member.outstanding();
         if waiting > 0 && !self.membership.member.can_send() {
@@ -514,7 +516,7 @@ impl Super {
             if standbys.len() < wanted || wanted == 0 {
                 return None;
             }
-            // A ring of one has its process at 0: the step then saturates.
+            // A ring of one process has that process at 0: the step then saturates.
             let step = (u64::MAX / wanted as u64).saturating_add(1);
             let ring = standbys.into_iter().take(wanted).enumerate();
             let ring = ring.map(|(index, process)| (index as u64 * step, process)).collect();
@@ -533,8 +535,8 @@ impl Super {
 
 /// Returns the message by which `new` takes the ring id `key` of `old`; `None` if a range has no source.
 ///
-/// It chooses few sources, so that few processes are busy with the move (002 §6.5). A source may die: all
-/// replicas pin the version, so the standby copies from another one.
+/// The message names few sources, so that few processes are busy with the move (002 §6.5). A source may die:
+/// all replicas pin the version, so the standby then copies from another replica.
 fn replacement(config: &Config, key: u64, old: ProcessId, new: ProcessId) -> Option<Control> {
     let mut ring = config.ring.clone();
     ring.insert(key, new);
@@ -547,7 +549,8 @@ fn replacement(config: &Config, key: u64, old: ProcessId, new: ProcessId) -> Opt
         return None;
     }
     let keeper = |segment: &Segment| {
-        // The ring of `config` is used, in which the keeper's place still has its old holder.
+        // The segment is looked up in the ring of `config`, in which the keeper's place still has its old
+        // holder.
         let before = config.segments().iter().find(|before| before.range == segment.range);
         Some((segment.range, config.keeper(before?)?.0))
     };

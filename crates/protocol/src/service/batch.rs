@@ -1,4 +1,4 @@
-//! A payload of the log: instances that one leader executed one after another in one reign.
+//! A payload of the log: instances that one leader executed one after another during one reign.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,7 +13,8 @@ use crate::{
 pub struct Batch {
     /// The ballot of the reign in which the leader executed the instances.
     pub ballot: Ballot,
-    /// The number of the first instance. Its change rests on the state after the instance before it.
+    /// The number of the first instance. The change of this instance applies to the state after the instance
+    /// with the previous number.
     pub first: u64,
     /// The instances.
     pub instances: Vec<Instance>,
@@ -22,7 +23,7 @@ pub struct Batch {
 /// An executed request: its reply and its change (003 §VI.A.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instance {
-    /// A session begins. The instance's number becomes its name.
+    /// A session begins. The number of this instance becomes the session's name.
     Open,
     /// A session ends.
     Close(SessionId),
@@ -35,8 +36,8 @@ pub enum Instance {
         done: u64,
         /// The reply, which no other replica can compute.
         reply: Bytes,
-        /// The change, if there is one, in the form of the log mode. A whole state is empty if a later one in
-        /// the same batch replaces it.
+        /// The change in the form of the log mode, if the call changed anything. If changes are whole states,
+        /// a state is empty when a later state in the same batch replaces it.
         change: Option<Bytes>,
     },
     /// A transaction that was committed.
@@ -55,14 +56,14 @@ pub enum Instance {
 pub(super) struct Builder {
     bytes: BytesMut,
     count: u32,
-    /// The place and the length, in bytes, of the last change, if it is a whole state.
+    /// The offset and the length, in bytes, of the last change, if that change is a whole state.
     state: Option<(usize, usize)>,
 }
 
-/// The offset of the count of instances: behind the ballot and the first number.
+/// The offset of the count of instances, which follows the ballot and the first number.
 const COUNT_AT: usize = 32 + 8;
 
-/// The bytes of the length before a change.
+/// Size of the field before a change that holds the change's length, in bytes.
 const LENGTH_BYTES: usize = 4;
 
 const OPEN: u8 = 0;
@@ -72,7 +73,7 @@ const CLOSE: u8 = 3;
 const TRANSACTION: u8 = 4;
 
 impl Builder {
-    /// Begins a batch with the instance of this number, unless one is being built.
+    /// Begins a batch whose first instance has this number, unless a batch is already being built.
     fn begin(&mut self, ballot: Ballot, first: u64) {
         if self.count == 0 {
             self.bytes.clear();
@@ -159,7 +160,8 @@ impl Builder {
         if self.count == 0 { 0 } else { self.bytes.len() }
     }
 
-    /// Returns the same without the last whole state, which the next one replaces.
+    /// Returns the memory of the instances so far without the last whole state, which the next state
+    /// replaces, in bytes.
     pub(super) fn bytes_apart_from_state(&self) -> usize {
         self.bytes() - self.state.filter(|_| self.count > 0).map_or(0, |(_, length)| length)
     }
@@ -253,7 +255,7 @@ mod tests {
             ];
             match round {
                 0 => assert_eq!(found, expected),
-                // The next batch begins empty.
+                // After `finish`, the next batch begins empty.
                 _ => assert_eq!(found, [(&b"six"[..], Some(&b"fourth"[..]))]),
             }
             builder.call(ballot, 6, id(6), 0, b"six", Some(b"fourth"));

@@ -1,9 +1,9 @@
 //! Checkpoints of the host's state and the table of sessions, and the byte form of their pieces.
 //!
 //! A checkpoint is cheap to take and slow to read. The replica takes it when all changes that the host has
-//! applied are chosen, and reads its parts while it works. On links and on disk it is a sequence of pieces,
-//! each of the table or of the host. Without a disk the leader hands pieces to a joiner on request. With a
-//! disk any replica gathers them.
+//! applied are chosen, and reads its parts while it works. On links and on disk a checkpoint is a sequence of
+//! pieces, each from the table or from the host. Without a disk the leader hands pieces to a joiner on
+//! request. With a disk any replica gathers the pieces of its own checkpoint.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes, take_u8},
 };
 
-/// A checkpoint on its way out: first the table of sessions, then the host's parts.
+/// A checkpoint that is being given away, piece by piece: first the table of sessions, then the host's parts.
 #[derive(Debug)]
 pub(super) struct OutgoingCheckpoint {
     pub(super) checkpoint: u64,
@@ -20,13 +20,14 @@ pub(super) struct OutgoingCheckpoint {
     pub(super) table: Bytes,
     /// All pieces so far, if they are gathered for a disk.
     pub(super) whole: Option<BytesMut>,
-    /// The host's whole state, if the host need not be asked for it.
+    /// The host's whole state, if the replica has it and need not request it.
     pub(super) state: Option<Bytes>,
-    /// Whether the host was asked for a part that it has not given.
+    /// Whether a part was requested from the host and has not arrived yet.
     pub(super) awaits_host: bool,
 }
 
-/// The first byte of a piece, which says whose it is. Its length and its bytes follow.
+/// The first byte of a piece, which distinguishes pieces of the table from those of the host. The piece's
+/// length and bytes follow.
 pub(super) const TABLE: u8 = 0;
 pub(super) const HOST: u8 = 1;
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The id of a replica set: random bits, drawn at its founding, so that a set which is founded again has
-/// another id.
+/// The id of a replica set: random bits, drawn at its founding. A set that is founded a second time under the
+/// same name gets a different id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
@@ -12,16 +12,16 @@ pub struct GroupId(pub u64);
 pub struct SessionId(pub u64);
 
 impl SessionId {
-    /// The session of calls with keys of their users' choice. It is always open, and all clients share it.
+    /// The session of calls with keys that users choose. It is always open, and all clients share it.
     pub const KEYED: SessionId = SessionId(0);
 }
 
-/// The name of a call. Each repetition has the same name.
+/// The name of a call. All attempts of the call have the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
     /// The session.
     pub session: SessionId,
-    /// The client's count of calls. For a call with a key, the hash of the key.
+    /// The call's number, counted by the client. For a call with a key, the hash of the key.
     pub number: u64,
 }
 
@@ -30,6 +30,6 @@ pub struct CallId {
 pub struct TransactionId {
     /// The session.
     pub session: SessionId,
-    /// The client's count of transactions.
+    /// The transaction's number, counted by the client.
     pub number: u64,
 }

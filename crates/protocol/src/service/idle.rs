@@ -1,19 +1,19 @@
 //! Sessions that end by time (rule S6).
 //!
 //! **Promise.** If the leader has heard nothing of a session for
-//! [`Settings::session_idle`](super::Settings::session_idle), the session ends, everywhere at the same
-//! instance. A session that the leader hears of does not end by time.
+//! [`Settings::session_idle`](super::Settings::session_idle), the session ends, at all replicas at the same
+//! instance. A session from which the leader hears does not end by time.
 //!
 //! An instance of the log ends a session, like everything that changes the state. The leader's clock only
-//! decides when the leader proposes the instance, so nothing that is kept or forgotten rests on a clock.
-//! Clients without calls send a message without calls now and then.
+//! decides when the leader proposes the instance, so all replicas keep and forget the same sessions, whatever
+//! their clocks. Clients without calls send a message without calls now and then.
 //!
 //! **Attacks considered.**
 //!
-//! - *A new leader has heard of no session.* It counts from its first look.
+//! - *A new leader has heard of no session.* The new leader counts from its first look at the sessions.
 //! - *The leader sleeps, and all sessions seem idle when it wakes.* A look that comes late discards the times
 //!   counted earlier, as a detector does (rule S11).
-//! - *A call comes while the end of its session is on its way.* It takes effect behind that end and is
+//! - *A call comes while the end of its session is on its way.* The call takes effect after that end and is
 //!   answered, and no table remembers it. A repetition is answered *expired*, as in a session that ended for
 //!   want of room.
 //! - *Two leaders in turn end one session.* The second end finds no session.
@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use super::SessionId;
 use crate::time::{Duration, Time};
 
-/// The time at which the leader last heard of each session.
+/// For each session, the time at which the leader last heard from its client.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     heard: BTreeMap<SessionId, Time>,
@@ -32,12 +32,12 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Records that the leader heard of an existing session.
+    /// Records that the leader heard from the client of an existing session.
     pub(super) fn heard(&mut self, session: SessionId, now: Time) {
         self.heard.insert(session, now);
     }
 
-    /// Returns the existing sessions that are to end.
+    /// Returns the existing sessions that have to end.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -64,7 +64,7 @@ impl Idle {
     }
 }
 
-/// The number of looks during the time after which a session ends.
+/// The number of looks at the sessions within the time after which an idle session ends.
 const LOOKS: u32 = 8;
 
 #[cfg(test)]

@@ -10,22 +10,22 @@
 //!
 //! **Order.** Requests wait in the order in which they came. No request overtakes an earlier one with which
 //! it conflicts, so readers do not starve a writer. There is one exception: an earlier request may wait for a
-//! transaction, directly or through others. A later request of that transaction overtakes it, because the
-//! earlier one has to wait for the end of the transaction anyway.
+//! transaction, directly or through other requests. A later request of that transaction overtakes the earlier
+//! request, which has to wait for the end of the transaction anyway.
 //!
 //! **Deadlocks.** A waiting request waits for the transactions that hold conflicting keys, and for the
-//! earlier requests that it may not overtake. Both are fixed when it begins to wait. Later edges of this
-//! graph lead to a transaction that is granted a lock, which waits for nothing at that moment. So only a
-//! request that begins to wait can close a circle, and the check at that moment suffices: does one of the
-//! transactions that hold conflicting keys wait for the asking transaction? The order of the queue closes no
-//! circle, because the asking transaction overtakes the requests that wait for it. A transaction whose
-//! request would close a circle is aborted.
+//! earlier requests that it may not overtake. Both sets are fixed when the request begins to wait. Later
+//! edges of this graph lead to a transaction that is granted a lock, which waits for nothing at that moment.
+//! So only a request that begins to wait can close a circle, and the check at that moment suffices: does one
+//! of the transactions that hold conflicting keys wait for the asking transaction? The order of the queue
+//! closes no circle, because the asking transaction overtakes the requests that wait for it. A transaction
+//! whose request would close a circle is aborted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::id::TransactionId;
 
-/// The keys that a request touches, and how.
+/// The keys that a request touches, and whether it shares them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockRequest {
     /// The keys. Empty if the request touches everything.
@@ -57,14 +57,14 @@ struct Waiter<R> {
     number: u64,
     by: Option<TransactionId>,
     touch: LockRequest,
-    /// The numbers of earlier conflicting requests that it overtakes, because they waited for its transaction
-    /// when it came.
+    /// The numbers of earlier conflicting requests that this request overtakes, because they already waited
+    /// for its transaction when it came.
     overtakes: Vec<u64>,
     request: R,
 }
 
 impl<R> Waiter<R> {
-    /// Whether the request may not overtake an earlier request.
+    /// Whether this request has to wait for an earlier request.
     fn is_behind(&self, earlier: &Waiter<R>) -> bool {
         earlier.number < self.number
             && earlier.touch.conflicts(&self.touch)
@@ -79,9 +79,9 @@ pub(super) enum LockOutcome<R> {
     Granted(R),
     /// The request waits, and [`Locks::next`] returns it once it may be executed.
     Waits,
-    /// The request would wait for itself.
+    /// The request would wait for itself, directly or through others.
     Deadlock(R),
-    /// Too many requests wait.
+    /// Too many requests are already waiting.
     Full(R),
 }
 
@@ -97,8 +97,8 @@ impl<R> Locks<R> {
         self.held.is_empty() && self.waiting.is_empty()
     }
 
-    /// Asks for the locks of a request, of a transaction or plain. A plain request that would have to wait is
-    /// refused unless it `may_wait`.
+    /// Asks for the locks of a request, which belongs to a transaction or is plain. A plain request that
+    /// would have to wait is refused unless `may_wait` is set.
     pub(super) fn ask(
         &mut self,
         by: Option<TransactionId>,
@@ -198,7 +198,7 @@ impl<R> Locks<R> {
     }
 }
 
-/// The most plain requests that wait. Further ones are refused.
+/// The maximum number of plain requests that wait. Further plain requests are refused.
 const WAITING_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -218,7 +218,8 @@ mod tests {
         LockRequest { keys: keys.to_vec(), exclusive: true }
     }
 
-    /// Asks for locks, for a plain request if `by` is 0. `name` identifies the request.
+    /// Asks for the locks of a request. The request is plain if `by` is 0, and else belongs to that
+    /// transaction. `name` identifies the request.
     fn ask(locks: &mut Locks<u32>, by: u64, touch: LockRequest, name: u32) -> &'static str {
         match locks.ask((by > 0).then(|| id(by)), touch, true, name) {
             LockOutcome::Granted(_) => "granted",
@@ -305,7 +306,7 @@ mod tests {
         assert_eq!(ask(&mut locks, 2, write(&[1]), 2), "waits", "for 1");
         assert_eq!(ask(&mut locks, 1, write(&[3]), 0), "granted", "the plain one waits for 2, and 2 for 1");
         assert_eq!(ask(&mut locks, 1, write(&[2]), 1), "deadlock");
-        // The refused transaction is aborted, and the other one goes on.
+        // The refused transaction is aborted, and the second transaction goes on.
         assert_eq!(locks.release(id(1)), None);
         assert_eq!(all_next(&mut locks), [2]);
         locks.release(id(2));
@@ -324,7 +325,8 @@ mod tests {
         assert_eq!(all_next(&mut locks), [10, 1]);
     }
 
-    /// The request through which another one waited for the transaction is gone.
+    /// A transaction overtakes only the requests that waited for it when its own request came. If the request
+    /// through which they waited is gone later, nothing changes.
     #[test]
     fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();

@@ -16,8 +16,8 @@ use crate::{
     },
 };
 
-/// A message of one replica set. A process of another set ignores it, even if that set was founded under the
-/// same name (rule S1).
+/// A message within one replica set. A process of another set ignores the message, even if both sets were
+/// founded under the same name (rule S1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The replica set.
@@ -38,7 +38,7 @@ pub enum Body {
     },
     /// The answer to [`Body::Open`].
     Opened {
-        /// The number of the request.
+        /// The nonce of the request.
         nonce: u64,
         /// The session.
         session: SessionId,
@@ -52,15 +52,16 @@ pub enum Body {
         /// The calls, by ascending numbers.
         calls: Vec<Call>,
     },
-    /// A client tells a replica that does not lead which reads it has called at the leader (003 §VI.A.3).
+    /// A client announces to a replica that does not lead the reads that it has called at the leader (003
+    /// §VI.A.3).
     Reads {
         /// The client's session.
         session: SessionId,
         /// The numbers of the calls.
         numbers: Vec<u64>,
     },
-    /// A replica confirms told reads to the leader: after it learned of them it followed this ballot, and had
-    /// promised no higher one.
+    /// A replica confirms announced reads to the leader: after the replica learned of these reads, it
+    /// followed this ballot and had promised no higher ballot.
     Told {
         /// The leader's ballot.
         ballot: Ballot,
@@ -81,13 +82,12 @@ pub enum Body {
         /// The number and the outcome of each call.
         answers: Vec<(u64, CallOutcome)>,
     },
-    /// The leader tells a client which processes are the replicas: at the client's first call, and at every
-    /// change.
+    /// The leader sends a client the list of the replicas: at the client's first call, and at every change.
     Members {
         /// The replicas.
         members: Vec<Peer>,
     },
-    /// The sender does not lead, or no longer does. The client should send its unanswered calls to the
+    /// The sender does not lead, or leads no longer. The client should send its unanswered calls to the
     /// leader.
     Redirect {
         /// The leader, if the sender knows it.
@@ -100,12 +100,12 @@ pub enum Body {
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The call's number in the session. Each repetition has the same number.
+    /// The call's number in the session, the same for all attempts.
     pub number: u64,
     /// The effects that the call may have.
     pub kind: Kind,
-    /// The keys that the call touches, and its transaction. `None`: it touches everything, and belongs to no
-    /// transaction.
+    /// The keys that the call touches, and its transaction. `None` for a call that touches everything and
+    /// belongs to no transaction.
     pub scope: Option<Box<Scope>>,
     /// The request, which only the service understands.
     pub request: Bytes,
@@ -115,7 +115,7 @@ pub struct Call {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// The names of what the call touches. Two requests that share no name may be executed in any order. If
-    /// there is no name, the call touches everything.
+    /// the list is empty, the call touches everything.
     pub keys: Vec<u64>,
     /// The call's place in a transaction, if it belongs to one.
     pub part: Option<Part>,
@@ -124,21 +124,21 @@ pub struct Scope {
 /// The place of a call in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The number that the client gave the transaction.
+    /// The number that the client gave to the transaction.
     pub transaction: u64,
     /// Whether the transaction begins with this call.
     pub first: bool,
 }
 
-/// The effects that a call may have, and how the leader learns that it may answer.
+/// The effects that a call may have, and the way in which the leader learns that it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The call may change the state.
     Write,
-    /// The call changes nothing. The leader asks the replicas whether its reign stands.
+    /// The call changes nothing. The leader asks the replicas whether its reign still stands.
     Read,
     /// The call changes nothing. The client has announced it to the replicas, and they confirm to the leader
-    /// that its reign stands.
+    /// that its reign still stands.
     ToldRead,
     /// The call ends its transaction, whose changes take effect together. It has no request.
     Commit,
@@ -158,28 +158,28 @@ pub enum CallOutcome {
     Done(Bytes),
     /// The service refused the call, with this reason. Nothing was changed.
     Rejected(Bytes),
-    /// The session has ended, and its calls are forgotten. This attempt changed nothing, but an earlier one
-    /// may have.
+    /// The session has ended, and its calls are forgotten. This attempt changed nothing, but an earlier
+    /// attempt may have taken effect.
     Expired,
-    /// The replica has no room. Nothing was changed.
+    /// The replica has no room for the call. Nothing was changed.
     Full,
-    /// The call's key was used for another request. Nothing was changed.
+    /// The call's key was already used for a different request. Nothing was changed.
     Reused,
     /// The call's transaction has ended without effect, and never takes effect.
     Aborted(Abort),
 }
 
-/// Why a transaction was aborted.
+/// The reason why a transaction was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// The leader does not know the transaction: it belongs to another reign, was idle for too long, or had
-    /// to make way for a checkpoint.
+    /// The leader does not know the transaction: it began in an earlier reign, was idle for too long, or was
+    /// aborted for a checkpoint.
     Gone,
-    /// The transaction and others would have waited for each other.
+    /// The transaction and other transactions would have waited for one another.
     Deadlock,
     /// The bytes of the transaction's changes exceed a limit.
     TooLarge,
-    /// The client sent a call of it while another one was under way.
+    /// The client sent a call of the transaction while a previous call of it was under way.
     Misused,
 }
 
@@ -208,7 +208,7 @@ impl Call {
         self.scope.as_ref().and_then(|scope| scope.part)
     }
 
-    /// Returns the keys that the call touches, and how.
+    /// Returns the keys that the call touches, and whether it shares them.
     pub(super) fn touch(&self) -> LockRequest {
         let keys = self.scope.as_ref().map(|scope| scope.keys.clone()).unwrap_or_default();
         LockRequest { keys, exclusive: !self.kind.is_read() }
@@ -231,7 +231,7 @@ const WRITE: u8 = 0;
 const READ: u8 = 1;
 const TOLD_READ: u8 = 2;
 const COMMIT: u8 = 3;
-/// Flags in the byte of the kind: keys follow, a transaction follows, and the transaction begins.
+/// Flags in the byte that holds the kind: keys follow, a transaction follows, and the transaction begins.
 const KEYS: u8 = 0x10;
 const PART: u8 = 0x20;
 const FIRST: u8 = 0x40;
@@ -248,7 +248,8 @@ const DEADLOCK: u8 = 1;
 const TOO_LARGE: u8 = 2;
 const MISUSED: u8 = 3;
 
-/// The messages that are small and rare. New variants go to the end, so that old bytes keep their meaning.
+/// The messages that are small and rare. New variants are appended at the end, so that stored and sent bytes
+/// keep their meaning.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     Open(u64),
@@ -420,7 +421,7 @@ fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
     let kind = match tag & !(KEYS | PART | FIRST) {
         WRITE => Kind::Write,
         READ => Kind::Read,
-        // Told reads are refused in a transaction: its commit confirms its reads.
+        // An announced read is refused in a transaction, because the transaction's commit confirms its reads.
         TOLD_READ if part.is_none() => Kind::ToldRead,
         COMMIT if part.is_some() => Kind::Commit,
         _ => return Err(WireError::Tag(tag)),

@@ -1,9 +1,9 @@
 //! Replicated services that need not be deterministic: the leader executes, and the log carries the results.
 //!
 //! **Promise.** A service that uses clock, chance or threads behaves towards its clients like one that never
-//! fails: calls are linearizable, and each takes effect exactly once as long as its session lasts. That holds
-//! while a majority of the replicas lives and is linked. While no majority does, calls wait. All replicas
-//! have the same state after the same instance, though only one of them computed it.
+//! fails: calls are linearizable, and each takes effect exactly once as long as its session lasts. Calls are
+//! answered while a majority of the replicas lives and is linked, and wait otherwise. All replicas have the
+//! same state after the same instance, though only one of them computed it.
 //!
 //! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI: primary-backup Paxos (§VI.A.2),
 //! X-Paxos for reads (§VI.A.3), T-Paxos for transactions (§VI.A.4; `transactions`) and their proof (§VI.B).
@@ -91,14 +91,14 @@
 //!
 //! **Attacks considered.**
 //!
-//! - *A leader deposed with a full pipeline.* It learns that first of all. It reverts the changes that were
-//!   not chosen, even those that the host is still executing: the host handles orders in their sequence.
-//!   Later results belong to no reign and are dropped. A prefix of its proposals may come back as the next
-//!   leader's log, and is applied like any.
+//! - *A leader deposed with a full pipeline.* The leader first learns that it is deposed. Then it reverts the
+//!   changes that were not chosen, even those that the host is still executing: the host handles orders in
+//!   their sequence. Later results belong to no reign and are dropped. A prefix of its proposals may come
+//!   back as the next leader's log, and is applied like any.
 //! - *A reply is lost and the call repeated at the next leader.* The instance carries the reply into every
 //!   replica's table of sessions. The new leader has every instance that may be chosen before it looks there,
 //!   for it looks only once it is settled.
-//! - *The same call twice at one leader.* While the first one is under way the second has no effect. The
+//! - *The same call twice at one leader.* While the first attempt is under way, the second has no effect. The
 //!   leader answers once, over whatever link the client has then.
 //! - *Another client repeats a call, because the first client died.* The call may bear a key of the user's
 //!   choice. Such calls belong to one session, which all clients share and which never ends. A hash of the
@@ -106,10 +106,10 @@
 //!   request is refused. The latest [`Settings::keyed_max`] calls are remembered.
 //! - *A call whose session ended while it was executed.* It takes effect and is answered. A repetition is
 //!   answered *expired*: the client must know whether it had sent the call before.
-//! - *An opening that is repeated.* Each opens a session of its own, named by its instance, and unused
-//!   sessions are forgotten. So a stale opening can never bring back a session that has ended.
-//! - *A read that saw an unchosen change.* It waits for that change. If the reign ends first, it is not
-//!   answered.
+//! - *An opening that is repeated.* Each attempt opens a session of its own, named by its instance, and
+//!   unused sessions are forgotten. So a stale opening can never bring back a session that has ended.
+//! - *A read that saw an unchosen change.* The read waits for that change. If the reign ends first, the read
+//!   is not answered.
 //! - *Two leaders.* Once the newer one has something chosen, the older one can have nothing chosen, and no
 //!   ballot confirmed in a later round. It redirects its clients when it hears of the other.
 //! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
@@ -119,12 +119,13 @@
 //! - *A slow host gives a part of a checkpoint while the next one is being given.* Checkpoints are numbered,
 //!   and parts of another one are dropped. Such a part would make the joiner differ (a random schedule found
 //!   that).
-//! - *A snapshot is wanted from a busy leader.* It stops executing until all changes that it has applied are
-//!   chosen, which takes one round. It takes a checkpoint and goes on, and the parts are read while it works.
+//! - *A snapshot is wanted from a busy leader.* The leader stops executing until all changes that it has
+//!   applied are chosen, which takes one round. Then it takes a checkpoint and goes on, and the parts are
+//!   read while it works.
 //! - *A snapshot is wanted while calls wait at a host that executes in any order* ([`Settings::any_order`]).
-//!   They may wait for long, and be executed at any moment. So the leader orders the host to rest. The host
-//!   answers behind all its earlier results. When these are chosen the checkpoint is taken, and the calls
-//!   wait on.
+//!   These calls may wait for long, and be executed at any moment. So the leader orders the host to rest. The
+//!   host answers behind all its earlier results. When these are chosen the checkpoint is taken, and the
+//!   calls wait on.
 //! - *Replies that are large together.* One message of answers ends at 256 KiB, however many a turn brings,
 //!   unless one reply is longer.
 //! - *A snapshot is wanted by the replicas whose acceptance is missing.* Without them the leader's results
@@ -144,17 +145,17 @@
 //!   for the acceptance. If nothing was chosen for ten ticks the leader stands back. Then it holds no
 //!   results, and the host goes on (a script shows it). The checkpoint itself stays valid, because its
 //!   content was chosen.
-//! - *A deposed leader gets a call in a session that began at the next leader.* It does not know the session,
-//!   and must not answer at once that it has ended, because that answer depends on the state. So it answers
-//!   when its reign was confirmed, as for a read.
+//! - *A deposed leader gets a call in a session that began at the next leader.* The deposed leader does not
+//!   know the session, and must not answer at once that the session has ended, because that answer depends on
+//!   the state. So it answers when its reign was confirmed, as for a read.
 //! - *A client acknowledges nothing, and its replies are long.* Its oldest replies are forgotten first
 //!   ([`Settings::session_bytes_max`]), and repetitions of these calls are answered *expired*. Other clients'
 //!   sessions go on.
 //! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at
 //!   founding.
 //!
-//! - *A change cannot be applied at the leader.* It is never proposed. Its request is refused, and the
-//!   refusal depends on the state like a read. So the leader goes on for a moment without executing
+//! - *A change cannot be applied at the leader.* The change is never proposed. Its request is refused, and
+//!   the refusal depends on the state like a read. So the leader goes on for a moment without executing
 //!   ([`Command::Resign`]): until its results are chosen and the refusal is confirmed, or ten ticks have
 //!   passed. Then, without a disk, it leaves the set, so that the others elect at once and a spare takes its
 //!   place. With a disk it only ends: its records give the next process a whole state.
@@ -208,55 +209,58 @@ use crate::{
 /// The settings of a replica set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The settings of the replica's log, including its disk. Either all replicas of a set have disks or none
-    /// has.
+    /// The settings of the replica's log, including its disk. Either all replicas of a set have disks, or
+    /// none of them has one.
     pub log: paxos::Settings,
-    /// The way in which writes follow each other.
+    /// The way in which writes follow one another.
     pub pipelining: Pipelining,
-    /// Whether each change is the whole state after it, in the bytes of a checkpoint. Then the latest change
-    /// replaces all earlier ones. The same at all replicas.
+    /// Whether each change is the whole state after it, in the byte form of a checkpoint. Then the latest
+    /// change replaces all earlier changes. This setting must be the same at all replicas.
     pub whole_states: bool,
-    /// Whether the host executes requests in any order. Then requests may wait at it for long, and it is
-    /// ordered to [rest](Event::Rest) when a checkpoint is wanted. The same at all replicas.
+    /// Whether the host executes requests in any order. Then requests may wait at the host for long, and the
+    /// host is ordered to [rest](Event::Rest) when a checkpoint is wanted. This setting must be the same at
+    /// all replicas.
     pub any_order: bool,
-    /// The most bytes of requests at the host, of results until they are chosen, and of replies to reads
-    /// until they are given. Calls beyond it wait. Results beyond it are kept back until the log has room.
+    /// The maximum size, in bytes, of requests at the host, results until they are chosen, and replies to
+    /// reads until they are given. Above it, calls wait, and results are kept back until the log has room.
     pub in_flight_bytes_max: usize,
-    /// The most bytes of results that a replica holds and its log does not. Beyond it the host should execute
-    /// nothing more ([`Replica::results_held`]).
+    /// The maximum size, in bytes, of results that a replica holds outside its log. Above it, the host should
+    /// execute nothing more ([`Replica::results_held`]).
     pub results_held_max: usize,
-    /// The most bytes of waiting calls. Further calls are refused.
+    /// The maximum size of waiting calls, in bytes. Further calls are refused.
     pub waiting_bytes_max: usize,
-    /// The most sessions. Beyond it the least recently used one ends.
+    /// The maximum number of sessions. Above it, the least recently used session ends.
     pub sessions_max: usize,
-    /// The time after which a session that the leader has not heard of ends.
+    /// The time after which a session ends if the leader has not heard from its client.
     pub session_idle: Duration,
-    /// The most bytes of remembered replies of one session. Beyond it the session's oldest replies are
-    /// forgotten.
+    /// The maximum size of remembered replies of one session, in bytes. Above it, the session's oldest
+    /// replies are forgotten.
     pub session_bytes_max: usize,
-    /// The most bytes of remembered replies of all sessions. Beyond it the session that holds most loses its
-    /// oldest replies.
+    /// The maximum size of remembered replies of all sessions, in bytes. Above it, the session that holds
+    /// most loses its oldest replies.
     pub replies_bytes_max: usize,
-    /// The most remembered calls with keys. Beyond it the oldest is forgotten.
+    /// The maximum number of remembered calls with keys. Above it, the oldest call is forgotten.
     pub keyed_max: usize,
-    /// The most bytes of their replies. Beyond it the oldest is forgotten.
+    /// The maximum size of the replies of remembered calls with keys, in bytes. Above it, the oldest call is
+    /// forgotten.
     pub keyed_bytes_max: usize,
-    /// The most open transactions. Further ones wait to begin.
+    /// The maximum number of open transactions. Further transactions wait to begin.
     pub transactions_max: usize,
     /// The time after which a transaction whose client is silent is aborted.
     pub transaction_idle: Duration,
-    /// The most bytes of a transaction's changes. A transaction with more is aborted.
+    /// The maximum size of a transaction's changes, in bytes. A transaction with larger changes is aborted.
     pub transaction_bytes_max: usize,
-    /// The most bytes of the changes of all open transactions. The transaction that exceeds it is aborted.
+    /// The maximum size of the changes of all open transactions, in bytes. The transaction that exceeds it is
+    /// aborted.
     pub transactions_bytes_max: usize,
 }
 
-/// The way in which writes follow each other.
+/// The way in which writes follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipelining {
-    /// The leader executes on its unchosen state, and proposes batches.
+    /// The leader executes requests on its unchosen state, and proposes batches.
     Speculative,
-    /// The leader executes a write when the previous one is chosen (003 §VI.A.2).
+    /// The leader executes a write when the previous write is chosen (003 §VI.A.2).
     OneAtATime,
 }
 
@@ -287,15 +291,14 @@ impl Default for Settings {
 /// Results from the host, and requests of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The answer to [`Event::Execute`] or [`Event::Commit`]. The order of these answers becomes that of the
-    /// instances.
+    /// The answer to [`Event::Execute`] or [`Event::Commit`]. Instances get the order of these answers.
     Executed {
         /// The number of the work.
         work: u64,
         /// The result.
         result: Executed,
     },
-    /// The answer to [`Event::Rest`], behind all results of earlier works.
+    /// The answer to [`Event::Rest`], after all results of earlier works.
     Rests {
         /// The number of the order to rest.
         rest: u64,
@@ -304,19 +307,19 @@ pub enum Command {
     CheckpointPart {
         /// The number of the checkpoint.
         checkpoint: u64,
-        /// The bytes that follow the parts given earlier.
+        /// The bytes of the checkpoint that follow the parts given earlier.
         bytes: Bytes,
         /// Whether these bytes are the last.
         last: bool,
     },
-    /// Makes this process, which must be joining, a replica, even beyond the wanted number.
+    /// Makes this joining process a replica, even if the set already has the wanted number of replicas.
     AddReplica(Peer),
     /// Removes this replica, which may be this process.
     RemoveReplica(ProcessId),
-    /// Tells a joining process further processes that it can ask for admission.
+    /// Names further processes that a joining process can ask for admission.
     Seeds(Vec<Peer>),
-    /// The host can do nothing more, because its state is unknown. The replica executes nothing from now on.
-    /// For a short time it goes on to agree on its results and to answer its refusals. Ends in
+    /// Reports that the host can do nothing more, because its state is unknown. The replica executes nothing
+    /// from now on. For a short time it goes on to get its results chosen and to answer its refusals. Ends in
     /// [`Event::Resigned`].
     Resign,
 }
@@ -329,7 +332,8 @@ pub enum Executed {
         /// The reply.
         reply: Bytes,
     },
-    /// The host has applied a change to its state. It can revert the change until that is chosen.
+    /// The host has applied a change to its state. It must be able to revert the change until the change is
+    /// chosen.
     Changed {
         /// The reply.
         reply: Bytes,
@@ -343,7 +347,7 @@ pub enum Executed {
     },
 }
 
-/// Orders to the host, which it carries out in their sequence, and news.
+/// Orders to the host, which it carries out in their sequence, and news for the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Execute a request on the present state, and apply its changes. Ends in [`Command::Executed`], whose
@@ -355,14 +359,14 @@ pub enum Event {
         request: Bytes,
         /// Whether the request must change nothing.
         read: bool,
-        /// The transaction to which the change belongs. Such a change is neither chosen nor reverted with
-        /// those of other works.
+        /// The transaction to which the change belongs. Until the transaction ends, its changes are not
+        /// chosen, and are not reverted together with those of other works.
         transaction: Option<TransactionId>,
     },
-    /// From now on the changes of a transaction belong to this work. Ends in [`Command::Executed`], unchanged
-    /// and without a reply.
+    /// Make the changes of a transaction part of this work. Ends in [`Command::Executed`], unchanged and
+    /// without a reply.
     Commit {
-        /// The number of the work. Works of both kinds have ascending numbers.
+        /// The number of the work. Executions and commits share one ascending sequence.
         work: u64,
         /// The transaction.
         transaction: TransactionId,
@@ -372,10 +376,10 @@ pub enum Event {
         /// The transaction.
         transaction: TransactionId,
     },
-    /// Some changes are chosen and will not be reverted: those of this work and of all works whose
-    /// [`Command::Executed`] came before its own, except those of open transactions.
+    /// All changes up to this work are chosen and will not be reverted: those of the work, and of all works
+    /// whose [`Command::Executed`] came earlier. Changes of open transactions are excepted.
     Chosen {
-        /// The last of these works.
+        /// The last work whose changes are chosen.
         work: u64,
     },
     /// Revert every change of works that are not chosen, the latest first.
@@ -390,11 +394,11 @@ pub enum Event {
     /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be
     /// reverted. Sent only to hosts that execute in any order.
     Rest {
-        /// The number of the rest, ascending.
+        /// The number of this order to rest, ascending.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, all of which is chosen, and drop an earlier one. The replica
-    /// asks for its parts one by one.
+    /// Take a checkpoint of the present state, which consists of chosen changes alone, and drop the previous
+    /// checkpoint. The replica then requests the parts one by one.
     Checkpoint {
         /// The number of the checkpoint, ascending.
         checkpoint: u64,
@@ -408,14 +412,14 @@ pub enum Event {
     },
     /// Drop the checkpoint, which is no longer needed.
     CheckpointUnwanted,
-    /// Keep a part of another replica's checkpoint. The state changes only with `Restore`.
+    /// Keep a part of another replica's checkpoint. The state changes only at `Restore`.
     RestorePart {
-        /// Whether this is the first part, which makes earlier ones void.
+        /// Whether this is the first part. Then earlier parts are void.
         first: bool,
-        /// The bytes of [`Command::CheckpointPart`] at the other replica.
+        /// The bytes that the other replica's host gave in [`Command::CheckpointPart`].
         bytes: Bytes,
     },
-    /// Replace the state by the parts.
+    /// Replace the state by the parts that were kept.
     Restore {
         /// The last instance that the new state holds.
         through: u64,
@@ -425,9 +429,9 @@ pub enum Event {
     /// This replica executes calls from now on: it has applied all changes that earlier leaders may have had
     /// chosen.
     Serving,
-    /// These are the replicas from now on.
+    /// The replicas from now on.
     Members(Vec<Peer>),
-    /// This process was a replica and no longer is.
+    /// This process was a replica until now, and was removed.
     Removed,
     /// A change of the replicas was refused.
     ChangeRefused {
@@ -438,7 +442,7 @@ pub enum Event {
     },
     /// The log or a checkpoint does not decode: this replica cannot go on.
     Corrupt(String),
-    /// This replica has given all answers that it could, as [`Command::Resign`] asks. Its user should remove
-    /// it.
+    /// This replica has given all the answers that [`Command::Resign`] leaves time for. Its user should
+    /// remove it.
     Resigned,
 }

@@ -2,15 +2,16 @@
 //!
 //! **Promise.** A read sees every change that was answered before the read was called.
 //!
-//! A deposed leader does not know that it is deposed. So an answer waits until a majority is known to have
+//! A deposed leader may not know that it is deposed. So an answer waits until a majority is known to have
 //! followed the leader's ballot after the read was called. The majority counts incarnations of members, and
 //! also those of the set that an open change would make. A later leader has the promises of a majority before
-//! it has anything chosen, and a replica that follows this ballot has promised it nothing. One replica is in
-//! both majorities. So the later leader answered everything after the read was called. All earlier answers
-//! belong to this reign or to former ones, and the leader is settled, so it has their changes. The answer
-//! also waits until all changes that the read saw are chosen: otherwise they would vanish with the reign.
+//! it has anything chosen, and a replica that follows this ballot has promised nothing to a later leader. One
+//! replica is in both majorities. So any later leader answered its first call after the read was called. All
+//! earlier answers belong to this reign or to former ones, and the leader is settled, so it has their
+//! changes. The answer also waits until all changes that the read saw are chosen: otherwise they would vanish
+//! with the reign.
 //!
-//! A leader learns this in two ways, and each is cheap where the other costs much.
+//! A leader learns in two ways that its reign still stands, and each is cheap where the other costs much.
 //!
 //! ```text
 //!  asked   client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
@@ -20,23 +21,24 @@
 //!
 //! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round. *Told* is
 //! the source's way: the client tells all replicas, and each that does not lead confirms to the leader that
-//! it follows. That saves a hop and costs messages for each read, so it suits few reads.
+//! it follows. Told reads save a hop, but cost messages for each read, so they suit few reads.
 //!
 //! **Attacks on told reads.**
 //!
-//! - *A confirmation overtakes its read.* The leader keeps it for a while, up to a bound.
+//! - *A confirmation overtakes its read.* The leader keeps the confirmation for a while, and bounds their
+//!   number.
 //! - *A backup does not follow, or the client's message does not reach it*: one direction is cut. If a read
-//!   is not confirmed two ticks later, the leader asks for it like for any other. If that fails too, the
+//!   is not confirmed two ticks later, the leader asks for it as for any other read. If that fails too, the
 //!   reign ends.
 //! - *Two leaders.* Each backup confirms to the leader that it follows when its batch ends. The older leader
 //!   gets at most confirmations that were sent before any promise to the newer one.
 //! - *A confirmation of an earlier attempt is counted for a later attempt of the same read.* The call was
 //!   made before either attempt.
-//! - *A backup confirms, ends, and comes back as another process*: it was alive after the read was called,
-//!   and had promised no other leader. As a process that is no member it counts for nothing once a change has
-//!   taken it out.
-//! - *The members change between two confirmations.* They are counted for the members at the moment of the
-//!   last one, like those of a round (`paxos::confirm`).
+//! - *A backup confirms, ends, and comes back as another process*: the backup was alive after the read was
+//!   called, and had promised no other leader. Once a change has removed the former process, its
+//!   confirmations no longer count.
+//! - *The members change between two confirmations.* All confirmations are counted against the members at the
+//!   moment of the last confirmation, like those of a round (`paxos::confirm`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,17 +50,17 @@ use crate::id::ProcessId;
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     waiting: VecDeque<WaitingRead>,
-    /// The number of the last question to the log.
+    /// The number of the last question to the log, which asks whether the reign still stands.
     asked: u64,
-    /// Whether calls have come that no question covers.
+    /// Whether calls have come that no question covers yet.
     uncovered: bool,
     /// The number of the last question that the log confirmed.
     confirmed: u64,
-    /// Told reads (their client has announced them to the replicas), until they are executed and the reign is
-    /// known to have stood.
+    /// Reads that their clients have announced to the replicas. Each stays until it is executed and the reign
+    /// is known to have stood.
     told: BTreeMap<CallId, ToldRead>,
-    /// Confirmations of told reads that have not come yet: those since the last tick, and those since the
-    /// tick before.
+    /// Confirmations of announced reads that have not arrived themselves: those since the last tick, and
+    /// those between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
     /// Answers that wait only until the changes that they saw are chosen.
     confirmed_reads: VecDeque<WaitingRead>,
@@ -68,36 +70,37 @@ pub(super) struct Reads {
 
 #[derive(Debug)]
 struct WaitingRead {
-    /// The last instance whose change it saw.
+    /// The last instance whose change the read saw.
     seen: u64,
-    /// The question to the log that covers the read.
+    /// The number of the question to the log that covers the read.
     question: u64,
     client: ProcessId,
     id: CallId,
     outcome: CallOutcome,
 }
 
-/// A told read: the client has announced it to the replicas.
+/// A read that its client has announced to the replicas.
 #[derive(Debug, Default)]
 struct ToldRead {
-    /// The last instance whose change it saw, the client, and the answer. `None` until it is executed.
+    /// The last instance whose change the read saw, the client, and the answer. `None` until the read is
+    /// executed.
     result: Option<(u64, ProcessId, CallOutcome)>,
     /// The replicas that confirmed this read.
     by: Vec<ProcessId>,
-    /// Whether a tick has passed since it came.
+    /// Whether a tick has passed since the read came.
     old: bool,
-    /// The question to the log that covers the read. Set if confirmations took too long.
+    /// The number of the question to the log that covers the read. Set only if confirmations took too long.
     question: Option<u64>,
 }
 
 impl Reads {
-    /// Returns the question that will cover a call that came now.
+    /// Returns the number of the question that will cover a call that came now.
     pub(super) fn cover(&mut self) -> u64 {
         self.uncovered = true;
         self.asked + 1
     }
 
-    /// Returns the question to be asked at the end of a batch of inputs, if calls need one.
+    /// Returns the number of the question to ask at the end of a batch of inputs, if calls need one.
     pub(super) fn question(&mut self) -> Option<u64> {
         std::mem::take(&mut self.uncovered).then(|| {
             self.asked += 1;
@@ -115,13 +118,14 @@ impl Reads {
         self.asked
     }
 
-    /// Continues the questions of the same ballot behind number `asked`.
+    /// Continues the questions of the same ballot with the numbers above `asked`.
     pub(super) fn go_on_behind(&mut self, asked: u64) {
         assert!(self.asked == 0, "no question was asked before the numbers are continued");
         (self.asked, self.confirmed) = (asked, asked);
     }
 
-    /// Expects confirmations of a told read. Returns whether this is the first call of its name.
+    /// Begins to count confirmations of a read that its client has announced to the replicas. Returns whether
+    /// this is the first attempt of this call.
     pub(super) fn expect(&mut self, id: CallId) -> bool {
         if self.told.contains_key(&id) {
             return false;
@@ -136,7 +140,7 @@ impl Reads {
         true
     }
 
-    /// Counts a replica's confirmation of a told read.
+    /// Counts a replica's confirmation of a read that the client has announced to it.
     pub(super) fn follows(&mut self, from: ProcessId, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         let by = match self.told.get_mut(&id) {
             Some(told) => &mut told.by,
@@ -151,7 +155,7 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// Records the answer of a told read, executed behind instance `seen`.
+    /// Records the answer of an announced read, which was executed on the state after instance `seen`.
     pub(super) fn executed_told(
         &mut self,
         seen: u64,
@@ -166,7 +170,8 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// If a told read is confirmed and executed, lets it wait only for the changes that it saw.
+    /// If an announced read is confirmed and executed, moves its answer to the answers that wait only for the
+    /// changes that they saw.
     fn close(&mut self, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         if let Some(ToldRead { result: Some(_), by, question, .. }) = self.told.get(&id)
             && (majority(by) || question.is_some_and(|question| question <= self.confirmed))
@@ -176,7 +181,8 @@ impl Reads {
         }
     }
 
-    /// Handles a tick: told reads that lack confirmations are covered by a question.
+    /// Handles a tick: announced reads that lack confirmations for too long are covered by a question to the
+    /// log.
     pub(super) fn tick(&mut self) {
         self.early_confirmations.swap(0, 1);
         self.early_confirmations[0].clear();
@@ -189,7 +195,7 @@ impl Reads {
         }
     }
 
-    /// Records the answer of a call, executed behind instance `seen`.
+    /// Records the answer of a call, which was executed on the state after instance `seen`.
     pub(super) fn executed(
         &mut self,
         seen: u64,
@@ -202,7 +208,7 @@ impl Reads {
         self.waiting.push_back(WaitingRead { seen, question, client, id, outcome });
     }
 
-    /// Whether answers wait.
+    /// Whether any answers wait.
     pub(super) fn owe(&self) -> bool {
         let executed = self.told.values().any(|told| told.result.is_some());
         executed || !self.waiting.is_empty() || !self.confirmed_reads.is_empty()
@@ -218,7 +224,7 @@ impl Reads {
         }
     }
 
-    /// Removes and returns the next answer that may be given, if all instances up to `chosen` are chosen.
+    /// Removes and returns the next answer that may be given when all instances up to `chosen` are chosen.
     pub(super) fn next(&mut self, chosen: u64) -> Option<(ProcessId, CallId, CallOutcome)> {
         let may = |read: &mut WaitingRead| read.seen <= chosen && read.question <= self.confirmed;
         let read = self.waiting.pop_front_if(may).or_else(|| self.confirmed_reads.pop_front_if(may))?;
@@ -230,7 +236,7 @@ impl Reads {
 /// The memory of a waiting answer in addition to the answer itself, in bytes.
 const WAITING_BYTES: usize = 72;
 
-/// The most early confirmations that are kept between two ticks.
+/// The maximum number of announced reads whose early confirmations are kept between two ticks.
 const EARLY_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One reign of a replica: the calls that wait, the works at the host, and the proposals.
+//! One reign of a replica: the calls that wait, the works that the host executes, and the proposals.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -24,17 +24,17 @@ pub(super) struct Reign {
     pub(super) ballot: Ballot,
     /// The last slot before the reign's own slots.
     pub(super) start: Slot,
-    /// Whether everything that the reign began with is chosen.
+    /// Whether all entries of the log with which the reign began are chosen.
     pub(super) settled: bool,
-    /// Whether a checkpoint is wanted, so that nothing is executed before all results are chosen.
+    /// Whether a checkpoint is wanted, so that nothing more is executed until all results are chosen.
     pub(super) pausing: bool,
-    /// The number of the rest that the host was ordered to take for the checkpoint, and whether the host
+    /// The number of the order to rest that the host got for the checkpoint, and whether the host already
     /// rests.
     rest: Option<(u64, bool)>,
-    /// Ticks for which a wanted checkpoint has waited.
+    /// Number of ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,
-    /// Ticks since the last of its proposals was chosen, while something is not chosen and a checkpoint waits
-    /// for it.
+    /// Number of ticks since a proposal of the reign was last chosen. Counted while some proposal is not
+    /// chosen and a checkpoint waits for it.
     stuck_ticks: u32,
     /// Whether the host has stopped executing for good.
     stopped: bool,
@@ -43,19 +43,19 @@ pub(super) struct Reign {
     pub(super) waiting_bytes: usize,
     /// The memory of requests that wait for locks, in bytes.
     pub(super) locked_bytes: usize,
-    /// Works at the host.
+    /// Works that the host is executing.
     pub(super) executing: VecDeque<HostedCall>,
     /// Whether changes are whole states.
     whole_states: bool,
-    /// Instances that gather for the next proposal.
+    /// The batch of instances that gather for the next proposal.
     pub(super) builder: Builder,
     pub(super) gathering: Vec<ExecutedEntry>,
-    /// Batches for which the log had no room, the oldest first, with their entries.
+    /// Batches for which the log had no room, oldest first, each with the entries to be answered.
     kept_back: VecDeque<(Bytes, Vec<ExecutedEntry>)>,
     kept_back_bytes: usize,
-    /// Proposals that are not chosen, the oldest first, with the entries to be answered.
+    /// Proposals that are not chosen yet, oldest first, each with the entries to be answered.
     proposed: VecDeque<Vec<ExecutedEntry>>,
-    /// Writes that were given to the host and are not chosen.
+    /// Writes that were given to the host and are not chosen yet.
     pub(super) under_way: FxHashSet<CallId>,
     pub(super) transactions: Transactions,
     /// The memory of requests at the host and of unchosen results, in bytes.
@@ -99,17 +99,17 @@ impl Reign {
         }
     }
 
-    /// Counts a request that has begun to wait for locks.
+    /// Accounts for a request that has begun to wait for locks.
     pub(super) fn begin_to_wait(&mut self, bytes: usize) {
         self.locked_bytes += bytes;
     }
 
-    /// Counts a request that no longer waits for locks.
+    /// Accounts for a request that no longer waits for locks.
     pub(super) fn end_waiting(&mut self, called: &PendingCall) {
         self.locked_bytes -= called.bytes();
     }
 
-    /// Queues a client's request. Gives it back if there is no room.
+    /// Queues a client's request. Returns the request as an error if there is no room.
     pub(super) fn ask(&mut self, asked: ClientRequest, settings: &Settings) -> Result<(), ClientRequest> {
         let bytes = asked.wish.bytes();
         if self.waiting_bytes + self.locked_bytes + bytes > settings.waiting_bytes_max {
@@ -126,7 +126,7 @@ impl Reign {
         self.executing.clear();
     }
 
-    /// Whether all results are chosen, and all refusals and reads of them are answered.
+    /// Whether all results are chosen, and all waiting refusals and reads are answered.
     pub(super) fn has_answered_all(&self) -> bool {
         self.is_quiet() && !self.reads.owe()
     }
@@ -137,7 +137,7 @@ impl Reign {
         self.next = chosen + 1;
     }
 
-    /// Counts a tick. Returns whether a checkpoint that is wanted, or a part of one that waits for room, has
+    /// Counts a tick. Returns whether a wanted checkpoint, or a part of a checkpoint that waits for room, has
     /// waited for too long.
     pub(super) fn tick(&mut self, part_waits_for_room: bool) -> bool {
         self.reads.tick();
@@ -155,7 +155,7 @@ impl Reign {
         self.proposed.len()
     }
 
-    /// Removes and returns a work that the host has done. Most hosts do works in their order.
+    /// Removes and returns a work that the host has finished. Most hosts finish works in their order.
     pub(super) fn take_work(&mut self, number: u64) -> Option<HostedCall> {
         if let Some(work) = self.executing.pop_front_if(|work| work.number == number) {
             return Some(work);
@@ -164,8 +164,8 @@ impl Reign {
         self.executing.remove(place)
     }
 
-    /// Pauses for a checkpoint. If `rest` is given and the reign was not pausing, returns `rest`: the caller
-    /// then orders the host to rest, so that the host gets this order once.
+    /// Pauses for a checkpoint. Returns `rest`, the number of an order to rest, if the reign was not yet
+    /// pausing. The caller then sends the host this order, so that the host gets it only once.
     pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.pausing, true);
         let told = rest.filter(|_| is_first)?;
@@ -173,7 +173,7 @@ impl Reign {
         Some(told)
     }
 
-    /// Records that the host rests.
+    /// Records that the host rests now, after the order to rest with this number.
     pub(super) fn rests(&mut self, rest: u64) {
         if let Some((told, rests)) = &mut self.rest {
             *rests |= *told == rest;
@@ -196,7 +196,8 @@ impl Reign {
         !self.gathering.is_empty() || !self.kept_back.is_empty() || !self.proposed.is_empty()
     }
 
-    /// Returns the last instance whose change the state holds. Changes of open transactions come on top.
+    /// Returns the last instance whose change the state holds. The state may also hold changes of open
+    /// transactions.
     pub(super) fn seen(&self) -> u64 {
         self.next - 1
     }
@@ -212,7 +213,8 @@ impl Reign {
     }
 
     /// Returns the next proposal: the oldest batch that was kept back, or else the gathering instances.
-    /// Returns `None` if there is none or the log has no room for it. No batch overtakes an earlier one.
+    /// Returns `None` if there is no batch, or the log has no room for it. No batch overtakes an earlier
+    /// batch.
     pub(super) fn propose(&mut self, has_room: impl Fn(usize) -> bool) -> Option<Bytes> {
         if let Some((payload, _)) = self.kept_back.front() {
             if !has_room(payload.len()) {
@@ -249,8 +251,8 @@ impl Reign {
         self.proposed.pop_back().expect("the log refuses only a value that was proposed");
     }
 
-    /// Returns the bytes of results that are not in the log: results gathered for the next batch, and results
-    /// that were kept back.
+    /// Returns the size of results that are not in the log, in bytes: results gathered for the next batch,
+    /// and results that were kept back.
     pub(super) fn results_held(&self) -> usize {
         self.builder.bytes() + self.kept_back_bytes
     }
@@ -292,8 +294,8 @@ impl Reign {
         });
     }
 
-    /// Adds a transaction to the next proposal. From now on other requests see its changes, like those of any
-    /// unchosen write.
+    /// Adds a transaction to the next proposal. From now on other requests see the transaction's changes,
+    /// like those of any unchosen write.
     pub(super) fn gather_commit(
         &mut self,
         work: u64,
@@ -328,21 +330,23 @@ impl Reign {
         self.gathering.push(ExecutedEntry { client: None, of: EntryContent::Close, bytes: ASKED_BYTES });
     }
 
-    /// Returns the bytes of the gathering instances.
+    /// Returns the size of the gathering instances, in bytes.
     pub(super) fn results_gathered(&self) -> usize {
         self.builder.bytes()
     }
 
-    /// Returns the same without the last whole state, which the next one replaces.
+    /// Returns the size of the gathering instances without the last whole state, which the next state
+    /// replaces, in bytes.
     pub(super) fn gathered(&self) -> usize {
         self.builder.bytes_apart_from_state()
     }
 }
 
-/// The number of ticks without a chosen proposal after which a leader that is to give a checkpoint, or a part
-/// of one, reverts what is not chosen: the replicas that should accept may need the checkpoint first.
+/// The number of ticks without a chosen proposal after which a leader that has to give a checkpoint, or a
+/// part of one, reverts its unchosen changes. The replicas that should accept the proposals may need the
+/// checkpoint first.
 const STUCK_TICKS_MAX: u32 = 10;
 
-/// The number of ticks, ten seconds, after which a leader whose checkpoint is wanted reverts in any case.
-/// Until then its host may execute the requests that it was given.
+/// The number of ticks, ten seconds in all, after which a leader with a wanted checkpoint reverts its
+/// unchosen changes in any case. Until then its host may execute the requests that it was given.
 const PAUSED_TICKS_MAX: u32 = 200;

@@ -34,34 +34,36 @@ pub struct Replica {
     /// Whether the log has refused a proposal of the present reign.
     has_hole: bool,
     pub(super) sessions: Sessions,
-    /// The last slot that was learned.
+    /// The last slot that this replica has learned.
     pub(super) slot: Slot,
     /// The number of the last chosen instance.
     pub(super) chosen: u64,
-    /// The ballot of the reign that executed that instance.
+    /// The ballot of the reign that executed the last chosen instance.
     pub(super) ballot: Ballot,
-    /// The number of the last work or rest that the host was given. The numbers ascend through all reigns.
+    /// The number of the last work or rest that was given to the host. The numbers ascend through all reigns.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, CallOutcome)>>,
-    /// Whether the last input ended a batch, or only reported that this batch's records are durable.
+    /// Whether the last input ended a batch of inputs, or only reported that the records of that batch are
+    /// durable.
     drained: bool,
-    /// Reads that clients have announced to this replica, and that it has not confirmed to the leader yet.
+    /// Reads that clients have announced to this replica, and that this replica has yet to confirm to the
+    /// leader.
     told: Vec<CallId>,
-    /// The number of checkpoints that the host was asked for.
+    /// The number of the last checkpoint that the host was ordered to take.
     pub(super) checkpoints: u64,
-    /// The checkpoint that is being given.
+    /// The checkpoint that is being given to another replica or to the disk.
     pub(super) giving: Option<OutgoingCheckpoint>,
     /// The last chosen whole state, if it is known.
     pub(super) latest: Option<Bytes>,
-    /// The bytes that have come of another replica's table of sessions.
+    /// The bytes of another replica's table of sessions that have arrived so far.
     pub(super) coming: BytesMut,
-    /// Whether parts of another replica's state have come.
+    /// Whether parts of another replica's state have arrived.
     pub(super) has_incoming: bool,
-    /// The number of refused messages: openings without room, and messages that no correct process sends
-    /// here.
+    /// The number of refused messages: openings of sessions for which there was no room, and messages that no
+    /// correct process sends here.
     refused: u64,
-    /// Whether the log does not decode. Then the replica does nothing more.
+    /// Whether the log did not decode. Then the replica does nothing more.
     pub(super) corrupt: bool,
     resigning: Option<Resigning>,
 }
@@ -69,21 +71,21 @@ pub struct Replica {
 /// The progress of a replica whose host has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resigning {
-    /// The replica's reign goes on without executing. Counts the ticks since then.
+    /// The replica's reign goes on without executing. Holds the number of ticks since the host stopped.
     Leading(u32),
-    /// The replica has asked the other replicas to remove it. Counts the ticks since then.
+    /// The replica has asked the other replicas to remove it. Holds the number of ticks since it asked.
     Leaving(u32),
     /// The replica has emitted [`Event::Resigned`].
     Done,
 }
 
-/// A ballot in which the replica leads and executes nothing.
+/// A time in which the replica leads but executes nothing.
 #[derive(Debug)]
 struct ExecutionPause {
     ballot: Ballot,
     /// Number of proposals that must be learned before the replica executes again.
     left: usize,
-    /// The last question to the log in this ballot.
+    /// The number of the last question to the log in this ballot.
     asked: u64,
 }
 
@@ -101,7 +103,7 @@ pub struct Status {
 }
 
 impl Replica {
-    /// Founds a new set with its first replica (rule S1). Callers do this once for each set, ever, and draw
+    /// Founds a new set with its first replica (rule S1). Callers do this only once for each set, and draw
     /// `group` at random.
     pub fn found(group: GroupId, me: Peer, settings: Settings, now: Time) -> Replica {
         let paxos = Paxos::found(me, settings.log.clone(), now);
@@ -114,8 +116,8 @@ impl Replica {
         Replica::new(group, paxos, settings)
     }
 
-    /// Returns the replica that continues its records, which must be all durable ones ([`Paxos::recover`]).
-    /// Returns `None` if there are none.
+    /// Returns the replica that continues from its records, which must include all durable ones
+    /// ([`Paxos::recover`]). Returns `None` if there are no records.
     pub fn recover(
         group: GroupId,
         me: Peer,
@@ -174,9 +176,10 @@ impl Replica {
         self.reign.as_ref().is_some_and(|reign| reign.settled)
     }
 
-    /// Returns the bytes of results that this replica holds and its log does not. The replica cannot refuse a
-    /// result. So a host whose results are long executes nothing more while this is above
-    /// [`Settings::results_held_max`]. It falls again without the host: the log goes on, or the reign ends.
+    /// Returns the size of results that this replica holds outside its log, in bytes. The replica cannot
+    /// refuse a result. So a host with long results executes nothing more while the size is above
+    /// [`Settings::results_held_max`]. The size falls without the host's help: the log goes on, or the reign
+    /// ends.
     pub fn results_held(&self) -> usize {
         self.reign.as_ref().map_or(0, |reign| reign.results_held() + reign.reads.bytes())
     }
@@ -186,12 +189,12 @@ impl Replica {
         self.results_held() > self.settings.results_held_max
     }
 
-    /// Returns the bytes of the replies that it remembers.
+    /// Returns the size of the replies that the replica remembers, in bytes.
     pub fn remembered(&self) -> usize {
         self.sessions.bytes()
     }
 
-    /// Returns the bytes of the remembered replies of the session that holds most.
+    /// Returns the size of the remembered replies of the session that holds most, in bytes.
     pub fn remembered_of_one(&self) -> usize {
         self.sessions.bytes_of_one()
     }
@@ -201,8 +204,8 @@ impl Replica {
         self.sessions.is_open(session)
     }
 
-    /// Returns the open sessions, as far as this replica has learned, each with the number below which its
-    /// calls are forgotten.
+    /// Returns the open sessions, as far as this replica has learned. With each comes the number below which
+    /// its calls are forgotten.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, u64)> {
         self.sessions.forgotten()
     }
@@ -266,7 +269,7 @@ impl Protocol for Replica {
                 self.drive(cx, input, out);
             }
         }
-        // Without a disk, records count as durable right after the batch. That makes a sole replica's
+        // Without a disk, records count as durable right after the batch. Only then are a sole replica's
         // proposals chosen, so their answers leave here.
         if is_persisted && self.drained {
             if self.reign.as_ref().is_some_and(Reign::keeps_back) {
@@ -293,7 +296,7 @@ impl Replica {
             return;
         }
         match message.body {
-            // A replica never proposes results that another one executed.
+            // A replica never proposes results that another replica executed.
             Body::Paxos(paxos::Message::Forward { .. }) => self.refused += 1,
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
             Body::Open { nonce } => self.asked(from, [RequestBody::Open { nonce }], out),
@@ -328,7 +331,7 @@ impl Replica {
         }
     }
 
-    /// Counts a replica's confirmation that it followed this ballot after it learned of these reads.
+    /// Counts another replica's confirmation that it followed this ballot after it learned of these reads.
     fn follows(&mut self, from: ProcessId, ballot: Ballot, reads: Vec<CallId>) {
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
         if reign.ballot == ballot {
@@ -339,7 +342,7 @@ impl Replica {
         }
     }
 
-    /// Confirms all told reads to the leader that this replica follows.
+    /// Confirms all reads that clients have announced here, to the leader that this replica follows.
     fn tell(&mut self, out: &mut dyn Sink<Self>) {
         let reads = std::mem::take(&mut self.told);
         if let Some(ballot) = self.paxos.followed()
@@ -389,14 +392,15 @@ impl Replica {
         }
     }
 
-    /// Counts a tick of resigning, so that the replica waits for no other process without end.
+    /// Counts a tick while the replica resigns, so that it does not wait for other processes without end.
     fn resign_in_time(&mut self) {
         if let Some(Resigning::Leading(ticks) | Resigning::Leaving(ticks)) = &mut self.resigning {
             *ticks += 1;
         }
     }
 
-    /// Leaves the set, once this replica's reign, which executes nothing more, has answered all that it can.
+    /// Leaves the set once this replica's reign, which executes nothing more, has given all answers that it
+    /// can.
     fn leave(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match self.resigning {
             Some(Resigning::Leading(ticks)) => {
@@ -423,12 +427,13 @@ impl Replica {
         }
     }
 
-    /// Stands back because a checkpoint is wanted and no proposal gets chosen: perhaps the replicas that
-    /// should accept need the checkpoint first. Reverts what is not chosen, as at the end of a reign, and
-    /// takes the checkpoint at once. The proposals may still be chosen, and are then applied as at a backup.
-    /// Once all of them are, this replica executes again, in the same ballot.
+    /// Reverts unchosen changes, as at the end of a reign, because a checkpoint is wanted and no proposal
+    /// gets chosen: the replicas that should accept may need the checkpoint first. Takes the checkpoint at
+    /// once. The proposals may still be chosen, and are then applied as at a backup. Once all of them are
+    /// chosen, this replica executes again, in the same ballot.
     ///
-    /// If a checkpoint was taken before, and a part of it waits for room at the host, the host has room now.
+    /// If the checkpoint was already taken, and a part of it waits for room at the host, the host has room
+    /// now.
     fn revert_for_checkpoint(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let is_wanted = self.reign.as_ref().is_some_and(|reign| reign.pausing);
         self.revert_unchosen(out);
@@ -439,7 +444,8 @@ impl Replica {
         self.resume_execution(out);
     }
 
-    /// Reverts what is not chosen, and executes nothing until all proposals are learned. The log still leads.
+    /// Reverts unchosen changes, and executes nothing until all proposals are learned. The replica still
+    /// leads its log.
     fn revert_unchosen(&mut self, out: &mut dyn Sink<Self>) {
         let Some(reign) = &self.reign else { return };
         let (ballot, left, asked) = (reign.ballot, reign.proposals(), reign.reads.asked());
@@ -454,24 +460,24 @@ impl Replica {
             if self.resigning.is_some() {
                 reign.stop_executing();
             }
-            // Confirmations of earlier questions say nothing about calls that come now.
+            // Confirmations of earlier questions do not cover calls that come now.
             reign.reads.go_on_behind(it.asked);
             self.reign = Some(reign);
             out.emit(Event::Serving);
         }
     }
 
-    /// Ends the reign: reverts changes that were applied and not chosen, and redirects clients.
+    /// Ends the reign: reverts changes that were applied but not chosen, and redirects clients.
     fn resign(&mut self, out: &mut dyn Sink<Self>) {
         let reign = self.reign.take().expect("a reign ends once");
         out.emit(Event::Revert);
-        // Answers to chosen calls leave first.
+        // Answers to chosen calls leave before the redirections.
         self.send_answers(out);
         self.redirect(reign.callers, out);
     }
 }
 
-/// The number of ticks that a replica without a host waits for the others, in each phase of resigning.
+/// The number of ticks that a replica without a host waits for other replicas, in each phase of resigning.
 const RESIGNING_TICKS_MAX: u32 = 10;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ impl RequestBody {
     }
 }
 
-/// A call, with its client and session.
+/// A call that awaits execution, with its client and session.
 #[derive(Debug)]
 pub(super) struct PendingCall {
     pub(super) client: ProcessId,
@@ -59,13 +59,13 @@ pub(super) struct HostedCall {
     pub(super) bytes: usize,
 }
 
-/// The effects that a work may have, and how the leader learns that it may answer.
+/// The effects that a work may have, and the way in which the leader learns that it may answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     Write,
-    /// A read, with the question that covers it.
+    /// A read that the question of this number covers.
     Asked(u64),
-    /// A told read: the client has announced it to the replicas.
+    /// A read that its client has announced to the replicas.
     Told,
     /// A request of a transaction.
     Part(TransactionId),
@@ -73,7 +73,7 @@ pub(super) enum Access {
     Commit(TransactionId),
 }
 
-/// An executed instance that is not chosen.
+/// An executed instance that is not chosen yet.
 #[derive(Debug)]
 pub(super) struct ExecutedEntry {
     /// The client that gets the answer. `None` for the end of a session.
@@ -89,5 +89,5 @@ pub(super) enum EntryContent {
     Call { id: CallId, work: u64 },
 }
 
-/// The approximate memory of a call in addition to its bytes.
+/// The approximate memory of a call in addition to its bytes, in bytes.
 pub(super) const ASKED_BYTES: usize = 96;

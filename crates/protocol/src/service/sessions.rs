@@ -1,17 +1,17 @@
 //! The calls that have taken effect, and their replies: a part of the replicated state (rule S6).
 //!
-//! Every replica makes the same changes to it at the same instance, so all agree on what may be forgotten. A
-//! session keeps the answers that its client has not acknowledged. When there are too many sessions, the
-//! least recently used one ends, everywhere at the same instance. Recency is counted coarsely, so that a call
-//! seldom moves its session.
+//! Every replica makes the same changes to this table at the same instance, so all agree on what may be
+//! forgotten. A session keeps the answers that its client has not acknowledged. When there are too many
+//! sessions, the least recently used session ends, at all replicas at the same instance. Recency is counted
+//! coarsely, so that a call seldom moves its session.
 //!
 //! **Bytes.** A client may acknowledge nothing for long: its oldest call of open fate pins all later answers.
 //! So a session has a share ([`Settings::session_bytes_max`]), and all sessions have one bound together
 //! ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers. Beyond the common
 //! bound, the session that holds most loses its oldest answers, or, while all hold little, the least recently
-//! used one. A session that loses answers goes on: its client may call as before. Only a repetition of a
-//! forgotten call, or of an earlier one, is answered *expired*. No session ends because of another one's
-//! answers.
+//! used session does. A session that loses answers goes on: its client may call as before. Only a repetition
+//! of a forgotten call, or of an earlier one, is answered *expired*. No session ends because of another
+//! session's answers.
 //!
 //! The leader goes on executing calls of a session beyond its share. An alternative was to make these calls
 //! wait for their client, but the client may leave the oldest call open for good. The wait would protect no
@@ -32,11 +32,11 @@ use crate::wire::{WireError, put_bytes, take_bytes, take_count, take_u64};
 #[derive(Debug)]
 pub(super) struct Sessions {
     table: FxHashMap<SessionId, SessionReplies>,
-    /// The sessions by the instance that used them last, coarsely.
+    /// The sessions in the order of their last use. Uses are numbered by instance, coarsely.
     by_use: BTreeSet<(u64, SessionId)>,
-    /// The sessions that hold answers, in the same order.
+    /// The sessions that hold answers, in the order of their last use.
     holders: BTreeSet<(u64, SessionId)>,
-    /// The sessions that hold at least `step_bytes`, ordered by their bytes in steps of `step_bytes`.
+    /// The sessions that hold at least `step_bytes` of answers, by their size in steps of `step_bytes`.
     by_size: BTreeSet<(usize, SessionId)>,
     bytes: usize,
     sessions_max: usize,
@@ -49,9 +49,9 @@ pub(super) struct Sessions {
 /// Calls with keys that have taken effect.
 #[derive(Debug)]
 struct Keyed {
-    /// The hash of the request and the reply, by the hash of the key.
+    /// For each hash of a key, the hash of the request, and the reply.
     table: FxHashMap<u64, (u64, Bytes)>,
-    /// The calls in the order in which they took effect.
+    /// The hashes of the keys in the order in which the calls took effect.
     order: VecDeque<u64>,
     bytes: usize,
     calls_max: usize,
@@ -79,14 +79,14 @@ struct SessionReplies {
     used: u64,
     /// The number below which all answers are acknowledged or forgotten.
     done: u64,
-    /// Answers by number, ascending.
+    /// The remembered answers by call number, ascending.
     replies: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
 
 impl SessionReplies {
-    /// Returns the index of a call's answer, or the index at which it would be inserted. Most calls come
-    /// last.
+    /// Returns the index of a call's answer, or else the index at which the answer would be inserted. Most
+    /// calls are inserted at the end.
     fn place(&self, number: u64) -> Result<usize, usize> {
         match self.replies.back() {
             Some((last, _)) if *last >= number => {
@@ -111,7 +111,7 @@ impl SessionReplies {
     }
 }
 
-/// A session's position in the orders of sessions.
+/// The position of a session in the orders by use and by size.
 struct SessionUse {
     used: u64,
     bytes: usize,
@@ -121,22 +121,23 @@ struct SessionUse {
 impl SessionUse {
     fn of(session: &SessionReplies, step_bytes: usize) -> SessionUse {
         let bytes = session.bytes;
-        // Most sessions hold little, and a division is slow.
+        // Most sessions hold less than a step, and so avoid the slow division.
         let steps = if bytes < step_bytes { 0 } else { bytes / step_bytes };
         SessionUse { used: session.used, bytes, steps }
     }
 }
 
-/// The table's knowledge of a call.
+/// The outcome of a look-up of a call in the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CallRecord {
     /// The call has not taken effect.
     New,
     /// The call took effect, with this reply.
     Done(Bytes),
-    /// The session has ended, or the client has acknowledged the answer, or there was no room for the answer.
+    /// The call is no longer remembered: its session has ended, the client has acknowledged the answer, or
+    /// there was no room for the answer.
     Forgotten,
-    /// The call's key was used for another request.
+    /// The call's key was already used for a different request.
     Reused,
 }
 
@@ -201,8 +202,8 @@ impl Sessions {
         if id.session == SessionId::KEYED {
             return self.keyed.record(id.number, done, reply);
         }
-        // Sessions end by agreement. If the session ended between the call's execution and its choice, the
-        // table does not record the call, and every later attempt is answered *expired*.
+        // Sessions end by agreement. If the session ended after the call was executed and before it was
+        // chosen, the table does not record the call, and every later attempt is answered *expired*.
         let Some(session) = self.table.get_mut(&id.session) else { return };
         let before = SessionUse::of(session, self.step_bytes);
         if number - session.used >= COARSE {
@@ -220,7 +221,7 @@ impl Sessions {
                 }
             }
         }
-        // The last answer stays, whatever its length.
+        // The newest answer of a session stays, however long it is.
         while session.bytes > self.session_bytes_max && session.replies.len() > 1 {
             session.forget_oldest();
         }
@@ -229,8 +230,8 @@ impl Sessions {
         while self.bytes > self.bytes_max && self.forget_answer() {}
     }
 
-    /// Forgets the oldest answer of the session that holds most, or of the least recently used one while none
-    /// holds much. Returns `false` if at most one answer is left.
+    /// Forgets the oldest answer of the session that holds most, or, while no session holds much, of the
+    /// least recently used session. Returns `false` if at most one answer is left.
     fn forget_answer(&mut self) -> bool {
         let largest = self.by_size.last().map(|(_, id)| *id);
         let Some(id) = largest.or_else(|| self.holders.first().map(|(_, id)| *id)) else { return false };
@@ -245,7 +246,7 @@ impl Sessions {
         true
     }
 
-    /// Moves a session in the orders after its use or its bytes changed.
+    /// Moves a session in the orders by use and by size after either has changed.
     fn note(&mut self, id: SessionId, before: SessionUse, after: SessionUse) {
         self.bytes = self.bytes - before.bytes + after.bytes;
         if (before.used, before.bytes > 0) != (after.used, after.bytes > 0) {
@@ -288,17 +289,17 @@ impl Sessions {
         self.by_use.iter().map(|(_, id)| (*id, self.table[id].done))
     }
 
-    /// Returns the bytes of the remembered answers of sessions and of calls with keys.
+    /// Returns the size of all remembered answers, of sessions and of calls with keys, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.keyed.bytes
     }
 
-    /// Returns the bytes of the remembered answers of the session that holds most.
+    /// Returns the size of the remembered answers of the session that holds most, in bytes.
     pub(super) fn bytes_of_one(&self) -> usize {
         self.holders.iter().map(|(_, id)| self.table[id].bytes).max().unwrap_or(0)
     }
 
-    /// Writes the whole table, for a checkpoint.
+    /// Encodes the whole table for a checkpoint.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         out.put_u32_le(u32::try_from(self.by_use.len()).expect("sessions are bounded"));
         for (used, id) in &self.by_use {
@@ -321,7 +322,7 @@ impl Sessions {
         }
     }
 
-    /// Replaces the whole table by that of a checkpoint.
+    /// Replaces the whole table by the table of a checkpoint.
     pub(super) fn restore(&mut self, input: &mut Bytes) -> Result<(), WireError> {
         self.table.clear();
         self.by_use.clear();
@@ -357,13 +358,14 @@ impl Sessions {
     }
 }
 
-/// Two uses of a session that are less than this number of instances apart count as one.
+/// The number of instances within which two uses of a session count as one.
 const COARSE: u64 = 1024;
 
-/// The number of steps into which the common bound of bytes is divided. Coarse steps seldom move a session.
+/// The number of steps into which the common bound of bytes is divided. Coarse steps avoid that each call
+/// moves its session.
 const STEPS: usize = 1024;
 
-/// The approximate memory of a reply in addition to its bytes.
+/// The approximate memory of a reply in addition to its bytes, in bytes.
 const REPLY_BYTES: usize = 48;
 
 #[cfg(test)]

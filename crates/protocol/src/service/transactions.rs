@@ -1,9 +1,9 @@
 //! Transactions at the leader (003 §VI.A.4, *T-Paxos*).
 //!
 //! **Promise.** The requests of a transaction take effect together, at its commit, or not at all.
-//! Transactions and plain calls are serializable in the order of the log. This order respects time: if one
-//! transaction committed before another one began, it comes first. A commit takes effect at most once, and a
-//! commit that was answered is never lost.
+//! Transactions and plain calls are serializable in the order of the log. This order respects time: a
+//! transaction that committed before another transaction began comes first. A commit takes effect at most
+//! once, and a commit that was answered is never lost.
 //!
 //! **Source.** The leader executes a transaction's requests and answers them at once, without asking any
 //! replica. The commit is one instance with all changes, agreed on like a write. The source leaves isolation
@@ -24,12 +24,12 @@
 //! **Locks.** Each request names the keys that it touches, or touches everything. The transaction holds them
 //! until it ends, so the values that its requests saw stay valid until its commit has its place among the
 //! instances. A plain request is executed if it conflicts with no transaction, and waits otherwise. While no
-//! transaction is open the leader does not look at locks.
+//! transaction is open, the leader does not look at locks.
 //!
 //! **Changes are in the state from the moment of execution**, like those of plain writes that are not chosen.
 //! The host remembers to which transaction each change belongs. If the transaction is aborted, the host
-//! reverts these changes, the latest first. Later changes of others stay: they touch other keys, so the order
-//! does not matter. Backups apply the changes at the place of the commit.
+//! reverts these changes, the latest first. Later changes of other requests stay: they touch other keys, so
+//! the order does not matter. Backups apply the changes at the place of the commit.
 //!
 //! **A transaction that changed nothing** has no instance. Its commit is confirmed like a read (rule S16): a
 //! majority followed the ballot after the commit came, and all that the transaction saw is chosen. Its locks
@@ -43,8 +43,8 @@
 //! **Attacks considered.**
 //!
 //! - *The leader is deposed between two requests.* The host reverts everything that is not chosen, including
-//!   the transaction's changes. The next leader does not know the transaction, and says so. A client gives
-//!   its transactions up when it turns to another replica.
+//!   the transaction's changes. The next leader does not know the transaction, and answers *aborted*. A
+//!   client gives its transactions up when it turns to another replica.
 //! - *A leader that is already deposed answers a request of a transaction.* The answer may rest on changes
 //!   that are lost. The commit finds out: an instance is chosen only in the reign that executed it, and a
 //!   commit without changes is confirmed. So wrong answers never reach a transaction that commits.
@@ -52,13 +52,13 @@
 //!   answers a repetition. A commit that a settled leader does not have in its log can never be chosen later,
 //!   so it is aborted. The leader answers that once its reign is confirmed, because a deposed leader may lack
 //!   the commit.
-//! - *A commit comes twice to one leader.* While the first is under way the second has no effect.
+//! - *A commit comes twice to one leader.* While the first attempt is under way, the second has no effect.
 //! - *A transaction is aborted while the host executes a request of it.* The order to abort stands behind the
 //!   order to execute. The result that then comes belongs to no transaction.
 //! - *A commit is overtaken by a write that the host executed before it.* The commit goes through the host
 //!   like every work, and gets its instance in its turn. So the host's order is the log's.
 //! - *A checkpoint would hold uncommitted changes.* When a checkpoint is wanted, the leader aborts the
-//!   transactions that have changed something. Later ones wait until the checkpoint was taken.
+//!   transactions that have changed something. Later transactions wait until the checkpoint was taken.
 //! - *A plain write waits for a transaction, and its client sends it again.* The write is under way, and is
 //!   not queued twice.
 //! - *A client leaves a transaction open.* Its locks are released when its link breaks, or after a while.
@@ -76,10 +76,10 @@ use crate::{id::ProcessId, time::Time};
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
     pub(super) open: BTreeMap<TransactionId, Transaction>,
-    /// The memory of all their changes, in bytes.
+    /// The memory of the changes of all open transactions, in bytes.
     pub(super) bytes: usize,
     pub(super) locks: Locks<PendingCall>,
-    /// The time of the latest input that carried one.
+    /// The time of the latest input that had a time.
     pub(super) now: Time,
 }
 
@@ -111,7 +111,7 @@ impl Transaction {
         Transaction { client, changes: Vec::new(), bytes: 0, stage: TransactionProgress::Idle, heard: now }
     }
 
-    /// Whether the host has changed its state for this transaction, or may have.
+    /// Whether the host has changed, or may have changed, its state for this transaction.
     pub(super) fn has_changed(&self) -> bool {
         !self.changes.is_empty() || matches!(self.stage, TransactionProgress::Executing(_))
     }
@@ -129,7 +129,7 @@ impl Transactions {
         Some(transaction)
     }
 
-    /// Ends a transaction whose commit the host has executed, and returns its changes.
+    /// Ends a transaction after the host has executed its commit. Returns the transaction's changes.
     pub(super) fn committed(&mut self, id: TransactionId) -> Vec<Bytes> {
         let transaction = self.remove(id).expect("a transaction that commits is not aborted");
         assert!(transaction.stage == TransactionProgress::Committing, "a commit has its turn once");

@@ -6,8 +6,8 @@ fn process(node: u64) -> ProcessId {
 }
 
 /// Returns the verdict of witnesses 1 to `bench`, of which all but the last are routers. In `said`, `1u`
-/// means that witness 1 is unlinked, `1l` that it has a link, `1h` that it hears the suspect, and `1x` that
-/// the accuser's link to it broke. `+50` lets 50 milliseconds pass.
+/// means that witness 1 has no link to the suspect, `1l` that it has a link, `1h` that it hears the suspect,
+/// and `1x` that the accuser's link to witness 1 broke. `+50` lets 50 milliseconds pass.
 fn verdict(bench: u64, said: &str) -> String {
     let patience = Patience::default();
     let mut now = Time::ZERO;
@@ -43,7 +43,7 @@ fn a_majority_of_all_who_were_asked_must_agree() {
         ("1u", "stays"),
         ("1u 2u", "1 2"),
         ("1u 2u 3u 4u", "1 2 3 4"),
-        // One who hears it keeps it, whatever the others say, and as long as it hears it.
+        // A witness that hears the suspect keeps it for 300 ms, whatever the other witnesses report.
         ("1u 2u 3u 4h", "stays"),
         ("1u 2u 3u 4h +150 1u 2u 3u 4l", "stays"),
         ("1u 2u 3u 4h +299 1u 2u 3u 4l", "stays"),

@@ -15,7 +15,8 @@ fn read(file: &[u8]) {
     while let Ok(Next::Rows { .. }) = reader.next() {}
 }
 
-/// Makes a file with these contents. In the input, each section begins with its kind and its length in bytes.
+/// Makes a backup whose sections have correct checksums. In the input, each section begins with its kind and
+/// its length in bytes.
 fn checksummed(input: &[u8]) -> Option<Vec<u8>> {
     let (contents, mut rest) = postcard::take_from_bytes::<Contents>(input).ok()?;
     let mut file = Vec::new();

@@ -29,13 +29,13 @@ use super::{
 };
 use crate::{cluster::ClusterBackend, db::Db, error::Error, wait::block_on};
 
-/// Number of threads that write pieces of rows.
+/// Number of threads that write batches of rows.
 const WRITERS: usize = 4;
-/// Time for which a failed write is repeated, and the pause between attempts.
+/// Longest time for which a failed write is repeated, and (`PAUSE`) the pause between attempts.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Reads the whole file.
+/// Reads the whole file, and fails if any of it is damaged.
 pub(super) fn verify(it: &Transfer) -> Result<Summary, Error> {
     let all = read(it, 0, |_, _| Ok(()))?;
     let tables = chosen(it, &all)?.into_iter().map(|place| all.tables[place].clone()).collect();
@@ -103,7 +103,7 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
 struct Made<'a> {
     tables: &'a Arc<ClusterBackend>,
     all: Vec<Loading>,
-    /// Tables that may have been made, or may be yet.
+    /// Tables that may have been made, or may still be made, because the outcome of a request is unknown.
     unsure: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ struct Loading {
     published: bool,
 }
 
-/// Rows of a table on their way.
+/// Rows of a table on their way to a writing thread.
 struct LoadBatch {
     table: TableId,
     load: LoadId,
@@ -228,8 +228,8 @@ impl Made<'_> {
         Err(SqlError::from(failure).into())
     }
 
-    /// Writes once. A write that failed or has an unknown outcome is repeated with its id until `PATIENCE` is
-    /// over.
+    /// Executes a write exactly once. A write that failed or has an unknown outcome is repeated under the
+    /// same id until `PATIENCE` is over.
     fn write(&self, operation: Operation) -> Result<Vec<Answer>, Error> {
         let until = Instant::now() + PATIENCE;
         let mut name = WriteName::nameless(self.tables.request_id());
@@ -246,7 +246,8 @@ impl Made<'_> {
         }
     }
 
-    /// Drops the incomplete tables that the restore has made. The returned error names the tables that stay.
+    /// Drops the incomplete tables that the restore has made. Returns `error`, extended by the names of the
+    /// tables that could not be dropped.
     fn undo(self, error: Error) -> Error {
         let (mut whole, mut empty) = (Vec::new(), Vec::new());
         for Loading { name, table, published, .. } in self.all {

@@ -11,18 +11,19 @@
 //! ```
 //!
 //! **Promise.** A backup is one read in the total order: it has every write that was acknowledged before its
-//! beginning, and of each write all or nothing, over all tables together. Reads and writes go on meanwhile.
-//! The file is complete and on disk, or it does not exist. A restore first reads the whole file, and sends
-//! nothing to the cluster if any of it is damaged.
+//! beginning, and each write is in it completely or not at all, over all tables together. Reads and writes go
+//! on meanwhile. The file is complete and on disk, or it does not exist. A restore first reads the whole
+//! file, and sends nothing to the cluster if any of it is damaged.
 //!
-//! **How.** The read names its tables. One replica answers for each range of the ring. It keeps the version
-//! of the read's position, and sends pages as fast as the file takes them, or at a
+//! **How.** The read names its tables. One replica answers for each range of the ring. The replica keeps the
+//! rows' versions as of the read's position, and sends pages as fast as the file takes them, or at a
 //! [pace](Transfer::bytes_per_second_max) ([`Operation::Backup`]). If a replica is lost meanwhile, or drops
-//! the version because it holds too much (256 MiB of overwritten rows), the backup fails, and leaves no file.
+//! these versions because they take too much memory (256 MiB of overwritten rows), the backup fails, and
+//! leaves no file.
 //!
-//! A restore makes new tables, in any cluster, where their rows find their places. It first stages all rows,
-//! as COPY does, and publishes one table after another once all rows are there. If it fails, it drops the
-//! incomplete tables that it has made.
+//! A restore makes new tables in any cluster. Each row goes to the processes to which that cluster's ring
+//! assigns it. The restore first stages all rows, as COPY does, and publishes one table after another once
+//! all rows are there. A restore that fails drops the incomplete tables that it has made.
 //!
 //! | file | subject |
 //! |---|---|
@@ -68,22 +69,22 @@ impl Transfer {
         self
     }
 
-    /// Limits the speed of a backup, in bytes of rows a second before compression, so that it leaves more of
-    /// the machines to others. The slower the backup is, the more versions of overwritten rows are kept for
-    /// it. Restores and verifications have no limit.
+    /// Limits the speed of a backup, in bytes of rows a second before compression, so that the backup leaves
+    /// more of the machines to other work. The slower the backup is, the more versions of overwritten rows
+    /// are kept for it. Restores and verifications have no limit.
     pub fn bytes_per_second_max(mut self, most: NonZeroU64) -> Self {
         self.pace = Some(most);
         self
     }
 
-    /// Sets a function that gets the progress now and then, on the working thread.
+    /// Sets a function that gets the progress every 100 ms, on the thread that does the transfer.
     pub fn watch(mut self, watch: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.watch = Box::new(watch);
         self
     }
 
-    /// Returns the indices of the requested tables in a list of names, in its order. The error is the name of
-    /// a missing table.
+    /// Returns the indices of the requested tables among these names, in the order of the names. The error is
+    /// the name of a missing table.
     fn choose<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Result<Vec<usize>, &str> {
         if let Some(missing) = self.tables.iter().find(|table| !names.clone().any(|name| name == **table)) {
             return Err(missing);

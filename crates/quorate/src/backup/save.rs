@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{db::Db, error::Error, wait::block_on};
 
-/// Writes a backup of the tables.
+/// Writes a backup of the requested tables.
 pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     let (domain, tables) = db.tables()?;
     let catalog = tables.catalog();
@@ -56,7 +56,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
         let (at, rows) = rows_of(piece.map_err(fault::read_error)?).map_err(fault::read_error)?;
         assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
         writer.rows(&rows).map_err(of_file)?;
-        // The replicas take turns, so that none waits until another has sent all its rows.
+        // The replicas take turns, so that no replica waits until another one has sent all its rows.
         if !parts.is_empty() {
             parts.rotate_left(1);
         }
@@ -66,7 +66,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             (it.watch)(Progress { rows, bytes, of: None });
         }
         if let Some(most) = it.pace {
-            // A replica sends no more until its last pages have been taken.
+            // The replicas are slowed down, too: each sends no more until its last pages have been taken.
             let due = Duration::from_secs_f64(writer.so_far().1 as f64 / most.get() as f64);
             thread::sleep(due.saturating_sub(begun.elapsed()));
         }
@@ -81,7 +81,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     Ok(Summary::of(&contents, &end, bytes))
 }
 
-/// Returns the position and the rows of a piece.
+/// Returns the position and the encoded rows of a piece.
 fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), OperationError> {
     let bytes = match piece {
         Piece::Encoded(bytes) => bytes,
@@ -89,7 +89,7 @@ fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), OperationError> {
     };
     match gateway::backed_up(&bytes) {
         Some(rows) => Ok(rows),
-        // A piece without rows says why they are missing, or is invalid.
+        // A piece without rows contains the error that prevented them, or is invalid.
         None => match Piece::Encoded(bytes).answer() {
             Err(fault) => Err(fault),
             Ok(_) => Err(OperationError::Failed(Failure::malformed(
@@ -99,7 +99,7 @@ fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), OperationError> {
     }
 }
 
-/// A file that is being written next to its final place. It is removed if it is not finished.
+/// A file that is being written next to its final place. The file is removed if it is not finished.
 struct Unfinished {
     path: PathBuf,
     finished: bool,
@@ -120,7 +120,7 @@ impl Unfinished {
         Ok((file, Unfinished { path, finished: false }))
     }
 
-    /// Moves the complete file to its place. It is on disk there when this returns.
+    /// Moves the complete file to its place. The file is on disk under its final name when this returns.
     fn finish(mut self, file: &File, place: &Path) -> Result<(), Error> {
         let of_place = |error: io::Error| Error::file(place, error);
         file.sync_all().map_err(of_place)?;

@@ -13,10 +13,10 @@ use crate::db::Db;
 
 use super::file::{Contents, End};
 
-/// The description of a backup.
+/// The summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The domain of the backup's tables.
+    /// The domain whose tables were saved.
     pub domain: DomainId,
     /// The position in the total order at which the tables had the rows of the backup.
     pub position: u64,
@@ -35,18 +35,18 @@ pub struct Progress {
     pub rows: u64,
     /// Bytes that were read from the file, or written to it before compression.
     pub bytes: u64,
-    /// Number of all bytes, if it is known.
+    /// Number of all bytes that the transfer will read or write, if it is known.
     pub of: Option<u64>,
 }
 
 /// A backup that will be made, restored or verified: await it, or [`wait`](crate::Wait::wait) for it.
 ///
-/// A thread of its own does the work, and continues if the future is dropped.
+/// A separate thread does the work, and continues if the future is dropped.
 #[must_use = "the transfer begins only when this future is awaited"]
 pub struct Transfer {
     pub(super) what: What,
     pub(super) file: PathBuf,
-    /// The requested tables; all if it is empty.
+    /// Names of the requested tables; an empty list requests all tables.
     pub(super) tables: Vec<String>,
     /// Upper bound of the speed, in bytes a second.
     pub(super) pace: Option<NonZeroU64>,
@@ -83,7 +83,7 @@ impl Summary {
         }
     }
 
-    /// Returns the number of rows of all tables.
+    /// Returns the number of rows, over all tables.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|(_, rows)| rows).sum()
     }

@@ -1,4 +1,4 @@
-//! A gateway's knowledge of an unanswered request, in addition to its client's: the names of processes, and
+//! The errors of unanswered requests, extended by facts that only the gateway knows: names of processes, and
 //! reasons.
 
 use quorate_protocol::{
@@ -11,14 +11,14 @@ use quorate_table::engine::Failure;
 use super::requests::Requests;
 
 impl Requests {
-    /// Returns the name of a process for people; its id if it is not a member.
+    /// Returns the name by which people know a process, or its id if the process is no member.
     fn name_of(&self, process: ProcessId) -> String {
         let config = self.config();
         let known = config.as_ref().and_then(|config| config.members.get(&process));
         known.map_or_else(|| process.to_string(), |member| format!("{} at {}", member.name, member.address))
     }
 
-    /// Returns the fault that no ring is founded, if that is so.
+    /// Returns the fault "no ring is founded", or `None` if a ring is founded.
     pub(super) fn unfounded(&self) -> Option<OperationError> {
         let config = self.config()?;
         let (joined, wanted) = (config.storage.len(), config.wanted_storage);

@@ -1,17 +1,18 @@
-//! The tables of a cluster, as SQL asks for them: a client process of Rubberband.
+//! The tables of a cluster, for SQL: a backend that uses a client process of Rubberband.
 //!
-//! Operations go to the protocol thread as commands. Its events come back on that thread and wake the waiting
-//! callers, under any executor. The client decides how long a request may take, so this module has no clock.
+//! Operations go to the protocol thread as commands. The client's events come back on that thread and wake
+//! the waiting callers, under any executor. The client decides how long a request may take, so this module
+//! has no clock.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `requests` | the waiting callers, by request |
 //! | `stream` | the pieces of a long read |
-//! | `fault` | a gateway's knowledge of an unanswered request |
+//! | `fault` | the errors of unanswered requests |
 //! | `explain` | the destinations of an operation |
 //!
-//! **Lives.** A process that was cut off comes back as a new one. The backend stays, and so does all that its
-//! users hold: open requests have ended with their fault, and later ones go to the new process.
+//! **Lives.** A process that was cut off comes back as a new process. The backend and all handles to it stay
+//! valid: requests that were open have ended with an error, and later requests go to the new process.
 
 mod explain;
 mod fault;
@@ -58,11 +59,11 @@ pub struct ClusterBackend {
     life: RwLock<Arc<BackendProcess>>,
 }
 
-/// The present process of the backend.
+/// The process that a backend uses at present.
 struct BackendProcess {
     handle: Port<Relay<Process>>,
     session: u128,
-    /// The last number of a request.
+    /// Number of the last request.
     number: AtomicU64,
 }
 
@@ -71,8 +72,9 @@ impl BackendProcess {
         Arc::new(BackendProcess { handle, session: me.incarnation.0, number: AtomicU64::new(0) })
     }
 
-    /// Passes a command to the protocol thread. The error is the reason for a refusal. The queue has room for
-    /// far more than all connections and their cancellations, and a process that is ending takes nothing.
+    /// Passes a command to the protocol thread. The error is the reason for a refusal: the process
+    /// is ending, or the queue is full. The queue has room for far more than all connections and their
+    /// cancellations.
     fn command(&self, command: ClientCommand) -> Result<(), &'static str> {
         self.handle.try_command(Command::Client(command)).map_err(|untaken| match untaken {
             CommandError::Full(_) => "too many requests wait for the gateway",
@@ -81,7 +83,7 @@ impl BackendProcess {
     }
 }
 
-/// A guard that cancels a request when its caller goes, unless the request has ended.
+/// A guard that cancels a request when its caller drops it, unless the request has ended.
 struct RequestGuard<'a> {
     requests: &'a Requests,
     life: Arc<BackendProcess>,
@@ -94,7 +96,7 @@ impl Drop for RequestGuard<'_> {
         if let Some(token) = self.token
             && self.requests.remove(token)
         {
-            // If the command is refused, the request is executed for nobody.
+            // If the command is refused, the request is still executed, but no caller gets its answer.
             let _ = self.life.command(ClientCommand::Cancel { token });
         }
     }
@@ -108,13 +110,13 @@ struct PendingRead<'a> {
 }
 
 impl PendingRead<'_> {
-    /// Waits until its answers are complete, or all have begun. The client gives up a read that no replica
-    /// executes.
+    /// Waits until all answers to the read are complete, or all have begun. The client gives up a read that
+    /// no replica executes.
     async fn arrived(self) -> Result<(u64, Arc<BackendProcess>, Arrived), OperationError> {
         let PendingRead { backend, mut guard, receiver } = self;
         let arrived = match receiver.await {
             Ok(Ok(arrived)) => arrived,
-            // A read is given up unsent only if the gateway ends, or hears no leader.
+            // A read is given up unsent only if the gateway ends, or hears of no leader.
             Ok(Err(ClientError::NotSent)) if !backend.requests.is_adrift() => {
                 return Err(OperationError::not_sent(STOPPING));
             }
@@ -149,7 +151,7 @@ impl ClusterBackend {
     }
 
     /// Sends a write or a definition, which has no id, and waits for its end. The client limits the time
-    /// before the request has a place in the order, and not the time after that.
+    /// until the request has a place in the total order, but not the time after that.
     async fn submit(
         &self,
         request: Option<RequestId>,
@@ -171,12 +173,12 @@ impl ClusterBackend {
         }
     }
 
-    /// Waits until the ring is founded, as long as a write waits for a router: a new cluster founds it in a
-    /// moment.
+    /// Waits until the ring is founded, but not longer than a write waits for a router. A new cluster founds
+    /// its ring within a moment.
     async fn await_ring(&self) -> Result<(), OperationError> {
         if self.requests.unfounded().is_some() {
             let founded = self.requests.config_where(|config| !config.ring.is_empty());
-            // Late or not, the present state decides.
+            // A timeout is ignored here: the present state decides.
             let _ = timer::timeout(self.requests.wait, founded).await;
         }
         self.requests.unfounded().map_or(Ok(()), Err)
@@ -190,7 +192,7 @@ impl ClusterBackend {
     ) -> Result<PendingRead<'_>, OperationError> {
         let gateway::TableRequest { table, mut ranges, operation, .. } = request;
         if ranges.is_empty() {
-            // No row can match. Any one replica can say so, in the form of the answer.
+            // No row can match. Any replica can return the empty answer, in the right form.
             ranges.push(Range { low: 0, high: 0 });
         }
         let (sender, receiver) = oneshot::channel();

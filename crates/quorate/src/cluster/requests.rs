@@ -1,8 +1,8 @@
 //! The requests of a gateway, and their waiting callers.
 //!
-//! The client tracks each request, gathers its answer and decides when it ends. Here its events meet the
-//! callers ([`Requests::take`], on the protocol thread, never blocks): an answer, or the beginning of one and
-//! then its pieces.
+//! The client tracks each request, gathers its answer and decides when it ends. [`Requests::take`] passes the
+//! client's events to the callers: an answer, or the beginning of an answer and then its pieces. It runs on
+//! the protocol thread and never blocks.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use quorate_tables::gateway;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The requests of a gateway that have not ended, and its knowledge of the domain. It outlives the gateway's
-/// process: the next process has its requests here as well.
+/// The requests of a gateway that have not ended, and its knowledge of the domain. This value outlives the
+/// gateway's process: the next process uses it, too.
 pub(crate) struct Requests {
     waiting: Mutex<FxHashMap<u64, Waiter>>,
     token: AtomicU64,
-    /// Time that a write, or a definition, waits for the cluster.
+    /// Longest time that a write or a definition waits for the cluster.
     pub(super) wait: Duration,
     /// Whether no majority of the routers leads, as far as this gateway hears.
     adrift: AtomicBool,
@@ -39,9 +39,10 @@ pub(crate) struct Requests {
 
 /// A caller that waits for a request.
 pub(super) enum Waiter {
-    /// The caller waits for the answer, or for the beginning of one.
+    /// The caller waits for the answer, or for the beginning of an answer.
     Answer(oneshot::Sender<Result<Arrived, ClientError>>),
-    /// The caller waits for the rest, by the process that sends it.
+    /// The caller has the beginning of the answer and waits for the remaining pieces, by the process that
+    /// sends them.
     Rest(BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>),
 }
 
@@ -49,11 +50,11 @@ pub(super) enum Waiter {
 pub(super) enum Arrived {
     /// The complete answer.
     Whole(Vec<ProcessAnswer>),
-    /// The beginning. The rest comes by process.
+    /// The beginning of the answer. Each process sends the remaining pieces through its receiver.
     Begun(Vec<(ProcessId, mpsc::UnboundedReceiver<Arrival>)>),
 }
 
-/// The next piece of a process's answer, or the reason why none comes.
+/// The next piece of a process's answer, or the reason why no further piece comes.
 pub(super) type Arrival = Result<Bytes, ClientError>;
 
 impl Requests {
@@ -80,7 +81,7 @@ impl Requests {
         token
     }
 
-    /// Removes a caller. Returns whether its request had not ended.
+    /// Removes a caller. Returns whether its request was still open.
     pub(super) fn remove(&self, token: u64) -> bool {
         self.waiting().remove(&token).is_some()
     }
@@ -90,7 +91,7 @@ impl Requests {
         self.config.borrow().clone()
     }
 
-    /// Waits for a configuration that satisfies `is_so`.
+    /// Waits for a configuration for which `is_so` returns true.
     pub(crate) async fn config_where(&self, mut is_so: impl FnMut(&Config) -> bool) {
         let mut configs = self.config.subscribe();
         // The sender is in `self`, so it is not dropped meanwhile.
@@ -105,13 +106,14 @@ impl Requests {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends all requests with their process, which answers nothing more. Their outcomes stay open.
+    /// Ends all requests because their process has ended and will send no more answers. Their outcomes are
+    /// unknown.
     pub(crate) fn end(&self) {
         let waiting = std::mem::take(&mut *self.waiting());
         let mut waiting: Vec<(u64, Waiter)> = waiting.into_iter().collect();
         waiting.sort_unstable_by_key(|(token, _)| *token);
         for (_, waiter) in waiting {
-            // All other callers see their senders dropped, which has the same meaning.
+            // The senders of all other callers are dropped, which these callers take as the same error.
             if let Waiter::Rest(streams) = waiter {
                 break_off(streams, ClientError::Broken);
             }
@@ -155,7 +157,7 @@ impl Requests {
         }
     }
 
-    /// Notes that all answers have begun, and more of them comes.
+    /// Passes on the beginnings of all answers, and prepares the caller for further pieces.
     fn begun(&self, token: u64, parts: Vec<ProcessAnswer>) {
         let mut waiting = self.waiting();
         let Some(Waiter::Answer(sender)) = waiting.remove(&token) else { return };
@@ -166,13 +168,15 @@ impl Requests {
             for piece in pieces {
                 let _ = stream.send(Ok(piece));
             }
-            // A complete answer ends here, because its reader may be awaited before another's rest is taken.
+            // The stream of a complete answer ends here, because its reader may await that end before it
+            // reads the pieces of another process.
             if !ended {
                 senders.insert(from, stream);
             }
             streams.push((from, receiver));
         }
-        // A reader that is already gone finds the entry, and cancels the request.
+        // The entry is made before the answer is passed on, so that a reader that is dropped at once finds it
+        // and cancels the request.
         waiting.insert(token, Waiter::Rest(senders));
         let _ = sender.send(Ok(Arrived::Begun(streams)));
     }
@@ -190,7 +194,7 @@ impl Requests {
     }
 }
 
-/// Ends streams of which some rows may have reached the user.
+/// Ends streams with an error. Some of their rows may have reached the user.
 fn break_off(streams: BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>, error: ClientError) {
     for stream in streams.into_values() {
         let _ = stream.send(Err(error));

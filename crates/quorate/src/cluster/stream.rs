@@ -1,4 +1,4 @@
-//! A long read's pieces, taken over only as fast as the user consumes them.
+//! The pieces of a long read, taken only as fast as the user consumes them.
 
 use std::{
     fmt,
@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use super::requests::{Arrival, Requests};
 
-/// A replica's part of a long read. The replica learns how much was taken, and sends at most a window more.
-/// If this is dropped before its end, the request ends.
+/// A replica's part of a long read. The replica is informed how much was taken, and sends at most one window
+/// of bytes more. If the stream is dropped before its end, the request is cancelled.
 pub(super) struct PartStream {
     handle: Port<Relay<Process>>,
     requests: Arc<Requests>,
@@ -24,7 +24,7 @@ pub(super) struct PartStream {
     pieces: mpsc::UnboundedReceiver<Arrival>,
     /// Bytes of all pieces that the client took.
     taken: u64,
-    /// The part of `taken` that the client has reported to the replica.
+    /// Bytes that the client has reported to the replica as taken.
     told: u64,
     ended: bool,
 }
@@ -40,7 +40,8 @@ impl PartStream {
         PartStream { handle, requests, token, from, pieces, taken: 0, told: 0, ended: false }
     }
 
-    /// Sends a command. Returns whether the queue had room; a process that is ending counts as having room.
+    /// Sends a command. Returns `false` only if the queue was full; a refusal by a process that is ending
+    /// counts as success.
     fn tell(&self, command: ClientCommand) -> bool {
         !matches!(self.handle.try_command(Command::Client(command)), Err(CommandError::Full(_)))
     }

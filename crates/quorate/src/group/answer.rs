@@ -7,11 +7,11 @@
 //! **Invariants.**
 //! - *One answer for each query.* An answer consumes its promise. A promise that is dropped unanswered
 //!   declines.
-//! - *Nobody waits for it.* The applying thread only notes the asker. The thread that answers serialises,
-//!   seals and sends the reply, with the group's key of that moment.
-//! - *It answers for the member that was asked.* Once that member is out of its group, its promises send
-//!   nothing: the asker has learnt from the view that the member is gone. A promise keeps neither the member
-//!   nor its process alive.
+//! - *No delivery waits for an answer.* The applying thread only notes the asker. The thread that answers
+//!   serialises, seals and sends the reply, with the group's key of that moment.
+//! - *A promise answers for the member that was asked.* Once that member is out of its group, its promises
+//!   send nothing: the asker has learnt from the view that the member is gone. A promise keeps neither the
+//!   member nor its process alive.
 
 use std::{
     fmt,
@@ -51,7 +51,7 @@ pub enum Answer<T> {
 
 impl<T> Answer<T> {
     /// Returns an answer that is given later, and the promise that gives it. The asker waits no longer than
-    /// its own deadline; it drops and counts a later reply (`quorate_group_late_replies`).
+    /// its own deadline, and drops and counts a later reply (`quorate_group_late_replies`).
     pub fn later() -> (Answer<T>, Promise<T>) {
         let state = Arc::new(Mutex::new(PromiseState::Open));
         (Answer::Later(Later(state.clone(), PhantomData)), Promise(Some(state), PhantomData))
@@ -87,7 +87,7 @@ impl<T> fmt::Debug for Later<T> {
 pub struct Promise<T>(Option<Arc<Mutex<PromiseState>>>, PhantomData<fn(T)>);
 
 impl<T: Serialize> Promise<T> {
-    /// Answers the query. It may wait for a moment while the process is busy. If the reply does not
+    /// Answers the query. The call may wait for a moment while the process is busy. If the reply does not
     /// serialise, the asker gets [failed](super::Absence::Failed).
     pub fn answer(mut self, reply: T) {
         let answer = match encode(&reply) {
@@ -129,7 +129,7 @@ enum PromiseState {
     Over,
 }
 
-/// Takes the answer of a promise. Returns the asker with it if the asker is known already.
+/// Takes the answer of a promise. Returns the asker together with the answer if `query` has returned already.
 fn tell(
     state: &Mutex<PromiseState>,
     answer: impl FnOnce() -> QueryAnswer,
@@ -149,7 +149,7 @@ pub(super) trait Asker: Send {
     /// Sends the answer if this member is still in its group. Does not run on the protocol thread.
     fn tell(&self, answer: QueryAnswer);
 
-    /// Sends the answer like [`Asker::tell`], but never waits, because an object with promises may be dropped
-    /// on any thread.
+    /// Sends the answer like [`Asker::tell`], but never blocks the thread, because an object with promises
+    /// may be dropped on any thread.
     fn tell_or_not(&self, answer: QueryAnswer);
 }

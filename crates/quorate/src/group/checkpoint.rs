@@ -1,23 +1,24 @@
 //! The checkpoint file of a group: its state while the group has no members.
 //!
 //! **Promise.** A file is always complete: it has the state of the group at the beginning of a view, or the
-//! former content. Once a save has been answered, the file is durable and the routers know of it. From then
-//! on nobody begins with an older one, except on request
+//! state that was saved before. Once a save has been answered, the file is durable and the routers know of
+//! it. From then on no member begins with an older file, except on request
 //! ([`Group::give_up_newer_checkpoint`](super::Group::give_up_newer_checkpoint)).
 //!
 //! **Source.** 000 §6: a persistent group has a checkpoint in a file. A reader of the file can join, because
 //! the group's key is in it.
 //!
 //! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and
-//! before it leaves in order. From then on it sends nothing. So the last member to leave has saved the whole
-//! state, and the routers know of the file before the group is empty. A member does not save by itself at
-//! other views: members die or come there, so all would write when they are busiest. How much may be lost is
-//! the program's decision: it calls `save` on a timer.
+//! before it leaves in order. A member that is leaving in order sends nothing after its save. So the last
+//! member to leave has saved the whole state, and the routers know of the file before the group is empty. A
+//! member does not save by itself at other views: members die or come there, so all would write when they are
+//! busiest. How much may be lost is the program's decision: it calls `save` on a timer.
 //!
 //! **How.** The delivery thread takes the object's checkpoint between two updates, at the place that the
-//! protocol names ([`Event::Keep`]). The file's own thread writes it to a temporary neighbour that only the
-//! owner can read, syncs it, renames it, and syncs the directory. Then it informs the routers. At most one
-//! save waits while another is written: a newer save replaces the waiting one, and answers for both.
+//! protocol names ([`Event::Keep`]). The thread of the file writes the checkpoint to a temporary neighbour
+//! that only the owner can read, syncs and renames this neighbour, and syncs the directory. Then the thread
+//! informs the routers. At most one save waits while an earlier save is written: a newer save replaces the
+//! waiting one, and answers for both.
 //!
 //! ```text
 //!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head │ the object
@@ -26,10 +27,11 @@
 //!
 //! **Attacks considered.**
 //! - *Power fails during a write:* the former file is in its place. The unfinished neighbour disturbs nobody.
-//! - *The file is durable, and the routers never hear of it:* it is newer than they know, and accepted.
-//! - *A file that is cut off, changed, of a later build, or of another domain, group, type or key:* it is
-//!   refused before anything begins with it, and before a save could replace it. A key is compared once the
-//!   file is needed: if the group has members, an old file with a former key is replaced.
+//! - *The file is durable, and the routers never hear of it:* the file is newer than the one they know, and
+//!   accepted.
+//! - *A file that is cut off, changed, of a later build, or of another domain, group, type or key:* such a
+//!   file is refused before anything begins with it, and before a save could replace it. A key is compared
+//!   once the file is needed: if the group has members, an old file with a former key is replaced.
 //! - *Two programs use the same file:* the second is refused.
 //! - *A key that others may read:* a file with a key is refused if others than its owner may read it.
 //!
@@ -55,7 +57,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{Key, Object, Snapshot, key::Secrets, signature::Signature};
 use crate::error::Error;
 
-/// The content of a checkpoint file before the object.
+/// The content of a checkpoint file in front of the object's bytes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CheckpointHead {
     pub(super) domain: DomainId,
@@ -73,7 +75,7 @@ const FIRST_WORDS: &[u8] = b"quorate group checkpoint, format ";
 const FORMAT: &[u8] = b"1";
 /// Upper bound of a format's number, in bytes.
 const FORMAT_BYTES_MAX: usize = 8;
-/// Size of the length and the print of the bytes that follow them.
+/// Size of the content's length and checksum, which precede the content, in bytes.
 const LENGTH_BYTES: usize = 8 + 16;
 
 /// Encodes a checkpoint as the content of a file.
@@ -146,7 +148,7 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
 }
 
-/// Writes a file completely and durably, or leaves the former one.
+/// Writes a file completely and durably, or leaves the former file.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
@@ -162,7 +164,8 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<(
     File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all())
 }
 
-/// A group's state from its file, for a member that may be the first to return.
+/// A group's state from its checkpoint file, for a member that may be the first to come back to an empty
+/// group.
 pub(super) struct Loaded<R> {
     pub(super) mark: Mark,
     pub(super) object: R,
@@ -172,8 +175,8 @@ pub(super) struct Loaded<R> {
 }
 
 impl<R: Object> Loaded<R> {
-    /// Reads the file, for a member that brings the object `brought` along. Returns `None` if there is no
-    /// file. Waits for the disk.
+    /// Reads the checkpoint file, for a member that brings the object `brought` along. Returns `None` if
+    /// there is no file. Waits for the disk.
     pub(super) fn read(
         path: &Path,
         domain: DomainId,
@@ -214,13 +217,13 @@ impl<R: Object> Loaded<R> {
         Ok(Some(Loaded { mark, object, locks, secrets, path: path.to_owned() }))
     }
 
-    /// Returns the group's key in the file.
+    /// Returns the group's key that the file contains.
     pub(super) fn key(&self) -> Option<&Key> {
         self.secrets.as_ref().and_then(Secrets::key)
     }
 
     /// Checks whether a member with the key `given` may begin with this state. A member without a key takes
-    /// the file's.
+    /// the file's key.
     pub(super) fn check_key(&self, given: Option<&Key>) -> Result<(), Error> {
         let why = match (given, self.key()) {
             (None, _) => return Ok(()),
@@ -371,7 +374,7 @@ mod tests {
         put(&path, b"former");
         let full = |file: &mut File| file.write_all(b"ne").and(Err(io::ErrorKind::StorageFull.into()));
         assert_eq!(replace(&path, full).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        // Paths at which no file can be written: one below a file, and one that is a directory.
+        // Two paths at which no file can be written: a path below a file, and the path of a directory.
         let whole = |file: &mut File| file.write_all(b"new");
         assert!(replace(&path.join("below"), whole).is_err());
         fs::create_dir(place.path().join("taken")).unwrap();

@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 
 use super::message::RELEASE;
 
-/// The claims of a member that are not granted, and the claims that the member has given up.
+/// The claims of a member that are not granted yet, and the claims that the member has given up.
 pub(super) struct Claims {
     seat: SeatId,
     last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
     /// The locks' names, by the numbers of claims that were given up and whose release has not come back in
-    /// the order. The routers may refuse a release while the process is out of touch. Without this memory
-    /// nobody would repeat it, and the lock would stay held for the member's life.
+    /// the order. The routers may refuse a release while the process is out of touch. Without this map nobody
+    /// would repeat the release, and the lock would stay held for the member's life.
     given_up: BTreeMap<u64, String>,
 }
 
@@ -38,17 +38,17 @@ impl Claims {
         self.given_up.insert(number, name.to_owned());
     }
 
-    /// Notes that the release of this claim has come back in the order.
+    /// Notes that the release of the claim with this number has come back in the order.
     pub(super) fn released(&mut self, number: u64) {
         self.given_up.remove(&number);
     }
 
-    /// Returns the releases that have not come back.
+    /// Returns messages that release the claims whose releases have not come back.
     pub(super) fn unreleased(&self) -> Vec<Bytes> {
         self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
     }
 
-    /// Notes that a claim of this member is granted. The release of a claim that was given up meanwhile is
+    /// Reports a grant to the caller that waits for it. If that caller has given the claim up, a release is
     /// already on its way.
     pub(super) fn granted(&mut self, Grant { claim: Claim { number, .. }, fence }: Grant) {
         if let Some(waits) = self.waiting.remove(&number) {

@@ -1,4 +1,4 @@
-//! A node's process that holds groups, over its lives, and the act of joining a group.
+//! A node's process that holds groups, over all incarnations of the process, and the joining of a group.
 
 use std::{
     fmt, future,
@@ -32,11 +32,11 @@ use crate::{
 };
 
 /// A node's part in process groups: a process of the domain on threads of its own. Its clones, and the
-/// members that it made, share it. It ends with the last of them, as if it had been killed ([`Groups::leave`]
-/// is the polite way).
+/// members that it made, share it. The process ends when the last clone and the last member are dropped, as
+/// if it had been killed ([`Groups::leave`] ends it in order).
 ///
-/// A process that was dropped from the domain is over for good, and so are its members ([`Error::Wedged`]).
-/// The next join starts a new process.
+/// A process that the domain has dropped never comes back, nor do its members ([`Error::Wedged`]). The next
+/// join starts a new process.
 #[derive(Clone)]
 pub(crate) struct Groups(Arc<GroupsInner>);
 
@@ -57,10 +57,10 @@ struct Gauges {
     datagrams: Vec<(Gauge, Count)>,
 }
 
-/// A function that reads one figure of the protocol.
+/// A function that reads one number from the protocol's counters.
 type GroupFigure = fn(&GroupCounters) -> u64;
 
-/// Gauges of the protocol's figures: name, help text, reader.
+/// Gauges of the protocol's counters: name, help text, reader.
 const FIGURES: [(&str, &str, GroupFigure); 14] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
     ("group_views", "Views that have begun since the present process started", |figures| figures.views),
@@ -94,10 +94,10 @@ const FIGURES: [(&str, &str, GroupFigure); 14] = [
     ("group_refused", "Messages refused because no correct process sends them", |figures| figures.refused),
 ];
 
-/// A function that reads one count of the process's sockets.
+/// A function that reads one counter of the process's sockets.
 type Count = fn(&Counters) -> u64;
 
-/// Gauges of the datagram counts: name, help text, reader.
+/// Gauges of the datagram counters: name, help text, reader.
 const DATAGRAMS: [(&str, &str, Count); 4] = [
     ("group_datagrams_sent", "Datagrams that the present process has sent", |counters| {
         counters.datagrams_sent.get()
@@ -164,22 +164,22 @@ pub(crate) struct GroupsSettings {
     pub(crate) routers: Vec<String>,
     /// The routers' domain. `None` asks the routers for it.
     pub(crate) domain: Option<DomainId>,
-    /// The address at which the member listens for other members.
+    /// The address at which the process listens for other members.
     pub(crate) listen: String,
-    /// The address at which other members reach it, if not `listen`. Port 0 stands for the port at which it
-    /// listens.
+    /// The address at which other members reach the process, if not `listen`. Port 0 stands for the port at
+    /// which the process listens.
     pub(crate) advertise: Option<String>,
     /// Whether the process may listen at addresses other than loopback.
     pub(crate) insecure: bool,
-    /// Upper bound of the time to join, the transfer of the state included.
+    /// Upper bound of the time to join, including the transfer of the state.
     pub(crate) patience: Duration,
     /// Length of the longest datagram, in bytes.
     pub(crate) datagram_bytes: usize,
-    /// Upper bound of the updates that travel together.
+    /// Largest number of updates that travel in one message.
     pub(crate) pack: u32,
 }
 
-/// One group, by its name, with the options of a join.
+/// A group with this name, and the options of a join.
 #[derive(Clone, Debug)]
 pub struct Group {
     groups: Groups,
@@ -202,9 +202,9 @@ impl Groups {
         Group { groups, name, key: None, checkpoint_file: None, forced: false }
     }
 
-    /// Leaves all groups and the domain, and ends the members. It saves the state of members with a
-    /// checkpoint file, for at most 30 s, and waits until all have left, for at most 3 s. An error says that
-    /// a state was not saved.
+    /// Leaves all groups and the domain, and ends the members. First saves the state of members with a
+    /// checkpoint file, for at most 30 s; then waits until all members have left, for at most 3 s. An error
+    /// means that a state was not saved.
     pub(crate) async fn leave(self) -> Result<(), Error> {
         let Some(process) = lock(&self.0.present).take() else { return Ok(()) };
         let seats = process.groups();
@@ -227,7 +227,7 @@ impl Groups {
         let left = async {
             let leaving: Vec<_> = seats.iter().map(|seat| process.shared.leave(seat)).collect();
             for ending in leaving {
-                // An error says that the process has ended, so nothing is left to leave.
+                // An error means that the process has ended, so there is nothing to leave.
                 let _ = ending.await;
             }
             let _ = process.exit().await;
@@ -244,22 +244,22 @@ impl Groups {
         self.0.gauges.metrics.clone()
     }
 
-    /// Stops without a message, as if the process had been killed. The other members find out.
+    /// Stops without a message, as if the process had been killed. The other members detect the loss.
     pub(crate) fn abandon(self) {
         if let Some(process) = lock(&self.0.present).take() {
             process.stop();
         }
     }
 
-    /// Returns the present process, unless it was dropped.
+    /// Returns the running process, unless there is none or the domain has dropped it.
     fn present(&self) -> Option<Arc<Process>> {
-        // Another thread may hold the lock while it starts a process. The caller then waits on a thread, not
-        // here.
+        // Another thread may hold the lock while it starts a process. The caller then waits for the lock on a
+        // blocking thread, not here.
         let present = self.0.present.try_lock().ok()?;
         present.as_ref().filter(|process| !process.shared.is_wedged()).cloned()
     }
 
-    /// Returns the present process, or starts a new one.
+    /// Returns the running process, or starts one.
     fn process(&self) -> Result<Arc<Process>, Error> {
         let mut present = lock(&self.0.present);
         if let Some(process) = present.as_ref().filter(|process| !process.shared.is_wedged()) {
@@ -272,7 +272,7 @@ impl Groups {
     }
 }
 
-/// How long a process that leaves waits for the others to take note.
+/// Longest time for which a leaving process waits for the others to acknowledge.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 /// Upper bound of the wait for checkpoints of a process that leaves.
 const SAVE_PATIENCE: Duration = Duration::from_secs(30);
@@ -290,7 +290,7 @@ impl GroupsSettings {
             Some(domain) => domain,
             None => ask_domain(&self.routers, self.patience)?,
         };
-        // The process succeeds no other, so its node number is random.
+        // The process continues no earlier process, so its node number is random.
         let me = ProcessId { node: chance::Chance::new().bits(), incarnation: chance::incarnation() };
         let (listener, bound) = bind(&self.listen)?;
         let address = advertised(self.advertise.as_deref(), bound);
@@ -321,36 +321,36 @@ impl Group {
     }
 
     /// Keeps the group's state in this file, which belongs to this member alone. The member saves when
-    /// [`Member::save`] asks for it, and when it leaves. If nobody is in the group, the first to join
-    /// continues from its file, if that is the newest that the routers know. Otherwise the join fails
-    /// ([`Error::Stale`](crate::Error::Stale)). If there is no file and the routers know none, the member
+    /// [`Member::save`] asks for it, and when it leaves. If nobody is in the group, the first member to join
+    /// continues from its file, provided that the routers know no newer one. Otherwise the join fails
+    /// ([`Error::Stale`](crate::Error::Stale)). If there is no file and the routers know of none, the member
     /// begins with its object. If the group has members, the state comes from them.
     ///
     /// Only the owner can read the file, because it holds the group's key, if there is one. A join without
     /// [`Group::key`] takes the key from the file. A damaged file, or one of another group, is refused and
-    /// left unchanged ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)). So
-    /// is a file that another member uses: a neighbouring file whose name ends in `.lock` stays locked while
-    /// the member lives.
+    /// left unchanged ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)). A
+    /// file that another member uses is refused, too: a neighbouring file whose name ends in `.lock` stays
+    /// locked while the member lives.
     pub fn checkpoint_file(self, path: impl Into<PathBuf>) -> Group {
         Group { checkpoint_file: Some(path.into()), ..self }
     }
 
     /// Joins although the routers know a newer checkpoint than this process has: if nobody is in the group,
-    /// it continues from the local file, or from `object`. **All changes since that state are lost**, flushed
-    /// and safe sends included. The permission covers one join: until the next save, the newer checkpoint
-    /// stays the known one.
+    /// the group continues from the local file, or from `object`. **All changes since that state are lost**,
+    /// flushed and safe sends included. The permission covers one join: until the next save, the routers
+    /// still name the newer checkpoint.
     pub fn give_up_newer_checkpoint(self) -> Group {
         Group { forced: true, ..self }
     }
 
-    /// Joins the group. The output is ready once the group's state is here. The first to join begins with
+    /// Joins the group. The future ends once the group's state is here. The first member to join begins with
     /// `object`, or with the group's [checkpoint file](Group::checkpoint_file). Dropping the future gives the
     /// member up.
     ///
     /// A second join of the same group gives the node another member, with its own object. The members of a
-    /// node share one process, its links and its receipts. So another member costs the group no extra
-    /// messages, but they fail together. A node has at most one member of a group with a key or a checkpoint
-    /// file.
+    /// node share one process, its links and its receipts. So a further member of a node costs the group no
+    /// extra messages, but members of one node fail together. A node has at most one member of a group with a
+    /// key or a checkpoint file.
     pub fn join<R: Object>(&self, object: R) -> Pending<'static, Member<R>> {
         let Group { groups, name, key, checkpoint_file, forced } = self.clone();
         let patience = groups.0.settings.patience;
@@ -406,7 +406,8 @@ impl Group {
                     let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
                     joined.map_err(|failure| match failure {
                         Failure::Stale(newest) => Error::Stale { file: offer.checkpoint, newest },
-                        // A refused process is no member. If the routers admit it later after all, it leaves.
+                        // The join is given up. If the routers admit the process later after all, it leaves
+                        // the group.
                         Failure::MaybeApplied => Error::OutOfTouch,
                         other => other.into(),
                     })?;

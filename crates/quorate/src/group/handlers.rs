@@ -6,16 +6,16 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Answer, Corrupt, Object, Origin, Share, Snapshot, View};
 
-/// An object made of a state and closures that handle its updates, queries and views. It is an [`Object`]
-/// like any other: programs may join one group if they use the same name, types of the same structure and the
-/// same encoding of the state, whether they use closures or not.
+/// An object made of a state and closures that handle its updates, queries and views. `Handlers` is an
+/// [`Object`] like any other: programs may join one group if they use the same name, types of the same
+/// structure and the same encoding of the state, whether they use closures or not.
 ///
 /// The state belongs to the group. Values that a closure captures belong to this program alone, so the effect
 /// of an update must not depend on them.
 ///
 /// Updates have one type; several kinds of updates are an `enum`. A large state is better a type of its own,
-/// which makes its [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: here the state is written at
-/// once.
+/// which makes its [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: `Handlers` serialises the state
+/// while the member waits.
 ///
 /// ```
 /// use quorate::{

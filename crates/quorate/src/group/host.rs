@@ -1,4 +1,4 @@
-//! The link of the protocol thread to the members of a process.
+//! The protocol thread's access to the members of a process.
 
 use std::{
     mem,
@@ -26,22 +26,22 @@ use super::{
 };
 use crate::{error::Error, lock::lock};
 
-/// Bytes of an inbox, above which its member is out because it does not keep up.
+/// Upper bound of the bytes in an inbox. Above it the member is removed because it does not keep up.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
-/// The protocol thread's link to the members. Deliveries are passed on at the end of a turn, so that a lock
-/// is taken once for many messages. The end of a command is reported after the deliveries before it.
+/// The protocol thread's access to the members. Deliveries are passed on at the end of a turn, so that a lock
+/// is taken once for many messages. The end of a command is reported after all earlier deliveries.
 pub(super) struct GroupHost {
     shared: Arc<GroupShared>,
     news: Sender<Arc<Seat>>,
-    /// The last deliveries, all to one group.
+    /// The last deliveries, all to one group, not yet passed to its members.
     run: Vec<Delivery>,
     run_of: GroupId,
-    /// The receivers of a run, a reused buffer.
+    /// Receivers of `run`; a buffer that is reused to save allocations.
     seats: Vec<Arc<Seat>>,
     /// Commands that ended in this turn.
     ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
-    /// Members that got a delivery in this turn.
+    /// Members that received a delivery in this turn.
     told: Vec<Arc<Seat>>,
 }
 
@@ -94,13 +94,13 @@ impl GroupHost {
         }
     }
 
-    /// Delivers to the member that takes states for the process and gives its object on request.
+    /// Delivers to one member: the member that takes states for the process and gives its object on request.
     fn give_first(&mut self, group: GroupId, delivery: Delivery) {
         self.deliver();
         let rows = lock(&self.shared.rows);
         let first = rows.get(&group).and_then(SeatRow::first);
-        // The debt is counted under the lock under which a lost member is taken out. So such a member is not
-        // asked, or is known to owe.
+        // The owed object is counted under the lock under which a lost member is removed. So a lost member is
+        // either not asked for its object, or known to owe it.
         let is_owed = matches!(delivery, Delivery::StateWanted(_) | Delivery::Progress);
         first.iter().filter(|_| is_owed).for_each(|first| first.owe());
         drop(rows);
@@ -109,7 +109,7 @@ impl GroupHost {
         }
     }
 
-    /// Begins a view: members of this process come and go with it.
+    /// Begins a view, with which members of this process may come and go.
     fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
         self.deliver();
         let Some(ViewChange { here, come, gone }) =
@@ -184,9 +184,9 @@ impl Drop for GroupHost {
 /// The success of a command.
 #[derive(Clone, Copy, Debug)]
 enum CommandSuccess {
-    /// Updates were sent and delivered here, the first one at this place.
+    /// Updates were sent and delivered here. The place is that of the first update.
     Sent(Place),
-    /// Another command succeeded.
+    /// A command other than a send succeeded.
     Otherwise(CommandOutcome),
 }
 
@@ -257,7 +257,7 @@ impl Host<Relay<group::Process>> for GroupHost {
     }
 
     fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
-        // The message is logged at every attempt, so at a low level.
+        // The peer repeats its attempts and each is logged, so the level is low.
         debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "this process has no session with another process, because the two belong to different generations of the domain");
     }
 }

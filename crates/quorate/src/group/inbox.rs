@@ -1,8 +1,8 @@
 //! A seat: one member of a group in this process, with the user's object and the deliveries that it has not
 //! applied.
 //!
-//! The protocol thread pushes ([`Seat::push`]). The first thread to come applies ([`Seat::catch_up`]): a
-//! reader, or the delivery thread.
+//! The protocol thread pushes deliveries ([`Seat::push`]). A reader or the delivery thread applies them,
+//! whichever comes first ([`Seat::catch_up`]).
 
 use std::{
     any::Any,
@@ -36,7 +36,7 @@ use super::{
 };
 use crate::{error::Error, lock::lock};
 
-/// Deliveries that were applied leave the count of an inbox in steps of this size, in bytes.
+/// Number of applied bytes after which an inbox reduces its count of waiting bytes.
 const APPLIED_BYTES: usize = 1 << 20;
 
 impl Seat {
@@ -73,7 +73,7 @@ impl Seat {
         }
     }
 
-    /// Whether the seat's process can have no other member of the group. With a key, each message would have
+    /// Whether this must be the only member of the group in its process. With a key, each message would have
     /// to be opened by several members; a checkpoint file belongs to one member.
     pub(super) fn is_alone(&self) -> bool {
         self.group_keys.is_some() || self.keeper.is_some()
@@ -88,7 +88,7 @@ impl Seat {
     }
 
     /// Returns the content behind the head of a message of `sender`, opened if the group has a key. `None` if
-    /// the message has to be skipped.
+    /// the message must be skipped.
     pub(super) fn opened<'a>(
         &self,
         sender: ProcessId,
@@ -101,7 +101,7 @@ impl Seat {
             Err(OpenError::OtherKey(key)) => Err(Error::not_member(format!(
                 "a message of {sender} is sealed with the key {key}, which this member does not have"
             ))),
-            // This member's program has already heard that the message was delivered.
+            // The caller here has already learnt that the message was delivered, so this member must end.
             Err(OpenError::Replayed) if sender == self.me => Err(Error::not_member(
                 "all members refused one of this member's own messages as a repetition",
             )),
@@ -116,8 +116,8 @@ impl Seat {
     }
 
     /// Takes all `deliveries` of the protocol, in their order, and leaves the vector empty. Runs on the
-    /// protocol thread. The error says that the member does not keep up, because more than `bytes_max` bytes
-    /// wait. It is returned once.
+    /// protocol thread. Returns an error, once, if more than `bytes_max` bytes wait, so the member does not
+    /// keep up.
     pub(super) fn push(&self, deliveries: &mut Vec<Delivery>, bytes_max: usize) -> Option<Error> {
         for delivery in &*deliveries {
             match delivery {
@@ -160,7 +160,7 @@ impl Seat {
         lock(&self.inbox).bytes
     }
 
-    /// Applies all deliveries so far. The returned lock keeps the object unchanged.
+    /// Applies all deliveries so far. Returns the lock on the object, which keeps the object unchanged.
     fn catch_up<'a>(
         self: &'a Arc<Self>,
         shared: &Arc<GroupShared>,
@@ -186,7 +186,7 @@ impl Seat {
             }
             applied += delivery.bytes();
             if applied >= APPLIED_BYTES {
-                // This delivery stays in the count until it has been applied.
+                // The delivery at hand stays in the count until it has been applied.
                 self.applied(applied - delivery.bytes());
                 applied = delivery.bytes();
             }
@@ -216,10 +216,10 @@ impl Seat {
 
     /// Applies all deliveries so far, on the delivery thread.
     pub(super) fn deliver(self: &Arc<Self>, shared: &Arc<GroupShared>) {
-        // The flag is cleared before the look, so that a delivery that comes meanwhile queues the member
-        // again.
+        // The flag is cleared before the inbox is read, so that a delivery that arrives meanwhile queues the
+        // member again.
         self.queued.store(false, Ordering::Release);
-        // Applying fails only within a callback, and this is not one.
+        // Applying fails only inside a callback of the object, and the delivery thread runs none here.
         drop(self.catch_up(shared));
     }
 
@@ -251,7 +251,7 @@ impl Seat {
         self.over.get().cloned()
     }
 
-    /// Ends this member for a reason of its own: it is out, and the others go on.
+    /// Ends this member for a reason of its own: the member is out, and the other members go on.
     pub(super) fn fail(&self, why: Error, shared: &Arc<GroupShared>) {
         warn!(
             group = self.name, %why,
@@ -262,17 +262,17 @@ impl Seat {
         }
     }
 
-    /// Counts one more object that this member has to give.
+    /// Counts one more request for the object that this member has to answer.
     pub(super) fn owe(&self) {
         lock(&self.debts).owed += 1;
     }
 
-    /// Whether anybody waits for its object.
+    /// Whether another member or process waits for this member's object.
     pub(super) fn owes(&self) -> bool {
         lock(&self.debts).owed > 0
     }
 
-    /// Ends the member as soon as it has given the objects that it owes.
+    /// Ends the member as soon as it has given its object to all that requested it.
     pub(super) fn depart(&self) {
         let mut debts = lock(&self.debts);
         debts.gone = true;
@@ -282,7 +282,7 @@ impl Seat {
         }
     }
 
-    /// Notes that the member has given one object that it owed.
+    /// Notes that the member has answered one request for its object.
     pub(super) fn paid(&self) {
         let mut debts = lock(&self.debts);
         debts.owed = debts.owed.saturating_sub(1);
@@ -292,12 +292,12 @@ impl Seat {
         }
     }
 
-    /// Makes the inbox wait: the object comes from another member of this process.
+    /// Stops the application of deliveries until the object arrives from another member of this process.
     pub(super) fn wait(&self) {
         lock(&self.inbox).waits = true;
     }
 
-    /// Takes the object for which the inbox waited.
+    /// Takes the object that arrived from another member of this process, and resumes the deliveries.
     pub(super) fn begin(&self, state: Bytes) {
         let mut inbox = lock(&self.inbox);
         inbox.waits = false;
@@ -306,7 +306,7 @@ impl Seat {
         }
     }
 
-    /// Sets the sender that reports that the member is out. Reports at once if it is.
+    /// Sets the sender that reports that the member is out. Reports at once if the member is out already.
     pub(super) fn tell_out(&self, told: oneshot::Sender<Result<CommandOutcome, Failure>>) {
         *lock(&self.out) = Some(told);
         if self.over().is_some() {
@@ -329,8 +329,8 @@ impl Seat {
         }
     }
 
-    /// Ends this member: no further delivery is applied to its object. Returns whether it had not ended
-    /// before.
+    /// Ends this member: no further delivery is applied to its object. Returns `false` if the member had
+    /// ended before.
     pub(super) fn end(&self, why: Error) -> bool {
         {
             let mut inbox = lock(&self.inbox);
@@ -352,7 +352,7 @@ impl Seat {
         first
     }
 
-    /// Notes a granted claim for a lock, if the claim is of this process.
+    /// Reports a grant of a lock to the waiting caller, if the claim is of this process.
     pub(super) fn granted(&self, grant: Grant) {
         if grant.claim.member == self.me {
             lock(&self.claims).granted(grant);

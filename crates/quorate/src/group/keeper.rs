@@ -29,11 +29,11 @@ pub(super) struct Keeping {
     pub(super) next: Option<CheckpointJob>,
     /// Whether a thread is writing a state to the file.
     pub(super) busy: bool,
-    /// The last save that ended.
+    /// The checkpoint and the result of the last save that ended.
     pub(super) done: Option<(Mark, Result<(), Error>)>,
-    /// Callers that wait for this checkpoint, or a newer one.
+    /// Callers that wait for a checkpoint at this mark, or a newer one.
     pub(super) waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
-    /// The reason why the member has ended.
+    /// The reason why the member has ended, if it has ended.
     pub(super) over: Option<Error>,
     /// The lock on the file, held while the file belongs to this member.
     claim: Option<File>,
@@ -59,9 +59,10 @@ impl Keeping {
 }
 
 impl Keeper {
-    /// Takes a file for a member, by a lock on a neighbouring file, which stays. Without it, two members that
-    /// save to one file would each take the other's content for an older one. A member that was just dropped
-    /// may still write its last save: this call waits for it, up to `CLAIM_PATIENCE`. Waits for the disk.
+    /// Reserves a checkpoint file for a member, by a lock on a neighbouring file, which is never removed.
+    /// Without the lock, two members that save to one file would each take the other's content for an older
+    /// checkpoint. A member that was just dropped may still write its last save: this call waits for it, up
+    /// to `CLAIM_PATIENCE`. Waits for the disk.
     pub(super) fn claim(path: PathBuf, domain: DomainId) -> Result<Keeper, Error> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
@@ -85,7 +86,7 @@ impl Keeper {
         Ok(Keeper { path, domain, state: Mutex::new(keeping) })
     }
 
-    /// Returns the end of a save, or of a newer one, as a receiver.
+    /// Returns a receiver for the result of the save at this mark, or of a newer save.
     pub(super) fn wait(&self, mark: Mark) -> oneshot::Receiver<Result<Mark, Error>> {
         let (told, end) = oneshot::channel();
         let mut keeping = lock(&self.state);
@@ -101,7 +102,7 @@ impl Keeper {
         end
     }
 
-    /// Ends the file with its member: callers that wait get the reason.
+    /// Ends all saves because the member has ended: callers that wait get the reason.
     pub(super) fn fail(&self, why: &Error) {
         let mut keeping = lock(&self.state);
         keeping.over.get_or_insert_with(|| why.clone());

@@ -1,24 +1,24 @@
 //! Keys of groups: members seal their messages with AES-256-GCM, and only a holder of the key can be a
 //! member.
 //!
-//! **Promise.** If a group has a key, neither routers nor listeners on the wire learn its updates, queries,
-//! replies, names of locks or states. A process without the key gets an error when it joins. A message that
-//! was changed on its way is not applied, and no message is applied twice.
+//! **Promise.** If a group has a key, neither routers nor listeners on the wire learn the group's updates,
+//! queries, replies, names of locks or states. A process without the key gets an error when it joins. A
+//! message that was changed on its way is not applied, and no message is applied twice.
 //!
 //! **Source.** 000 §5 (a group's key in its checkpoint file, AES-256).
 //!
 //! **How.** Each sender has its own key, `HMAC-SHA256(group's key, group, process)`, so that no two processes
-//! ever seal with one nonce. A sender's nonce is a number that grows from message to message of its process,
-//! and four random bytes of this membership. All members deliver the messages of one sender in its order. So
-//! a message whose number is not above the last one is a repetition: all members alike refuse and count it. A
-//! new member gets the numbers with the state. The plain head of a message (its kind, and the number of a
-//! query) is authenticated with it, as is the group.
+//! ever seal with one nonce. A sender's nonce consists of a number that grows with each message of its
+//! process, and of four random bytes that are fixed for the membership. All members deliver the messages of
+//! one sender in its order. So a message is a repetition if its number is not above the last number of its
+//! sender: all members refuse and count it. A new member gets the numbers with the state. The plain head of a
+//! message (its kind, and the number of a query) and the group are authenticated with the message.
 //!
-//! **Rotation.** A new key travels in a safe message that is sealed with the former key. After the place of
-//! that message, its members seal with the new key. They open earlier messages with the former key, which
-//! stays for the member's life. Members get the new key at different moments, so no message that is sealed
-//! with it may arrive before it. Ordered and safe messages come later in the order. Soft messages follow the
-//! key by command ([`Command::Follow`]). An asker waits for the key if a reply arrives before it.
+//! **Rotation.** A new key travels in a safe message that is sealed with the former key. Members seal with
+//! the new key from that message on. They open earlier messages with the former key, which stays for the
+//! member's life. Members get the new key at different moments, so no message that is sealed with the new key
+//! may arrive before the key. Ordered and safe messages come later in the order. Soft messages follow the key
+//! by command ([`Command::Follow`]). An asker waits for the key if a reply arrives before it.
 //!
 //! [`Command::Follow`]: quorate_protocol::group::Command::Follow
 //!
@@ -69,7 +69,8 @@ impl Key {
         &self.0
     }
 
-    /// Returns the key as the 64 hexadecimal digits from which it is parsed. They are as secret as the key.
+    /// Returns the key as the 64 hexadecimal digits from which it is parsed. The digits are as secret as the
+    /// key.
     pub fn to_digits(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -131,7 +132,7 @@ pub(super) enum OpenError {
     Replayed,
 }
 
-/// A key, and the ciphers that follow from it.
+/// A key, and the ciphers that are derived from it.
 struct KeyCiphers {
     id: KeyId,
     key: Key,
@@ -194,9 +195,9 @@ pub(super) struct SealingKeys {
     /// The keys, oldest first. The last one seals.
     held: Vec<KeyCiphers>,
     salt: [u8; SALT_BYTES],
-    /// The last number of a message that this process sealed, in any of its groups and their lives.
+    /// The number of the last message that this process sealed, over all its memberships of all groups.
     numbers: Arc<AtomicU64>,
-    /// The last number of each sender.
+    /// Number of the last message of each sender.
     seen: BTreeMap<ProcessId, u64>,
 }
 
@@ -206,7 +207,7 @@ pub(super) struct SealingKeys {
 pub(super) struct Secrets {
     /// The keys, oldest first. The last one seals.
     pub(super) keys: Vec<Key>,
-    /// The last number of each sender.
+    /// Number of the last message of each sender.
     pub(super) seen: Vec<(ProcessId, u64)>,
 }
 
@@ -222,8 +223,8 @@ const NONCE_BYTES: usize = 8 + SALT_BYTES;
 const HEAD_BYTES: usize = KEY_ID_BYTES + NONCE_BYTES;
 
 impl GroupKeys {
-    /// Makes the keys of a process that takes its numbers from `numbers`. So a process that joins a group
-    /// again continues above its earlier numbers.
+    /// Makes the keys of a process that takes the numbers of its messages from `numbers`. So a process that
+    /// joins a group again continues above its earlier numbers.
     pub(super) fn new(group: GroupId, me: ProcessId, key: Key, numbers: Arc<AtomicU64>) -> GroupKeys {
         let mut salt = [0; SALT_BYTES];
         salt.copy_from_slice(&chance::secret()[..SALT_BYTES]);
@@ -242,7 +243,8 @@ impl GroupKeys {
         lock(&self.keys).current().id
     }
 
-    /// Returns the number of repeated messages, and of those that no holder of the key has sealed.
+    /// Returns the number of repeated messages, and the number of messages that no holder of the key has
+    /// sealed.
     pub(super) fn refused(&self) -> (u64, u64) {
         (self.replayed.load(Ordering::Relaxed), self.damaged.load(Ordering::Relaxed))
     }
@@ -268,7 +270,7 @@ impl GroupKeys {
         held.seal((self.group, self.me), number, &body[..head], &body[head..])
     }
 
-    /// Opens the bytes after `head`, of a message in the order of `sender`.
+    /// Opens the bytes after `head` of the next message of `sender`, and refuses a repetition.
     pub(super) fn open_next(
         &self,
         sender: ProcessId,
@@ -297,8 +299,8 @@ impl GroupKeys {
         lock(&self.keys).open(self.group, sender, head, sealed).map(|(_, plain)| plain)
     }
 
-    /// Seals with this key from now on, if it differs from the present one. `follow` runs under the lock, so
-    /// that messages with the new key follow the message that carried it.
+    /// Seals with this key from now on, if it differs from the present key. `follow` runs under the lock, so
+    /// that all messages with the new key come after the message that carried the key.
     pub(super) fn turn(&self, key: Key, follow: impl FnOnce()) {
         let mut keys = lock(&self.keys);
         if keys.current().key != key {
@@ -313,7 +315,7 @@ impl GroupKeys {
         lock(&self.keys).held.iter().all(|held| held.id != KeyId(*id))
     }
 
-    /// Drops the numbers and ciphers of processes that have left.
+    /// Drops the numbers and ciphers of processes that are not members of the new view.
     pub(super) fn view(&self, is_member: impl Fn(ProcessId) -> bool) {
         let mut keys = lock(&self.keys);
         keys.seen.retain(|sender, _| is_member(*sender));
@@ -330,7 +332,7 @@ impl GroupKeys {
         }
     }
 
-    /// Adopts the secrets of a member that has the state.
+    /// Adopts the secrets of the member that gave the state.
     pub(super) fn adopt(&self, secrets: Secrets) {
         let mut keys = lock(&self.keys);
         if !secrets.keys.is_empty() {
@@ -345,7 +347,7 @@ impl SealingKeys {
         self.held.last().expect("a ring has a key")
     }
 
-    /// Returns the next nonce of this process.
+    /// Returns the nonce of this process's next message.
     fn number(&self) -> [u8; NONCE_BYTES] {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut nonce = [0; NONCE_BYTES];
@@ -378,7 +380,7 @@ impl SealingKeys {
     }
 }
 
-/// Returns the bytes that are authenticated in addition to the message: its group and its head.
+/// Returns the bytes that are authenticated in addition to a message: its group and its head.
 fn about(group: GroupId, head: &[u8]) -> Vec<u8> {
     [&group.0.to_le_bytes()[..], head].concat()
 }
@@ -415,7 +417,7 @@ mod tests {
         assert!(!said.windows(6).any(|window| window == b"secret"), "it shows");
         assert_eq!(other.open_next(process(1), &said[..1], &said[1..]), Ok(Bytes::from("a secret word")));
         assert_eq!(other.open_next(process(1), &said[..1], &said[1..]), Err(OpenError::Replayed));
-        // The open fails for another sender, another head, another group, or a changed message.
+        // The message cannot be opened for another sender, head or group, nor after a change.
         assert_eq!(other.open(process(3), &said[..1], &said[1..]), Err(OpenError::Damaged));
         assert_eq!(other.open(process(1), b"\x01", &said[1..]), Err(OpenError::Damaged));
         let elsewhere = GroupKeys::new(GroupId(8), process(2), key.clone(), Arc::default());
@@ -459,7 +461,7 @@ mod tests {
         assert_eq!(other.id(), new.id());
         assert_eq!(other.open_next(process(1), &before[..1], &before[1..]), Ok(Bytes::from("before")));
         assert_eq!(other.open_next(process(1), &behind[..1], &behind[1..]), Ok(Bytes::from("behind")));
-        // A new member has the new key alone, and gets the former one.
+        // A new member begins with the new key alone, and gets the former key with the state.
         let joiner = group_keys(3, &new);
         joiner.adopt(other.secrets());
         assert_eq!(joiner.open_next(process(1), &before[..1], &before[1..]), Err(OpenError::Replayed));
@@ -470,7 +472,7 @@ mod tests {
         let (former, new) = (Key::generate(), Key::generate());
         let (giver, joiner) = rings(&former);
         let secrets = giver.secrets();
-        // The object is serialised while the key changes.
+        // The giver changes its key while it serialises the object.
         giver.turn(new, || ());
         let state = giver.seal_with(&secrets, 1, b"\x00state");
         assert_eq!(joiner.open(process(1), &state[..1], &state[1..]), Ok(Bytes::from("state")));
@@ -483,7 +485,7 @@ mod tests {
         let (key, numbers) = (Key::generate(), Arc::<AtomicU64>::default());
         let other = group_keys(2, &key);
         for body in [b"\x00first", b"\x00again"] {
-            // Each ring is another life of the process.
+            // Each value stands for one membership of the same process.
             let one = GroupKeys::new(GROUP, process(1), key.clone(), numbers.clone());
             let said = sealed(&one, body);
             assert!(other.open_next(process(1), &said[..1], &said[1..]).is_ok());

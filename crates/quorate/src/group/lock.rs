@@ -37,8 +37,8 @@ impl Lock {
         &self.claim.name
     }
 
-    /// Checks whether this member still holds the lock, as far as it knows. An error says that the member is
-    /// out of its group, or out of touch with the routers.
+    /// Checks whether this member still holds the lock, as far as the member knows. An error means that the
+    /// member is out of its group, or out of touch with the routers.
     pub fn check(&self) -> Result<(), Error> {
         self.claim.held.check()
     }
@@ -54,8 +54,8 @@ impl fmt::Debug for Lock {
 }
 
 impl<R: Object> Member<R> {
-    /// Claims a lock of the group. Ends once this member holds the lock, after all earlier claims; claims are
-    /// granted in the group's order. Dropping the future gives the claim up.
+    /// Claims a lock of the group. The future ends once this member holds the lock, after all earlier claims;
+    /// claims are granted in the group's order. Dropping the future gives the claim up.
     ///
     /// Each claim stands alone: a member that holds a lock and claims it again waits for itself. Nothing
     /// detects such deadlocks.
@@ -79,13 +79,13 @@ impl<R: Object> Member<R> {
         })
     }
 
-    /// Returns the process whose member holds a lock, after all deliveries here.
+    /// Returns the process whose member holds the lock, once all deliveries here have been applied.
     pub fn lock_holder(&self, name: &str) -> Result<Option<quorate_protocol::ProcessId>, Error> {
         self.lend(|copy| copy.locks.holder(name))
     }
 }
 
-/// A claim of this member, granted or not. Dropping it gives it up.
+/// A claim of this member, granted or not. Dropping this value gives the claim up.
 struct Claimed {
     held: Arc<MemberHandle>,
     name: String,

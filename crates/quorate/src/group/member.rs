@@ -23,8 +23,8 @@ use super::{
 };
 use crate::{error::Error, pending::Pending, wait::Wait};
 
-/// A member of a group. Its clones share it. When the last clone is dropped, the member leaves in the
-/// background.
+/// A member of a group. Clones stand for the same member. When the last clone is dropped, the member leaves
+/// in the background.
 ///
 /// A call of a send passes the message on at once if there is room, in the order of the calls. The future
 /// waits for the end of the send. Dropping the future does not take the message back.
@@ -38,7 +38,7 @@ pub(super) struct MemberHandle {
 
 /// Upper bound of a member's sends in progress, in bytes. Later sends wait.
 const ROOM_BYTES: usize = 8 << 20;
-/// Smallest room that a send takes, in bytes.
+/// Bytes of `ROOM_BYTES` that even the smallest send takes.
 const SEND_BYTES_MIN: usize = 256;
 /// Upper bound of an update or query, in bytes.
 const BODY_BYTES_MAX: usize = 8 << 20;
@@ -74,28 +74,29 @@ impl<R: Object> Member<R> {
         &self.0.seat.name
     }
 
-    /// Sends an update, *soft*: this process delivers it as soon as this member may send, and the others in
-    /// this member's order. It survives if any member of the next view has it. Ends when it was delivered
-    /// here.
+    /// Sends an update, *soft*: this process delivers it as soon as this member may send, and the other
+    /// members in this member's order. The update survives if any member of the next view has it. The future
+    /// ends once the update is delivered here.
     pub fn send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Soft, update)
     }
 
-    /// Sends an update that all members deliver in one order with all other ordered and safe updates. Ends
-    /// when it was delivered here.
+    /// Sends an update that all members deliver in one order with all other ordered and safe updates. The
+    /// future ends once the update is delivered here.
     pub fn ordered_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Ordered, update)
     }
 
-    /// Sends an update that no member delivers before all members and a majority of the routers have it. Ends
-    /// when it was delivered here. It is not lost as long as one member with the group's state is left.
+    /// Sends an update that no member delivers before all members and a majority of the routers have it. The
+    /// future ends once the update is delivered here. The update is not lost as long as one member with the
+    /// group's state is left.
     pub fn safe_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Safe(Phi::All), update)
     }
 
-    /// Sends an update like [`Member::safe_send`], but delivers it once the given number of members has it.
-    /// It is not lost as long as a majority of the routers or one of those members is left. Earlier soft
-    /// updates of this member may be lost.
+    /// Sends an update like [`Member::safe_send`], but delivers the update once the given number of members
+    /// has it. The update is not lost as long as a majority of the routers or one of those members is left.
+    /// Earlier soft updates of this member may be lost.
     pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<'static, Place> {
         self.send_as(SendStrength::Safe(members), update)
     }
@@ -137,8 +138,8 @@ impl<R: Object> Member<R> {
     }
 
     /// Changes the key with which the group seals. A safe message, sealed with the former key, carries the
-    /// new key to the members. Ends when it was delivered here. Members still open messages that were sealed
-    /// before. A new member needs the new key.
+    /// new key to the members. The future ends once that message is delivered here. Members still open
+    /// messages that were sealed before. A new member needs the new key.
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
         match &self.0.seat.group_keys {
             Some(_) => self.submit(SendStrength::Safe(Phi::All), &message::rekey(key)),
@@ -153,13 +154,14 @@ impl<R: Object> Member<R> {
         self.0.seat.group_keys.as_ref().map(|group_keys| group_keys.id())
     }
 
-    /// Returns two counts of refused messages: repeated ones, and ones that no holder of the key had sealed.
+    /// Returns the number of repeated messages that were refused, and the number of refused messages that no
+    /// holder of the key had sealed.
     pub fn key_refusals(&self) -> (u64, u64) {
         self.0.seat.group_keys.as_ref().map_or((0, 0), |group_keys| group_keys.refused())
     }
 
     /// Waits until all members have every message that was delivered here so far, from any sender. The
-    /// messages are then as durable as if they had been sent safe. Sends go on meanwhile.
+    /// messages are then as durable as if they had been sent safe. Other sends go on meanwhile.
     pub fn flush(&self) -> Pending<'static, ()> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {
@@ -169,10 +171,10 @@ impl<R: Object> Member<R> {
         Box::pin(async move { held.ended(flushed?).await.map(drop) })
     }
 
-    /// Saves the group's state, with every message that was delivered here so far. It goes to the [checkpoint
-    /// file](super::Group::checkpoint_file) of this member, and of all others that have one. Ends once this
-    /// member's file is durable and the routers know of it: if all members end, the group continues from
-    /// nothing older. The save begins a view, so soft sends wait for a moment.
+    /// Saves the group's state, with every message that was delivered here so far. The state goes to the
+    /// [checkpoint file](super::Group::checkpoint_file) of this member, and of all other members that have
+    /// one. The future ends once this member's file is durable and the routers know of it: if all members
+    /// end, the group continues from nothing older. The save begins a view, so soft sends wait for a moment.
     pub fn save(&self) -> Pending<'static, Mark> {
         let held = self.0.clone();
         if held.seat.keeper.is_none() {
@@ -204,8 +206,8 @@ impl<R: Object> Member<R> {
         view.ok_or_else(|| Error::not_member("the member has no view yet"))
     }
 
-    /// Whether the member began with its own object because nobody had the group's state: it was the first,
-    /// or all who had the state were gone.
+    /// Whether the member began with its own object because nobody had the group's state: the member was the
+    /// first, or all members with the state were gone.
     pub fn is_fresh(&self) -> Result<bool, Error> {
         self.lend(|copy| copy.fresh)
     }
@@ -215,11 +217,11 @@ impl<R: Object> Member<R> {
         self.0.seat.over()
     }
 
-    /// Leaves the group after all sends of this member. If it has a [checkpoint
+    /// Leaves the group after all sends of this member. If the member has a [checkpoint
     /// file](super::Group::checkpoint_file), the state is saved first. If the save fails, the member leaves
-    /// all the same and the error is returned. Ends once the member is out. The only holder of the state
-    /// stays until another member has it. If the future is dropped early, the member leaves all the same, and
-    /// its state may not be saved.
+    /// all the same and the error is returned. The future ends once the member is out. The only holder of the
+    /// state stays until another member has it. If the future is dropped early, the member leaves all the
+    /// same, and its state may not be saved.
     pub fn leave(self) -> Pending<'static, ()> {
         let held = self.0.clone();
         Box::pin(async move {
@@ -240,7 +242,7 @@ impl<R: Object> Member<R> {
 }
 
 /// A member that has marked itself as leaving and has not left. When this value is dropped, the member
-/// leaves, because the mark keeps everybody else from doing it.
+/// leaves: the mark stops the drop of the last clone from doing so.
 struct Going(Option<Arc<MemberHandle>>);
 
 impl Going {
@@ -257,8 +259,8 @@ impl Drop for Going {
     }
 }
 
-/// A send that was passed on or refused. It is small and polled in one step, because busy senders spend their
-/// time here.
+/// A send that was passed on or refused. The future is small and polled in one step, because busy senders
+/// spend their time here.
 struct SendFuture {
     held: Arc<MemberHandle>,
     /// The send, or the reason for its refusal, which is returned once.
@@ -311,7 +313,7 @@ impl MemberHandle {
     fn told<T>(&self, told: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
         match told {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
-                // The seat knows more precisely why it is no member.
+                // The seat knows more precisely why its member is out.
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),

@@ -20,14 +20,14 @@ pub(super) enum Kind {
     Release(u64),
     /// A new key of the group, which follows.
     Rekey,
-    /// A kind that no member sends.
+    /// A first byte that no member sends.
     Strange,
 }
 
 const UPDATE: u8 = 0;
 const QUERY: u8 = 1;
 const REKEY: u8 = 4;
-/// An update of a member in another seat than the first; the seat's number follows.
+/// The kind of an update of a member in another seat than the first; the seat's number follows.
 const UPDATE_OF: u8 = 5;
 
 /// The kinds of messages about locks.
@@ -47,7 +47,7 @@ pub(super) fn kind_of(body: &mut &[u8]) -> Kind {
     }
 }
 
-/// Returns the number of the query in this message, if it is a query.
+/// Returns the number of the query if the message is a query.
 pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
     match kind_of(&mut body) {
         Kind::Query(number) => Some(number),
@@ -55,7 +55,7 @@ pub(super) fn number_of(mut body: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns the length of the part that stays unsealed: the kind, and the number if there is one, in bytes.
+/// Returns the length of the part that stays unsealed, in bytes: the kind, and a query's number.
 pub(super) fn head_bytes(body: &[u8]) -> usize {
     match body.first() {
         Some(&(QUERY | CLAIM | RELEASE)) => 9,
@@ -84,7 +84,7 @@ thread_local! {
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Upper bound of the buffer that a thread keeps, in bytes.
+/// Size above which a thread frees its buffer after use, in bytes.
 const SCRATCH_BYTES_MAX: usize = 64 << 10;
 
 /// Encodes an update of the member in this seat as a message, and passes it on.

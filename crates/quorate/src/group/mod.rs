@@ -1,18 +1,18 @@
-//! Process groups: an object with a copy in each of several programs. Each verb of sending names its
-//! strength.
+//! Process groups: an object with a copy in each of several programs. The name of each sending method states
+//! its guarantee.
 //!
 //! **Promise.** The promise of [`quorate_protocol::group`] for messages holds here for a user's own type: all
-//! [`Replica`]s of a group apply the same updates in the same views. The updates of each sender come in its
-//! order, `ordered` and `safe` ones in one order. A read of any member asks no other member. A process that
-//! joins receives the state. Every send, flush and query ends once, and an [`Error`](crate::Error) says what
-//! may have happened.
+//! [`Replica`]s of a group apply the same updates in the same views. The updates of each sender come in the
+//! sender's order, and all `ordered` and `safe` updates in one total order. A read of any member asks no
+//! other member. A process that joins receives the state. Every send, flush and query ends once, and an
+//! [`Error`](crate::Error) says what may have happened.
 //!
 //! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its
 //! invariants and its attacks are in [`quorate_protocol::group`]. This module hosts the protocol.
 //!
-//! **Roles.** A [node](crate::Node) has one process of the domain for all its groups; it needs routers, and
-//! no tables. A [`Member`] is this program's end of one group. Its *inbox* holds deliveries that it has not
-//! applied. The members that a process has of one group form a *row* (`row`): each has its own object and
+//! **Roles.** A [node](crate::Node) has one process of the domain for all its groups; a node needs routers,
+//! and no tables. A [`Member`] is this program's end of one group. Its *inbox* holds deliveries that it has
+//! not applied. The members that a process has of one group form a *row* (`row`): each has its own object and
 //! inbox, and every delivery goes into all inboxes. Updates on their way to the protocol thread gather in the
 //! process's *outbox* (`outbox`).
 //!
@@ -26,40 +26,41 @@
 //!
 //! **Invariants.**
 //! - *User code never runs on the protocol thread,* and that thread takes no lock under which user code runs.
-//!   It fills the inbox, whose lock is held for one push. The order of locks is replica, then inbox.
+//!   The protocol thread fills the inbox, whose lock is held for one push. The order of locks is replica,
+//!   then inbox.
 //! - *One order.* Updates, views, queries and requests for states leave the inbox in the order in which they
-//!   entered, whichever thread takes them. Each is applied once.
+//!   entered, whichever thread takes them, and each of them is applied once.
 //! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read first applies the
 //!   inbox.
 //! - *An object in an unknown state is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or
-//!   bytes that do not decode, end this member. It is out as if it had failed and gives the reason; the
-//!   others go on. `query` and reads only borrow the state.
+//!   bytes that do not decode, end this member. The member is out as if it had failed and gives the reason;
+//!   the other members go on. `query` and reads only borrow the state.
 //! - *A second member in a process* begins with the object of another member there. That object is taken at
 //!   the place in the deliveries at which the new member's first view stands. Until the object comes, the new
 //!   inbox waits.
 //! - *In the order of the calls.* Sends, queries, flushes and all other commands of one caller reach the
-//!   protocol in the order of the calls, though sends travel together and the others alone.
+//!   protocol in the order of the calls, though sends travel together and all other commands alone.
 //! - *A slow member delays nobody.* A receipt covers messages in the inbox. A member is out if its inbox
 //!   holds more than `INBOX_BYTES_MAX`, the deliveries being applied included. A member that joins gets the
 //!   deliveries behind its state step by step, as it applies them, so a long state fills no inbox.
 //! - *No member stays in a view without acting in it.* The command that takes a member out, or gives up its
-//!   seat, reaches the protocol however many commands wait: it goes with the next command that is taken
-//!   (`owed::Owed`).
+//!   seat, reaches the protocol however many commands wait: the protocol takes it together with the next
+//!   command (`owed::Owed`).
 //! - *Out of touch, nothing is shown as current*: sends, flushes, queries and reads are refused as soon as
 //!   the process knows no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good once it was dropped
 //!   ([`Wedged`](crate::Error::Wedged)).
-//! - *Nobody waits for routers that are away for good.* A request that was already given to the order waits
-//!   at most `AWAY_PATIENCE` out of touch. It may take effect later
+//! - *Nobody waits for routers that are away for good.* A request that was already sent to the routers waits
+//!   at most `AWAY_PATIENCE` out of touch. The request may take effect later
 //!   ([`MaybeApplied`](crate::Error::MaybeApplied)).
 //!
 //! **Attacks considered.**
 //! - *The member that gives its object to others dies*, in this process or another one: a waiting member
 //!   cannot tell a dead giver from a slow one. So a member that owes its object takes its whole process out
 //!   of the group, and another process gives the object. A member that owes nothing is out alone.
-//! - *All members that have the object leave while others of the process wait for it:* the oldest stays until
-//!   they have it.
+//! - *All members that have the object leave while other members of the process wait for it:* the oldest
+//!   leaving member stays until the waiting members have the object.
 //! - *A callback uses its own member.* Sends from `apply` are fine, unless the callback waits for them. A
-//!   read inside a callback would wait for itself: it is refused.
+//!   read inside a callback would wait for itself, so such a read is refused.
 //! - *A deferred answer never comes, or comes too late.* Only the asker waits for a [`Promise`], until its
 //!   deadline or until the view drops the member. A promise that is dropped with its object declines.
 //! - *A lock is dropped out of touch.* Its release is refused like any send. So each claim that was given up
@@ -69,12 +70,12 @@
 //! - *Nobody is left, and the state is in files.* `checkpoint` says which member may begin with which file.
 //! - *Two programs with different types join one group.* The state carries its [`Replica::NAME`]. A member
 //!   that joins with another name gets an error with both names, and leaves.
-//! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later ones wait for
+//! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later sends wait for
 //!   room, in the order in which they are polled.
 //!
 //! **Where we differ, and why.** A group has one type of updates and one of queries, while the source has a
-//! handler for each number and list of arguments; several kinds are an `enum`, which the compiler checks. The
-//! issue's sketch streams a state in chunks. The protocol takes the state as one piece of bytes, so
+//! handler for each number and list of arguments; several kinds are an `enum`, which the compiler checks. A
+//! first design streamed a state in chunks. The protocol takes the state as one piece of bytes, so
 //! [`Snapshot`] is one piece, too; another thread may make it ([`Snapshot::later`]). Replies to queries do
 //! not go through the views: each is sent once, and the asker counts the members that did not answer.
 
@@ -156,22 +157,22 @@ pub use quorate_protocol::group::{Mark, Phi, Place, SendStrength};
 pub trait Replica: Send + Sized + 'static {
     /// The name of the type, with its version. All replicas of a group have the same name.
     const NAME: &'static str;
-    /// A change of the object.
+    /// A change of the object. The members apply it.
     type Update: Serialize + DeserializeOwned + Send;
     /// The type of queries to members; `()` if there are none.
     type Query: Serialize + DeserializeOwned + Send;
     /// The type of replies to queries.
     type Reply: Serialize + DeserializeOwned + Send;
 
-    /// Changes the object. Every member calls it once for each delivered update, in the group's order. It
-    /// must have the same effect at each member. A panic ends this member.
+    /// Changes the object. Every member calls this method once for each delivered update, in the group's
+    /// order. An update must have the same effect at each member. A panic ends this member.
     fn apply(&mut self, update: Self::Update, origin: &Origin);
 
-    /// Answers a query from the present state of this member. The asker learns of a panic.
+    /// Answers a query from the present state of this member. A panic is reported to the asker.
     fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
 
-    /// Returns the object's state, for a member that joined. One member calls it, between two updates, and
-    /// applies nothing until it returns. Large objects use [`Snapshot::later`].
+    /// Returns the object's state, for a member that joined. One member calls this method, between two
+    /// updates, and applies nothing until it returns. Large objects use [`Snapshot::later`].
     fn checkpoint(&self) -> Snapshot;
 
     /// Returns the object from another member's [`Replica::checkpoint`] or from a checkpoint file.
@@ -195,7 +196,7 @@ pub trait Object: Send + Sized + 'static {
     /// A reply to a query, as [`Replica::Reply`].
     type Reply: Serialize + DeserializeOwned + Send;
 
-    /// Returns the name, as in [`Replica::NAME`]. It never changes.
+    /// Returns the name, as in [`Replica::NAME`]. The name never changes.
     fn name(&self) -> &str;
     /// Changes the object, as [`Replica::apply`] does.
     fn apply(&mut self, update: Self::Update, origin: &Origin);
@@ -249,12 +250,13 @@ pub struct Origin {
     pub sender: ProcessId,
     /// Whether this member sent the update.
     pub own: bool,
-    /// The message's place among the soft messages that the sender's process sent in this view, or in the
-    /// order.
+    /// The update's place: of a soft update, among the soft messages that the sender's process sent in this
+    /// view; of any other update, in the total order.
     pub place: Place,
 }
 
-/// This member's share of a query, if members divide the work: the items with `n % of == rank`.
+/// This member's share of a query, if members divide the work. Item `n` is in the share if
+/// `n % of == rank`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// This member's index among the members, oldest first, from 0.
@@ -271,17 +273,18 @@ pub struct View {
     /// The processes of the members; a member's rank is its index. Older processes come first. Members of one
     /// process are adjacent, older ones first.
     pub members: Vec<ProcessId>,
-    /// The processes of the members that were not in the view before.
+    /// The processes of the members that were not in the preceding view.
     pub joined: Vec<ProcessId>,
-    /// The processes of members of the view before that are not in this one.
+    /// The processes of the members of the preceding view that are not in this view.
     pub left: Vec<ProcessId>,
     /// This member's process.
     pub me: ProcessId,
     place: Option<usize>,
     /// Numbers of soft messages that were lost, by departed sender, although a later safe message of that
-    /// sender was delivered. They occur only with a φ below all.
+    /// sender was delivered. Messages are lost in this way only if φ is less than all members.
     pub missing: Vec<(ProcessId, u64)>,
-    /// Time for which soft sends of this member waited for the view; zero for its first view.
+    /// Time for which this member's soft sends waited for the view to begin; zero for the member's first
+    /// view.
     pub waited: Duration,
 }
 
@@ -321,7 +324,7 @@ impl Snapshot {
         Snapshot(Content::Later(Box::new(move |behind| written(&value, behind))))
     }
 
-    /// Decodes the value. Fails if the bytes do not decode or bytes are left over.
+    /// Decodes the value. Fails if the bytes do not decode, or some of them are left over.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
         match postcard::take_from_bytes(self.bytes()?) {
             Ok((value, [])) => Ok(value),
@@ -330,7 +333,7 @@ impl Snapshot {
         }
     }
 
-    /// Returns the bytes. Fails if they are not written yet or the value did not serialise.
+    /// Returns the bytes. Fails if the bytes are not written yet or the value did not serialise.
     pub fn bytes(&self) -> Result<&[u8], Corrupt> {
         match &self.0 {
             Content::Here(Ok(bytes)) => Ok(bytes),
@@ -339,8 +342,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the bytes, appended to `head`. A late snapshot is written now, directly into that buffer, so
-    /// that a large object is not copied.
+    /// Returns the bytes, appended to `head`. A snapshot made by [`Snapshot::later`] is written now, directly
+    /// into that buffer, so that a large object is not copied.
     fn finish_behind(self, mut head: Vec<u8>) -> Result<Vec<u8>, String> {
         match self.0 {
             Content::Here(bytes) => {

@@ -5,20 +5,21 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// A command that has not ended.
 pub(super) enum OpenCommand {
-    /// Updates in progress. Their room is released when they have ended.
+    /// Updates in progress. Their share of the member's room is released when they have ended.
     Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
-    /// Another command with a waiting caller.
+    /// A command other than a send, join or leave, with a waiting caller.
     Other(oneshot::Sender<Result<CommandOutcome, Failure>>),
-    /// A join of this process, in this life of the group's row, with the checkpoint of this file.
+    /// A join of this process, for this life of the group's row, with the checkpoint that the process has in
+    /// a file.
     Join { life: RowLife, file: Option<Mark>, told: oneshot::Sender<Result<CommandOutcome, Failure>> },
     /// A leave of this process.
     Leave(RowLife),
 }
 
-/// A group, and the number of its row. A later row of the same group has another number.
+/// A group, and the number of its row: a later row of the same group has a larger number.
 pub(super) type RowLife = (GroupId, u64);
 
-/// The end of a command that sends nothing, as a future. An error says that the process has ended.
+/// The end of a command that sends nothing, as a future. An error means that the process has ended.
 pub(super) type CommandEnd = oneshot::Receiver<Result<CommandOutcome, Failure>>;
 
 /// Gives a caller its result. The caller may have lost interest.

@@ -43,7 +43,7 @@ impl Want {
 pub(super) enum QueryAnswer {
     Reply(Vec<u8>),
     Declined,
-    /// The reason, as text.
+    /// The member failed: the reason, as text.
     Failed(Vec<u8>),
     /// The member has left, so it will not answer.
     Gone,
@@ -54,11 +54,12 @@ const DECLINED: u8 = 2;
 const FAILED: u8 = 3;
 /// Upper bound of the bytes that a seal adds to an answer.
 const SEAL_BYTES: usize = 64;
-/// Size of the number of the query, the seat of the answering member, and the kind of the answer.
+/// Size of an answer's head, in bytes: the number of the query, the seat of the answering member, and the
+/// kind of the answer.
 const ANSWER_HEAD_BYTES: usize = 13;
 
 impl QueryAnswer {
-    /// Returns the answer's memory at the asker, in bytes.
+    /// Returns the memory that the answer takes at the asker, in bytes.
     fn bytes(&self) -> usize {
         let content = match self {
             QueryAnswer::Reply(content) | QueryAnswer::Failed(content) => content.len(),
@@ -83,8 +84,8 @@ impl QueryAnswer {
         bytes.freeze()
     }
 
-    /// Returns this answer, or one that names the limit if it would be longer than a message may be, with its
-    /// head and its seal.
+    /// Returns this answer. If the answer with its head and its seal would be longer than a message may be,
+    /// returns a failure that names the limit instead.
     pub(super) fn within(self, bytes_max: usize) -> QueryAnswer {
         let limit = bytes_max.saturating_sub(ANSWER_HEAD_BYTES + SEAL_BYTES);
         match &self {
@@ -146,7 +147,7 @@ pub(super) struct OpenQueries {
     queries: BTreeMap<u64, OpenQuery>,
     /// Memory of the answers to all queries, in bytes.
     bytes: usize,
-    /// The limit of `bytes`. An answer beyond it counts as failed.
+    /// Upper bound of `bytes`. An answer beyond this bound counts as failed.
     bytes_max: usize,
 }
 
@@ -155,7 +156,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 128 << 20;
 
 pub(super) struct OpenQuery {
     want: Want,
-    /// The members that were asked, by rank, once the query is delivered here.
+    /// The members that were asked, by rank. `None` until the query is delivered here.
     pub(super) members: Option<Vec<(ProcessId, SeatId)>>,
     pub(super) answers: BTreeMap<(ProcessId, SeatId), QueryAnswer>,
     enough: Option<oneshot::Sender<()>>,
@@ -175,12 +176,12 @@ impl OpenQuery {
 }
 
 impl OpenQueries {
-    /// Makes the queries of the member in this seat.
+    /// Makes the empty list of open queries of the member in this seat.
     pub(super) fn new(seat: SeatId, bytes_max: usize) -> OpenQueries {
         OpenQueries { seat, last: 0, queries: BTreeMap::new(), bytes: 0, bytes_max }
     }
 
-    /// Begins a query. The receiver reports that it has enough answers.
+    /// Begins a query. Returns its number, and a receiver that reports when the query has enough answers.
     pub(super) fn ask(&mut self, want: Want) -> (u64, oneshot::Receiver<()>) {
         self.last += 1;
         let number = self.seat.number(self.last);
@@ -201,7 +202,7 @@ impl OpenQueries {
         Some(query)
     }
 
-    /// Notes that a query is delivered here, in this view.
+    /// Notes that the query is delivered here, in this view.
     pub(super) fn delivered(&mut self, number: u64, view: &group::View) {
         if let Some(query) = self.queries.get_mut(&number) {
             query.members = Some(view.places().collect());
@@ -209,8 +210,8 @@ impl OpenQueries {
         }
     }
 
-    /// Takes an answer of a member. Returns whether it was awaited: the query has not ended, and this is the
-    /// member's first answer.
+    /// Takes an answer of a member. Returns whether the answer was awaited: the query has not ended, and the
+    /// member has not answered before.
     pub(super) fn take_answer(
         &mut self,
         from: (ProcessId, SeatId),

@@ -1,7 +1,7 @@
 //! The outbox: updates on their way to the protocol thread.
 //!
 //! Updates are put into packs, and a *batch* of packs waits for one command. The protocol thread takes the
-//! whole batch when it comes to that command. So the busier the thread is, the more updates travel together,
+//! whole batch when it reaches that command. So the busier the thread is, the more updates travel together,
 //! and each update costs a copy and a place in a pack. An update that is alone travels at once.
 //!
 //! ```text
@@ -9,10 +9,10 @@
 //!       └── one command for a batch ──▶ protocol thread: takes the first batch
 //! ```
 //!
-//! **Order.** There are as many batches as commands for them in flight, in the same order. A thread that
-//! issues another command closes the last batch before it: later updates go into a new batch, whose command
-//! also comes later. So updates and other commands of one caller reach the protocol in the order of the
-//! calls.
+//! **Order.** Each waiting batch has one command in the queue; batches and commands have the same order. A
+//! thread that issues any other command first closes the last batch: later updates go into a new batch, whose
+//! command comes after that other command. So updates and other commands of one caller reach the protocol in
+//! the order of the calls.
 
 use std::{
     collections::VecDeque,
@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::lock::lock;
 
-/// Waiting bytes, above which an update for which nobody waits is refused.
+/// Upper bound of waiting bytes. Above it, an update for which no caller waits is refused.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
 /// Updates of all groups of a process that wait for the protocol thread.
@@ -38,14 +38,14 @@ pub(super) struct Outbox {
     waiting: Mutex<WaitingBatches>,
 }
 
-/// Upper bounds of a pack.
+/// Upper bounds of the content of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackBounds {
-    /// Bytes of soft updates; a longer update travels alone.
+    /// Largest size of soft updates in a pack, in bytes; a longer update travels alone.
     pub(super) soft_bytes: usize,
-    /// Bytes of ordered or safe updates; a longer update travels alone.
+    /// Largest size of ordered or safe updates in a pack, in bytes; a longer update travels alone.
     pub(super) ordered_bytes: usize,
-    /// Number of updates.
+    /// Largest number of updates in a pack.
     pub(super) updates: u32,
 }
 
@@ -72,12 +72,12 @@ pub(super) struct Packing {
     pub(super) strength: SendStrength,
     pub(super) writer: PackWriter,
     pub(super) told: oneshot::Sender<Result<Place, Failure>>,
-    /// The room of the batch's updates, released when they have ended.
+    /// The sender's room that the pack's updates take, released when the updates have ended.
     pub(super) rooms: Vec<OwnedSemaphorePermit>,
     end: Shared<oneshot::Receiver<Result<Place, Failure>>>,
 }
 
-/// The end of a sent update, as a future. An error says that the process has ended.
+/// The end of a sent update, as a future. An error means that the process has ended.
 pub(super) struct Sent {
     pack: Shared<oneshot::Receiver<Result<Place, Failure>>>,
     index: u32,
@@ -134,7 +134,7 @@ impl Outbox {
         Ok(batch.put(&self.bounds, (group, strength), update, room))
     }
 
-    /// Notes that another command was issued: later updates come behind it.
+    /// Notes that another command was issued: later updates go into a new batch, behind that command.
     pub(super) fn close(&self) {
         lock(&self.waiting).open = false;
     }
@@ -177,7 +177,7 @@ impl PackBatch {
             let Packing { writer, .. } = packing;
             packing.strength == strength && writer.count() < updates && writer.fits(update, most)
         };
-        // Most often it is the last pack of all.
+        // Most often the group's last pack is the last pack of all.
         let is_last = self.packs.last().is_some_and(|last| last.group == group);
         let last = if is_last { Some(self.packs.len() - 1) } else { self.last.get(&group).copied() };
         let place = last.filter(|place| fits(&self.packs[*place])).unwrap_or_else(|| {

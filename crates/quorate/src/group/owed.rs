@@ -13,13 +13,13 @@ use quorate_protocol::group::{Command, GroupId};
 
 use crate::lock::lock;
 
-/// Work that must reach the protocol, however many commands wait for it. It goes with the next command that
-/// is taken.
+/// Work that must reach the protocol, however many commands wait for it. The protocol takes this work
+/// together with its next command.
 #[derive(Default)]
 pub(super) struct Owed {
     /// Commands that may overtake waiting ones.
     commands: Mutex<Vec<Command>>,
-    /// Groups whose members here may differ from the protocol's last information.
+    /// Groups whose members here may differ from those that the protocol was last informed of.
     groups: Mutex<BTreeSet<GroupId>>,
     any: AtomicBool,
 }
@@ -35,10 +35,10 @@ impl Owed {
         self.any.store(true, Ordering::SeqCst);
     }
 
-    /// Adds the owed commands before `command`, which the protocol is about to take, in their order. Returns
-    /// the owed groups.
+    /// Adds the owed commands, in their order, in front of `command`, which the protocol is about to take.
+    /// Returns the owed groups.
     pub(super) fn settle(&self, command: &mut Command) -> BTreeSet<GroupId> {
-        // The flag is read for every command, so without a lock.
+        // The flag is read for every command, so reading it takes no lock.
         if !self.any.load(Ordering::SeqCst) || !self.any.swap(false, Ordering::SeqCst) {
             return BTreeSet::new();
         }

@@ -50,14 +50,14 @@ use crate::{
     shell::Shell,
 };
 
-/// Upper bound of the wait for the protocol thread's figures.
+/// Longest wait for the protocol thread to report its counters.
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
-/// Upper bound of the wait for calls once the process is out of touch.
+/// Longest wait for open calls once the process is out of touch with the routers.
 const AWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// Upper bound of ordered or safe updates that travel together, in bytes; a longer one travels alone.
+/// Upper bound of ordered or safe updates that travel together, in bytes; a longer update travels alone.
 const ORDERED_PACK_BYTES: usize = 16 << 10;
 
-/// A running process. It ends with its last holder.
+/// A running process. The process ends when its last holder drops it.
 pub(super) struct Process {
     pub(super) shared: Arc<GroupShared>,
     domain: DomainId,
@@ -99,7 +99,8 @@ impl Process {
         self.domain
     }
 
-    /// Takes a seat. Also returns whether it is the first of its group, which has to join.
+    /// Gives a new member a seat. Also returns whether the member is the first of its group in this process,
+    /// so that the process has to join the group.
     pub(super) fn seat(
         &self,
         group: GroupId,
@@ -128,7 +129,7 @@ impl Process {
         Ok((taken, false))
     }
 
-    /// Leaves the domain. The receiver's error says that the process had left before.
+    /// Leaves the domain. An error of the receiver means that the process had left before.
     pub(super) fn exit(&self) -> oneshot::Receiver<()> {
         let (told, out) = oneshot::channel();
         if !self.shared.is_wedged() {
@@ -142,15 +143,15 @@ impl Process {
         lock(&self.shared.rows).values().flat_map(SeatRow::all).collect()
     }
 
-    /// Returns the process's figures, and the bytes that were delivered and are not applied. `None` if the
-    /// protocol thread does not answer in time.
+    /// Returns the protocol's counters, and the number of bytes that were delivered and are not applied.
+    /// `None` if the protocol thread does not answer in time.
     pub(super) fn figures(&self) -> Option<(GroupCounters, usize)> {
         let ask = |token| self.shared.try_tell(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
 
-    /// Returns the counts of the process's sockets.
+    /// Returns the counters of the process's sockets.
     pub(super) fn counters(&self) -> &Counters {
         self.shared.port().node().counters()
     }
@@ -252,8 +253,8 @@ impl GroupShared {
         Ok(ending)
     }
 
-    /// Lets a member leave after all its sends. Until it is out it continues, because others may need its
-    /// state.
+    /// Lets a member leave after all its sends. The member continues until it is out, because other members
+    /// may need its state.
     pub(super) fn leave(&self, seat: &Arc<Seat>) -> CommandEnd {
         let (told, ending) = oneshot::channel();
         seat.tell_out(told);
@@ -267,7 +268,8 @@ impl GroupShared {
         ending
     }
 
-    /// Notes that a member has got its object from another one of this process, which may then go.
+    /// Notes that a member has got its object from another member of this process. A member that is leaving
+    /// may have stayed for this.
     pub(super) fn got(&self, seat: &Seat) {
         if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
             row.got(seat.id);
@@ -275,10 +277,11 @@ impl GroupShared {
         self.reseat(seat.group);
     }
 
-    /// Sends the protocol the seats of a group here, if they have changed, after all commands so far. Runs on
-    /// any thread. If the queue of commands is full, the next command that is taken repeats this.
+    /// Sends the protocol the seats that this process has in a group, if they have changed, after all
+    /// commands so far. Runs on any thread. If the queue of commands is full, the seats are sent with the
+    /// next command that the protocol takes.
     pub(super) fn reseat(&self, group: GroupId) {
-        // The command goes under the lock, so that an earlier command cannot come later.
+        // The command is sent under the lock, so that commands arrive in the order in which they were made.
         let mut rows = lock(&self.rows);
         let Some(row) = rows.get_mut(&group) else { return };
         let seat_command = row.seat_command();
@@ -292,7 +295,8 @@ impl GroupShared {
         };
         match told {
             Ok(()) => row.sent(seat_command),
-            // The command is not owed, because it must not overtake earlier sends.
+            // The queue is full. The command does not become an owed command, because it must not overtake
+            // earlier sends.
             Err(_) => {
                 self.owed.insert(group);
                 self.wake();
@@ -300,8 +304,8 @@ impl GroupShared {
         }
     }
 
-    /// Saves the state of a member that is about to leave, if it has a file. The member then sends nothing
-    /// more.
+    /// Saves the state of a member that is about to leave, if the member has a checkpoint file. From then on
+    /// the member sends nothing.
     pub(super) fn close(&self, seat: &Seat) -> Option<Result<CommandEnd, Error>> {
         let group = seat.group;
         seat.keeper.as_ref()?;
@@ -312,8 +316,8 @@ impl GroupShared {
         let id = self.id();
         let is_awaited = !matches!(call, OpenCommand::Leave(_));
         lock(&self.calls).insert(id.0, call);
-        // The check comes after the insertion. The thread that gives touch up ends all calls that it finds,
-        // so either that thread or this check sees the call.
+        // The check comes after the insertion. The thread that gives up waiting for touch ends all calls that
+        // it finds, so either that thread or this check sees the call.
         if is_awaited && self.touch.is_given_up() {
             lock(&self.calls).remove(&id.0);
             return Err(Error::OutOfTouch);
@@ -336,7 +340,7 @@ impl GroupShared {
         Ok(())
     }
 
-    /// Returns the updates for a command to send.
+    /// Takes the updates of the next batch, for a command that sends them.
     pub(super) fn sends(&self) -> Vec<Sending> {
         let packs = self.outbox.take();
         let mut calls = lock(&self.calls);
@@ -374,8 +378,8 @@ impl GroupShared {
         }
     }
 
-    /// Sends the answer of a member here. Does not run on the protocol thread, because it waits while too
-    /// many commands do.
+    /// Sends the answer of a member here. Does not run on the protocol thread, because it blocks while too
+    /// many commands wait.
     pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, answer: QueryAnswer) {
         if let Some(say) = self.answer_command(seat, asker, number, answer) {
             self.tell(say);
@@ -410,8 +414,8 @@ impl GroupShared {
         Some(Command::Say { group: seat.group, to: asker, body: answer.encode(number, seat.id) })
     }
 
-    /// Passes on a command without an end. Does not run on the protocol thread, because it waits while too
-    /// many commands do.
+    /// Passes on a command without an end. Does not run on the protocol thread, because it blocks while too
+    /// many commands wait.
     pub(super) fn tell(&self, command: Command) {
         // The command is refused only if the process has ended.
         let _ = self.port().command(command);
@@ -429,23 +433,23 @@ impl GroupShared {
         }
     }
 
-    /// Makes the protocol take a command before those that wait. Runs on any thread, because it never waits.
-    /// It is for commands without which this process would stay in a view without acting, or another process
+    /// Makes the protocol take a command before all waiting commands. Never blocks, so it runs on any thread.
+    /// Meant for commands without which this process would stay in a view without acting, or another process
     /// would wait in vain.
     pub(super) fn command_owed(&self, command: Command) {
         self.owed.push(command);
         self.wake();
     }
 
-    /// Makes the protocol take another command, and with it all owed work.
+    /// Makes the protocol take a command, and together with it all owed work.
     fn wake(&self) {
-        // A full queue holds a command that is still to be taken. If the process has ended, nobody waits for
+        // If the queue is full, a command is still to be taken. If the process has ended, nobody waits for
         // owed work.
         let _ = self.try_tell(Command::Several(Vec::new()));
     }
 
     /// Handles the loss of a member's object. The process quits the group unless other members here have
-    /// their objects and nobody waits for this one's. Also runs on the protocol thread.
+    /// their objects and nobody waits for the lost object. Also runs on the protocol thread.
     pub(super) fn lose_member(&self, seat: &Seat, why: &Error) {
         let group = seat.group;
         let over = {
@@ -456,7 +460,7 @@ impl GroupShared {
             if row.lose(seat.id) && !seat.owes() {
                 None
             } else {
-                // The command goes under the lock, so that a later join of the group comes after it.
+                // The command is sent under the lock, so that a later join of the group comes after it.
                 self.command_owed(Command::Quit { group });
                 rows.remove(&group)
             }
@@ -473,7 +477,7 @@ impl GroupShared {
     pub(super) fn out(&self, (group, life): RowLife, why: &Error) {
         let mut rows = lock(&self.rows);
         if rows.get(&group).is_none_or(|row| row.life() != life) {
-            // The row has ended already, and a later one may be in its place.
+            // The row has ended already, and a later row may be in its place.
             return;
         }
         let row = rows.remove(&group);
@@ -483,8 +487,8 @@ impl GroupShared {
         });
     }
 
-    /// Notes that the process is out of touch. Requests that the order was given may take effect once the
-    /// routers are back, but these may be away for good. So the waits end after `AWAY_PATIENCE`.
+    /// Notes that the process is out of touch. Requests that went to the routers may take effect once the
+    /// routers are back, but the routers may be away for good. So the waits end after `AWAY_PATIENCE`.
     pub(super) fn on_touch_lost(self: &Arc<Self>) {
         let loss = self.touch.lose();
         let shared = Arc::downgrade(self);
@@ -499,7 +503,7 @@ impl GroupShared {
         }
     }
 
-    /// Ends all waits for requests in progress, unless the process is back in touch.
+    /// Ends the waits of all callers with open requests, unless the process is back in touch.
     fn give_up(&self, loss: Loss) {
         if !self.touch.give_up(loss) {
             return;
@@ -568,7 +572,7 @@ impl GroupShared {
     }
 }
 
-/// Returns the error for a command that the protocol thread did not take.
+/// Returns the error for a command that did not reach the protocol thread.
 fn not_taken<T>(untaken: CommandError<T>) -> Error {
     match untaken {
         CommandError::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),

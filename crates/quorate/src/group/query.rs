@@ -2,8 +2,8 @@
 //!
 //! A query goes through the group like an update, so all members answer in a state that the same messages
 //! produced (for an ordered or safe query, in the very same state). Replies go straight to the asker. The
-//! view in which its query was delivered tells the asker which members to expect. A query ends once enough
-//! members have replied, once no more replies are possible, or at its deadline.
+//! view in which a query was delivered tells its asker from which members to expect a reply. A query ends
+//! once enough members have replied, once no more replies are possible, or at its deadline.
 
 use std::{
     collections::BTreeMap,
@@ -30,10 +30,10 @@ use crate::{error::Error, lock::lock, pending::Pending, timer};
 pub struct Replies<T> {
     /// The replies, by rank.
     pub replies: Vec<Replied<T>>,
-    /// Members that did not reply: those that will not, and, if fewer replied than were wanted, those that
-    /// are late.
+    /// Members that did not reply: members that will not reply, and, if fewer replied than were wanted,
+    /// members that are late.
     pub missing: Vec<Missing>,
-    /// Whether as many replied as were wanted.
+    /// Whether as many members replied as were wanted.
     pub complete: bool,
 }
 
@@ -91,12 +91,12 @@ const DEADLINE: Duration = Duration::from_secs(1);
 const AHEAD_EVERY: Duration = Duration::from_millis(1);
 
 impl<R: Object> Member<R> {
-    /// Asks members. Each answers from its own state, after the earlier sends of this member.
+    /// Asks members. Each member answers from its own state, after the earlier sends of this member.
     pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(SendStrength::Soft, &query, want)
     }
 
-    /// Asks members. All answer from the same state as far as ordered and safe updates are concerned.
+    /// Asks members. All members answer from the same state as far as ordered and safe updates are concerned.
     pub fn ordered_query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(SendStrength::Ordered, &query, want)
     }
@@ -131,7 +131,7 @@ impl<R: Object> Query<R> {
         let sent = member.submit(strength, &with_number(number, &query));
         if let Some(sent) = timer::timeout(deadline, sent).await {
             sent?;
-            // An error says that the member has ended, so no more replies come.
+            // An error means that the member has ended, so no more replies come.
             let _ = timer::timeout(until.saturating_duration_since(Instant::now()), enough).await;
             while guard.is_ahead() && Instant::now() < until {
                 timer::sleep(AHEAD_EVERY).await;
@@ -150,7 +150,7 @@ impl<R: Object> IntoFuture for Query<R> {
     }
 }
 
-/// A query in progress, for its asker.
+/// A guard that removes a query in progress when the query's future is dropped.
 struct QueryGuard<'a, R: Object> {
     member: &'a Member<R>,
     number: u64,
@@ -174,7 +174,7 @@ impl<R: Object> QueryGuard<'_, R> {
         let Some(OpenQuery { members: Some(members), answers, .. }) =
             lock(&seat.open_queries).take(self.number)
         else {
-            // The query was not delivered even here. It may still be.
+            // The query was not delivered even here, but may be delivered later.
             return Err(seat
                 .over()
                 .unwrap_or_else(|| Error::not_sent("the group did not take the query before its deadline")));

@@ -33,16 +33,17 @@ pub(super) struct LocalReplica<R> {
     pub(super) object: R,
     pub(super) locks: Locks,
     pub(super) view: Option<View>,
-    /// Whether the member began with its own object and not with the group's.
+    /// Whether the member began with its own object, and not with the group's state.
     pub(super) fresh: bool,
-    /// The state from the file, until it is known whether it is needed; or the reason why it cannot be used.
+    /// The state from the checkpoint file, kept until it is known whether the state is needed; or the reason
+    /// why the file cannot be used.
     pub(super) loaded: Option<Result<Loaded<R>, Error>>,
 }
 
-/// The state that a member brings along, in case nobody has the group's.
+/// The state that a member brings along, used if no other process has the group's state.
 pub(super) struct Brought<R> {
     pub(super) object: R,
-    /// The state from the member's checkpoint file.
+    /// The state from the member's checkpoint file, or the reason why the file cannot be used.
     pub(super) loaded: Option<Result<Loaded<R>, Error>>,
 }
 
@@ -115,7 +116,7 @@ impl<R: Object> Replicated for LocalReplica<R> {
 }
 
 impl<R: Object> LocalReplica<R> {
-    /// Takes a message of a member.
+    /// Handles a delivered message by its kind.
     fn message(
         &mut self,
         sender: ProcessId,
@@ -170,7 +171,7 @@ impl<R: Object> LocalReplica<R> {
         Ok(())
     }
 
-    /// Gives the object to members that joined.
+    /// Gives the object to members that have joined.
     fn checkpoint(&self, receiver: StateReceiver, context: &ReplicaContext<'_>) -> Result<(), Error> {
         let snapshot = self.object.checkpoint();
         let state = GroupState::new(context.seat, Signature::of(&self.object), self.locks.clone());
@@ -196,7 +197,7 @@ impl<R: Object> LocalReplica<R> {
         Ok(())
     }
 
-    /// Answers the query of another member, or of this one.
+    /// Answers a query, of this member or another one.
     fn answer(&self, sender: ProcessId, number: u64, query: &[u8], context: &ReplicaContext<'_>) {
         let Some(view) = &self.view else { return };
         let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
@@ -222,7 +223,7 @@ impl<R: Object> LocalReplica<R> {
 }
 
 impl StateReceiver {
-    /// Passes the object on to its receivers, and notes that the giver has given it.
+    /// Passes the object's bytes on to its receivers, and notes that the giver has given it.
     fn get(self, giver: &Seat, shared: &GroupShared, state: Bytes) {
         match self {
             StateReceiver::Group(view) => {
@@ -240,8 +241,8 @@ impl StateReceiver {
     }
 }
 
-/// The state of a group without its object, as of one place in its messages: the replica's signature, the
-/// locks, the secrets.
+/// The state of a group without its object, as of one place in the group's messages: the replica's signature,
+/// the locks, the secrets.
 struct GroupState {
     signature: Signature,
     locks: Locks,
@@ -275,8 +276,8 @@ impl GroupState {
         let bytes = object.finish_behind(bytes.into())?;
         let bytes = match &self.secrets {
             None => bytes.into(),
-            // The ring may have changed its key meanwhile. A process that joins at this place lacks the new
-            // one.
+            // The member may have changed its key meanwhile. A process that joins at this place lacks the new
+            // key.
             Some((group_keys, secrets)) => group_keys.seal_with(secrets, head, &bytes),
         };
         Ok(if bytes.len() < LARGE_BYTES { bytes } else { Bytes::from_owner(Large(bytes)) })
@@ -286,7 +287,8 @@ impl GroupState {
 /// Size from which memory takes long to release, in bytes.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// A state whose memory is released in the background, because its last user is the protocol thread.
+/// A state whose memory is released in the background, because the protocol thread drops it and must not be
+/// held up.
 struct Large(Bytes);
 
 impl AsRef<[u8]> for Large {

@@ -1,21 +1,23 @@
 //! A row: the members of one group in this process, each in a seat.
 //!
-//! To the protocol, a process is one party of a group. Its first member joins the group. Later members take a
-//! seat, and members that leave give theirs up. One command tells the protocol the seats from the next view
-//! on. A new member gets the object from a member here, as of its first view. A member that leaves goes with
-//! a view. As long as others wait for the object, one member that has it stays.
+//! To the protocol, a process is one party of a group. The process's first member joins the group. Later
+//! members take a seat, and members that leave give their seats up. One command tells the protocol the seats
+//! from the next view on. A new member gets the object from a member here, as of its first view. A member
+//! that leaves stays until a view without it begins. As long as other members wait for the object, one member
+//! that has the object stays.
 
 use quorate_protocol::group::{SEATS_MAX, SeatId};
 
-/// The members of one group in this process. `T` is the type of a seat, unknown here.
+/// The members of one group in this process. `T` is the type of a seat, of which this file needs only that it
+/// can be cloned.
 #[derive(Debug)]
 pub(super) struct SeatRow<T> {
-    /// The row's number among the rows of the process.
+    /// Number of this row among the rows of the process. A later row of the same group has a larger number.
     life: u64,
     seated: Vec<Seated<T>>,
-    /// Number of seats that were given out.
+    /// Number of seats that were given out so far.
     given: u32,
-    /// The seats that were sent to the protocol last.
+    /// The seats that the protocol was last informed of.
     sent: Vec<SeatId>,
     /// Whether the command to leave the group was sent to the protocol.
     leaves: bool,
@@ -47,7 +49,7 @@ pub(super) struct ViewChange<T> {
     pub(super) here: Vec<T>,
     /// New members, which get the object from the first of `here`.
     pub(super) come: Vec<T>,
-    /// Members that are out.
+    /// Members that are no longer in the group.
     pub(super) gone: Vec<T>,
 }
 
@@ -64,7 +66,8 @@ impl<T: Clone> SeatRow<T> {
         self.life
     }
 
-    /// Adds a member. `None` if too many are here, or the process is about to leave the group.
+    /// Adds a member. Returns `None` if too many members are here, or the process is about to leave the
+    /// group.
     pub(super) fn take(&mut self, seat: impl FnOnce(SeatId) -> T) -> Option<T> {
         if self.leaves || self.seated.len() == SEATS_MAX {
             return None;
@@ -90,7 +93,7 @@ impl<T: Clone> SeatRow<T> {
     }
 
     /// Returns the member that takes states for the process and gives its object on request. That is the
-    /// oldest with the object, if possible one that stays.
+    /// oldest member with the object, if possible one that is not leaving.
     pub(super) fn first(&self) -> Option<T> {
         let whole = || self.seated.iter().filter(|seated| seated.whole);
         let stays = whole().find(|seated| !seated.leaving);
@@ -128,7 +131,7 @@ impl<T: Clone> SeatRow<T> {
         }
         let mut wanted: Vec<SeatId> = self.seated.iter().filter(stays).map(|seated| seated.id).collect();
         if !self.seated.iter().filter(stays).any(|seated| seated.whole) {
-            // Other members wait for the object of this member.
+            // Other members wait for this member's object.
             let needed = self.seated.iter().find(|seated| seated.whole).or(self.seated.first());
             wanted.extend(needed.map(|seated| seated.id));
             wanted.sort_unstable();
@@ -137,7 +140,7 @@ impl<T: Clone> SeatRow<T> {
         if wanted == self.sent { SeatCommand::Nothing } else { SeatCommand::Seats(wanted) }
     }
 
-    /// Notes that the protocol got this information.
+    /// Notes that this command was sent to the protocol.
     pub(super) fn sent(&mut self, seat_command: SeatCommand) {
         match seat_command {
             SeatCommand::Nothing => {}
@@ -146,7 +149,7 @@ impl<T: Clone> SeatRow<T> {
         }
     }
 
-    /// Takes the seats of a new view.
+    /// Takes the seats of a new view. Returns the consequences for the members.
     pub(super) fn view(&mut self, seats: &[SeatId]) -> ViewChange<T> {
         let is_first = !self.seated.iter().any(|seated| seated.inside);
         let mut change = ViewChange { here: Vec::new(), come: Vec::new(), gone: Vec::new() };
@@ -188,7 +191,7 @@ mod tests {
         row
     }
 
-    /// Takes the next information for the protocol, which counts as sent.
+    /// Returns the next command to the protocol, and notes it as sent.
     fn seat_command(row: &mut SeatRow<u32>) -> SeatCommand {
         let seat_command = row.seat_command();
         row.sent(row.seat_command());

@@ -54,7 +54,7 @@ impl Keeper {
         let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(move || {
             while let Some(job) = keeper.next() {
                 let mark = job.head.mark;
-                // A late snapshot runs user code.
+                // A snapshot made by `Snapshot::later` runs user code.
                 let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &telling)));
                 let saved = saved.unwrap_or_else(|panic| {
                     Err(Error::file(
@@ -108,7 +108,7 @@ impl Keeper {
         }
     }
 
-    /// Notes that a save has ended, and answers the callers that it covers.
+    /// Notes that the save at `mark` has ended, and answers the callers that it covers.
     fn done(&self, mark: Mark, saved: Result<(), Error>) {
         if let Err(why) = &saved {
             warn!(file = %self.path.display(), %mark, %why, "a checkpoint of a group could not be saved");

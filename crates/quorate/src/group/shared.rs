@@ -39,16 +39,16 @@ pub(super) struct GroupShared {
     pub(super) outbox: Outbox,
     pub(super) calls: Mutex<FxHashMap<u64, OpenCommand>>,
     pub(super) figures: Calls<GroupCounters>,
-    /// Replies that came after their query had ended.
+    /// Number of replies that came after their query had ended.
     pub(super) late: AtomicU64,
     pub(super) last: AtomicU64,
     pub(super) touch: Touch,
     pub(super) owed: Owed,
     /// Number of rows made so far.
     pub(super) lives: AtomicU64,
-    /// The last number of a sealed message of this process.
+    /// The number of the last message that this process sealed.
     pub(super) numbers: Arc<AtomicU64>,
-    /// Upper bound of an answer to a query, in bytes; a longer one is refused.
+    /// Upper bound of an answer to a query, in bytes; a longer answer is refused.
     pub(super) answer_bytes_max: usize,
     pub(super) wedged: AtomicBool,
     /// The sender that reports that the process is out of the domain.
@@ -68,9 +68,9 @@ pub(super) struct Seat {
     pub(super) inbox: Mutex<Inbox>,
     /// The user's object. A thread that waits for this lock holds no other lock of this crate.
     pub(super) copy: Mutex<Box<dyn Replicated>>,
-    /// The number of the thread that runs the object's code; 0 if none does.
+    /// The number of the thread that runs the object's code; 0 if no thread runs it.
     pub(super) inside: AtomicU64,
-    /// The sender that reports that the object is the group's.
+    /// The sender that reports to the caller of the join that the object has the group's state.
     pub(super) ready: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
     /// The reason why this member ended.
     pub(super) over: OnceLock<Error>,
@@ -79,7 +79,7 @@ pub(super) struct Seat {
     /// The sender that reports that the member is out.
     pub(super) out: Mutex<Option<oneshot::Sender<Result<CommandOutcome, Failure>>>>,
     pub(super) debts: Mutex<ObjectDebts>,
-    /// Whether the member waits for the delivery thread.
+    /// Whether the member is queued for the delivery thread.
     pub(super) queued: AtomicBool,
     /// The view after all deliveries that were pushed.
     pub(super) latest: Mutex<Option<Arc<group::View>>>,
@@ -94,23 +94,23 @@ pub(super) struct Inbox {
     /// applied yet.
     pub(super) bytes: usize,
     pub(super) closed: bool,
-    /// Whether the object comes from another member of this process and has not arrived; until then nothing
-    /// is taken.
+    /// Whether the object comes from another member of this process and has not arrived; until then no
+    /// delivery is applied.
     pub(super) waits: bool,
 }
 
-/// Objects that a member still has to give.
+/// The requests for its object that a member still has to answer.
 #[derive(Default)]
 pub(super) struct ObjectDebts {
     pub(super) owed: usize,
-    /// Whether the member ends once it has given the objects that it owes.
+    /// Whether the member ends once it has answered these requests.
     pub(super) gone: bool,
 }
 
 /// A delivery of the protocol thread. All deliveries have one order.
 #[derive(Clone)]
 pub(super) enum Delivery {
-    /// The object from here on; `None` keeps the object that is here.
+    /// The object's state from this place on; `None` keeps the object that the member brought.
     Restore(Option<Bytes>),
     View {
         view: Arc<group::View>,
@@ -123,7 +123,7 @@ pub(super) enum Delivery {
     StateWanted(StateReceiver),
     /// A request to save the object's state at this place.
     Keep(Mark),
-    /// A mark: the protocol waits until everything before it is applied.
+    /// A mark: the protocol waits until all earlier deliveries are applied.
     Progress,
     Updates {
         sender: ProcessId,
@@ -136,12 +136,12 @@ pub(super) enum Delivery {
 pub(super) enum StateReceiver {
     /// Other processes, which joined with this view.
     Group(Position),
-    /// Members of this process, which came with the last view.
+    /// Members of this process, which came with the latest view.
     Seats(Vec<Arc<Seat>>),
 }
 
 impl Delivery {
-    /// Returns the delivery's weight in the inbox, in bytes. A state that a member was given weighs nothing.
+    /// Returns the delivery's weight in the inbox, in bytes. A state that a member received counts as 0.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Delivery::Restore(_) => 0,
@@ -156,12 +156,12 @@ impl Delivery {
 /// Memory of a delivery in addition to its payload, in bytes.
 pub(super) const DELIVERY_BYTES: usize = mem::size_of::<Delivery>();
 
-/// A replica whose type is not known here.
+/// A replica of any type, as the seat keeps it.
 pub(super) trait Replicated: Any + Send {
     fn take(&mut self, delivery: Delivery, context: &ReplicaContext<'_>) -> Result<(), Error>;
 }
 
-/// The context that a replica needs to answer.
+/// The parts of a seat and its process that a replica needs to answer.
 pub(super) struct ReplicaContext<'a> {
     pub(super) seat: &'a Arc<Seat>,
     pub(super) shared: &'a Arc<GroupShared>,

@@ -1,8 +1,9 @@
-//! The structure of a replica's types, so that two programs with different types learn it when one joins.
+//! The structure of a replica's types, so that a program whose types differ from the group's gets an error
+//! when it joins.
 //!
-//! `serde` knows how it reads a type: the structure comes from reading made-up values. A type that reads only
-//! certain values (a date as text, a number above zero) has no known structure; then only its name is
-//! compared.
+//! The structure is what `serde` asks for when it deserialises the type from made-up values. A type that
+//! reads only certain values (a date as text, a number above zero) has no known structure; then only its name
+//! is compared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -37,8 +38,8 @@ impl Signature {
         }
     }
 
-    /// Returns the reason why a replica of this signature does not fit into a group of replicas of `theirs`,
-    /// if there is one.
+    /// Returns the reason why a replica with this signature does not fit into a group with the signature
+    /// `theirs`; `None` if it fits.
     pub(super) fn differs(&self, theirs: &Signature) -> Option<String> {
         if self.name != theirs.name {
             let (theirs, ours) = (&theirs.name, &self.name);
@@ -61,7 +62,7 @@ impl Signature {
     }
 }
 
-/// Returns how `serde` reads this type, or `None` if that cannot be found out.
+/// Returns the structure of this type as `serde` reads it, or `None` if the structure cannot be found out.
 fn structure<T: DeserializeOwned>() -> Option<String> {
     // The user's type may panic on made-up values.
     let told = catch_unwind(AssertUnwindSafe(|| {

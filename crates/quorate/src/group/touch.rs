@@ -1,9 +1,9 @@
-//! Touch: whether a process is in touch with the routers, as its callers see it.
+//! Whether a process is in touch with the routers, as its callers see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The standing of the process in the two lowest bits, and above them the number of times that touch was
-/// lost. One number holds both, so that no thread sees half of a change.
+/// The state of touch in the two lowest bits, and in the upper bits the number of losses so far. One number
+/// holds both, so that no thread sees half of a change.
 #[derive(Default)]
 pub(super) struct Touch(AtomicU64);
 
@@ -12,7 +12,7 @@ const IN_TOUCH: u64 = 0;
 const LOST: u64 = 1;
 const GIVEN_UP: u64 = 2;
 
-/// One time at which the process lost touch with the routers.
+/// One loss of touch with the routers, by its number.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(u64);
 
@@ -22,7 +22,7 @@ impl Touch {
         self.0.load(Ordering::Acquire) & STANDING == IN_TOUCH
     }
 
-    /// Whether touch has been lost for so long that no caller waits for requests.
+    /// Whether touch has been lost for so long that callers no longer wait for their requests.
     pub(super) fn is_given_up(&self) -> bool {
         self.0.load(Ordering::SeqCst) & STANDING == GIVEN_UP
     }
@@ -39,7 +39,8 @@ impl Touch {
         self.0.fetch_and(!STANDING, Ordering::SeqCst);
     }
 
-    /// Gives touch up, unless it was regained after this loss. Returns whether it did.
+    /// Gives touch up, so that no caller waits, unless touch was regained after this loss. Returns whether
+    /// touch was given up.
     pub(super) fn give_up(&self, Loss(lost): Loss) -> bool {
         let given_up = lost & !STANDING | GIVEN_UP;
         self.0.compare_exchange(lost, given_up, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -36,7 +36,7 @@ enum Job {
     Execute(Vec<Task>, Arc<Withdrawals>),
     /// Reports the memory of its tables.
     Usage(Sender<Vec<Usage>>),
-    /// Gives the engine away; the last job.
+    /// Gives the engine to the receiver of this channel. This is the last job.
     Hand(Sender<Box<dyn Engine>>),
 }
 
@@ -52,7 +52,7 @@ struct Passes {
     pinned: Family<Keeper, Gauge>,
 }
 
-/// The reason for which versions are kept.
+/// The label of a metric: the purpose for which versions are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Keeper {
     kept_for: &'static str,
@@ -95,8 +95,8 @@ impl Passes {
     }
 }
 
-/// Upper bound of the waiting jobs. A storage process has one batch at its engine; the rest is for requests
-/// of the tables' memory.
+/// Upper bound of the waiting jobs. A storage process has one batch at its engine; all further room is for
+/// requests for the tables' memory.
 const ENGINE_JOBS_MAX: usize = 64;
 
 /// The engine of a storage process, on its thread.
@@ -193,8 +193,8 @@ fn start(
             };
             passes.batch(count, clock::now().since(began), engine.pinned());
             passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
-            // A process that comes back from its disk has its first batch before the port is set. The batch
-            // comes from a running protocol thread, so the port will be set in a moment. The command is
+            // A process that comes back from its disk has its first batch before the port is set. That batch
+            // comes from a running protocol thread, so the port will be set within a moment. The command is
             // refused only if the process is ending.
             let _ = shared.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
         }
@@ -202,7 +202,7 @@ fn start(
     Ok(worker)
 }
 
-/// The resources that an engine borrows for a batch.
+/// The parts of the process that an engine uses while it executes a batch.
 struct EngineHost<'a> {
     scan_threads: &'a ScanThreads,
     withdrawals: &'a Withdrawals,

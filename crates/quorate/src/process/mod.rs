@@ -59,9 +59,10 @@ use self::shared::{Identity, ProcessShared};
 /// The reason why an operation has not taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// The process has not taken the operation up: it has ended, or too many commands wait. Nothing was done.
+    /// The process has not accepted the operation, because the process has ended or too many commands wait.
+    /// Nothing was done.
     Untaken,
-    /// The operation was refused, or has not ended in time: the reason.
+    /// The reason why the operation was refused or has not ended in time.
     Because(String),
 }
 
@@ -103,7 +104,7 @@ struct NodeHost {
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
-    /// Whether a thread checks if the process with this one's node number lives.
+    /// Whether a thread is checking if the other process with the same node number is alive.
     probing: Arc<AtomicBool>,
     end: Sender<End>,
 }
@@ -164,7 +165,7 @@ impl Process {
         self.shell.port()
     }
 
-    /// Yields one message with the reason when the process cannot continue.
+    /// Returns a receiver that gets one message, with the reason, when the process cannot continue.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
@@ -183,21 +184,21 @@ impl Process {
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`.
-    /// [`Member::operate`] asks a member over its lives.
+    /// [`Member::operate`] does the same for a member that may restart meanwhile.
     ///
     /// [`Member::operate`]: crate::node::Member::operate
     pub fn operate(&self, operation: AdminOperation, patience: Duration) -> Result<(), NotDone> {
         self.ended_within(patience, |id| Command::Operate { id, operation })
     }
 
-    /// Leaves the cluster, and waits until the process is out. The error is the reason why it is not, at the
-    /// latest after `patience`.
+    /// Leaves the cluster, and waits until the process is out. Returns the reason as an error if the process
+    /// is not out after `patience`, or cannot leave.
     pub fn leave(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
     /// Prepares the other processes for this process's stop before a restart, and waits until they are
-    /// prepared. The error is the reason why they will notice the stop.
+    /// prepared. Returns an error if they are not prepared, so that they will treat the stop as a failure.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())
     }
@@ -257,7 +258,7 @@ impl NodeHost {
         }
     }
 
-    /// Ends the process if the domain was founded with other terms than it is configured for.
+    /// Ends the process if the domain was founded with other terms than the process is configured for.
     fn compare_terms(&self, theirs: Terms) {
         let Some(ours) = self.identity.terms else { return };
         let pairs = [

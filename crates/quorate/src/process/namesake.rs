@@ -1,4 +1,4 @@
-//! The check whether another process with this one's node number lives.
+//! Checks whether another process with the same node number is alive.
 
 use std::{thread, time::Duration};
 
@@ -9,8 +9,8 @@ use tracing::info;
 use super::{End, Identity};
 use crate::seek;
 
-/// Checks whether the process that keeps this one from joining lives. If it does, this process ends. If it is
-/// dead and not yet removed, this process joins after its removal.
+/// Checks whether the namesake, the process that blocks this one from joining, is alive. If the namesake is
+/// alive, this process ends. If it is dead but not yet removed, this process joins after the removal.
 pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
     match seek::ask(&other.address, me.domain) {
         Ok(met) if met.process == other.id => {

@@ -12,16 +12,17 @@ use quorate_protocol::{
 use quorate_runtime::{Port, calls::Calls};
 use quorate_tables::{self as tables, status::Status};
 
-/// The reason why a process cannot continue. It should end, and may be restarted as a new incarnation.
+/// The reason why a process cannot continue. The process should end, and may be restarted as a new
+/// incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The process was cut off: the others go on without it.
+    /// The other processes removed this one and go on without it.
     Wedged,
-    /// The domain went on as a later generation, without this router.
+    /// The domain went on in a later generation, without this router.
     Outdated(Generation),
-    /// The domain does not admit it, and will not with its present configuration.
+    /// The domain does not admit the process, and never will with the process's present configuration.
     NotAdmitted(String),
-    /// The process's directory is an older copy that was put back.
+    /// The process's directory is an older copy of itself that was put back.
     OlderCopy(String),
     /// The process broke an invariant, or received a state that does not decode.
     Broken(String),
@@ -47,7 +48,7 @@ pub(crate) struct ProcessShared {
     pub(super) statuses: Calls<Status>,
     pub(super) rosters: Calls<Held<Roster>>,
     pub(super) operations: Calls<Result<(), String>>,
-    /// The state that a storage process that is out leaves to its next life.
+    /// The state that a storage process which is out leaves to its next incarnation.
     pub(super) remains: Mutex<Option<Box<Handover>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Processes that may not have a session with this one.
+//! Processes that are not allowed a session with this process.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use bytes::Bytes;
 use quorate_protocol::{Generation, Policy, ProcessId, ecast::Fence};
 use tracing::warn;
 
-/// Processes that were met, with their passes. Each is logged once.
+/// Processes that tried to open a session, with the passes that they showed. Each such process is logged
+/// once.
 #[derive(Default)]
 pub(crate) struct Strangers(BTreeSet<(ProcessId, Bytes)>);
 
@@ -15,13 +16,14 @@ const STRANGERS_MAX: usize = 64;
 
 impl Strangers {
     /// Notes that `peer` showed the pass `theirs` to this process, whose pass is `ours`. If the passes show
-    /// that the domain has continued without this process, returns the generation in which it did.
+    /// that the domain has continued without this process, returns the generation in which the domain
+    /// continued.
     pub(crate) fn meet(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) -> Option<Generation> {
         let ours = Fence::of_pass(ours)?;
         if self.0.len() >= STRANGERS_MAX {
             self.0.clear();
         }
-        // The process is met repeatedly.
+        // The same process tries again and again, but is logged only once.
         if self.0.insert((peer, Bytes::copy_from_slice(theirs))) {
             warn!(%peer, "this process has no session with another process: {}", ours.refusal(theirs));
         }

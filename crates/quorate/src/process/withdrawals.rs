@@ -1,7 +1,7 @@
-//! Withdrawals: the tasks of the batch at an engine for which nobody waits.
+//! Withdrawals: tasks of the batch at an engine whose results nobody awaits.
 //!
 //! The protocol thread adds tasks while the engine's threads check them once a block. So a check must cost
-//! nothing as long as nothing is new.
+//! next to nothing as long as no task was added.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -16,7 +16,7 @@ pub(crate) struct Withdrawals {
 }
 
 impl Withdrawals {
-    /// Adds a task for which nobody waits.
+    /// Adds a task whose result nobody awaits.
     pub(crate) fn add(&self, task: usize) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.push(task);

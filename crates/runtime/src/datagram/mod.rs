@@ -5,24 +5,24 @@
 //! counted.
 //!
 //! **The socket** has the address and port of the first listener. If that port is taken, the process runs
-//! without one: its hellos say so, and casts between it and its peers travel over links. So do casts between
-//! two processes with the same address, that is, on one machine: there the system copies large pieces of a
-//! stream at once, and would cut them up for datagrams. Three members of a group on one machine were a fifth
-//! slower by datagrams than by links with a thousand soft updates under way each, and two fifths slower with
-//! one.
+//! without a socket: its hellos name no port, and casts between the process and its peers travel over links.
+//! Casts between two processes with the same address, that is, on one machine, also travel over links: there
+//! the system copies large pieces of a stream at once, and would cut them up for datagrams. Three members of
+//! a group on one machine were slower by datagrams than by links: by a fifth with a thousand soft updates
+//! under way at each member, and by two fifths with one.
 //!
 //! **Accepted senders.** A greeting names the port at which its sender receives datagrams, and the *token*
 //! that they must carry: 64 bits made for this greeting, and so for this session of the link. A datagram is
 //! its token, followed by messages. A process refuses a whole datagram whose token belongs to no present
 //! link. So the sender's domain, process, incarnation and policy are those that the link has checked. A token
-//! is no seal: an attacker who can read the links can also forge datagrams.
+//! is no signature: an attacker who can read the links can also forge datagrams.
 //!
-//! **Multicast** (`multicast`). All multicasts of a process carry one token, which its greetings
-//! tell to all its peers. A receiver accepts that token only if it has a link to that sender. So each peer
-//! could forge it, and nobody else could. A datagram whose token no link has announced is meant for other
-//! processes, or the sender's link is broken: it is *unwanted*, counted and dropped. Multicasts go to the
-//! network of the address at which this process listens and no further; with a loopback address they stay on
-//! this machine.
+//! **Multicast** (`multicast`). All multicasts of a process carry one token, which its greetings announce to
+//! all its peers. A receiver accepts that token only if it has a link to that sender. So peers could forge
+//! such a multicast, but no other process could. A datagram whose token no link has announced is meant for
+//! other processes, or the sender's link is broken: it is *unwanted*, counted and dropped. Multicasts go to
+//! the network of the address at which this process listens and no further; with a loopback address they stay
+//! on this machine.
 //!
 //! ```text
 //! ┌───────────┬───────────┬───────────┬───
@@ -68,21 +68,21 @@ pub(crate) struct Datagrams {
     local: SocketAddr,
     /// Length of the longest datagram, in bytes.
     bytes_max: usize,
-    /// Whether the socket may hold more.
+    /// Whether the socket may hold more datagrams.
     readable: bool,
     /// Receive buffers; empty until the first read.
     room: Vec<u8>,
     receivers: MulticastReceivers,
     /// The token of this process's multicasts; `None` if it cannot multicast.
     multicast_token: Option<u64>,
-    /// Whether the system has refused a multicast, so that only the first refusal is logged.
+    /// Whether the system has already refused a multicast. Only the first refusal is logged.
     has_failed: bool,
-    /// Casts of this turn, by peer. A list, because the peers are few.
+    /// Casts of this turn, by peer. A list suffices, because the peers are few.
     pending: Vec<PendingDatagram>,
     unsent: usize,
 }
 
-/// A datagram under construction.
+/// A datagram that casts of this turn still join.
 struct PendingDatagram {
     to: DatagramAddress,
     bytes: BytesMut,
@@ -100,11 +100,11 @@ impl Datagrams {
         let mut socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if address.is_ipv4() {
-            // Short datagrams are packed so that they need no fragments. A long one would be lost if
+            // Short datagrams are packed so that they need no fragments, but a long datagram would be lost if
             // fragments were forbidden.
             sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
         }
-        // A smaller buffer only loses more datagrams, so an error is no reason to fail.
+        // A smaller buffer only loses more datagrams, so an error here is ignored.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
         registry.register(&mut socket, TOKEN, Interest::READABLE)?;
@@ -153,12 +153,12 @@ impl Datagrams {
         self.readable || self.receivers.are_readable()
     }
 
-    /// Receives multicasts to this address from now on, if the system permits.
+    /// Starts to receive multicasts to this address, if the system permits.
     pub(crate) fn listen(&mut self, address: MulticastAddress) {
         self.receivers.listen(address);
     }
 
-    /// Receives no more multicasts to this address.
+    /// Stops receiving multicasts to this address.
     pub(crate) fn ignore(&mut self, address: MulticastAddress) {
         self.receivers.ignore(address);
     }
@@ -171,8 +171,8 @@ impl Datagrams {
         }
     }
 
-    /// Reads datagrams, a bounded number in each call. Passes each one's token, the bytes after it, and
-    /// whether it was multicast.
+    /// Reads a bounded number of datagrams. Passes to `take`, for each datagram, its token, the bytes after
+    /// the token, and whether the datagram was multicast.
     pub(crate) fn read(&mut self, mut take: impl FnMut(u64, Bytes, bool)) {
         if self.room.is_empty() {
             self.room = vec![0; BUFFERS * BUFFER_BYTES];
@@ -184,7 +184,7 @@ impl Datagrams {
         let multicast_token = self.multicast_token;
         for receiver in self.receivers.readable() {
             receiver.readable = drain((&receiver.socket, &receiver.state), counters, room, |token, bytes| {
-                // The system also delivers this process's own multicasts.
+                // The system delivers a process's own multicasts to it as well, and these are skipped.
                 if Some(token) != multicast_token {
                     take(token, bytes, true);
                 }
@@ -192,15 +192,15 @@ impl Datagrams {
         }
     }
 
-    /// Multicasts a message to all who listen at `address`; it leaves at the end of the turn. Returns false
-    /// if this process cannot multicast or the message is too long.
+    /// Multicasts a message to all who listen at `address`. The message leaves at the end of the turn.
+    /// Returns `false` if this process cannot multicast, or the message is too long.
     pub(crate) fn multicast(&mut self, address: MulticastAddress, message: &Encoded) -> bool {
         let Some(token) = self.multicast_token else { return false };
         self.cast(DatagramAddress { address: multicast::socket_address(address).into(), token }, message)
     }
 
-    /// Casts a message; it leaves at the end of the turn, together with others to the same peer. Returns
-    /// false if the message is too long for a datagram.
+    /// Casts a message. It leaves at the end of the turn, together with other casts to the same peer. Returns
+    /// `false` if the message is too long for a datagram.
     pub(crate) fn cast(&mut self, to: DatagramAddress, message: &Encoded) -> bool {
         let length = message.len();
         if TOKEN_BYTES + length > self.bytes_max {
@@ -213,7 +213,8 @@ impl Datagrams {
                 self.pending.len() - 1
             }
         };
-        // A datagram longer than one frame of the network would be lost with any of its fragments.
+        // A datagram that is longer than one frame of the network is sent in fragments, and the loss of any
+        // fragment loses the datagram. Within one machine there are no fragments.
         let is_near = to.address.ip().is_loopback() || self.local.ip().is_loopback();
         let most = if is_near { self.bytes_max } else { PACK_BYTES.min(self.bytes_max) };
         if !self.pending[at].bytes.is_empty() && self.pending[at].bytes.len() + length > most {
@@ -254,7 +255,7 @@ impl Datagrams {
                 self.counters.datagrams_sent.inc();
                 self.counters.datagram_bytes_sent.inc_by(bytes.len() as u64);
             }
-            // The system has no room or no route: the datagram is lost, as it may be anywhere on its way.
+            // The system has no room or no route, so the datagram is lost, as may happen anywhere on its way.
             Err(error) => {
                 self.counters.datagrams_unsent.inc();
                 if to.address.ip().is_multicast() && !std::mem::replace(&mut self.has_failed, true) {
@@ -286,8 +287,8 @@ fn drain(
             Ok(count) => {
                 for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
                     counters.datagram_bytes_received.inc_by(meta.len as u64);
-                    // The system may join several datagrams of one sender. All but the last are `stride`
-                    // bytes long.
+                    // The system may join several datagrams of one sender. All but the last of them are
+                    // `stride` bytes long.
                     let mut rest = Bytes::copy_from_slice(&buffer[..meta.len.min(BUFFER_BYTES)]);
                     while !rest.is_empty() {
                         let mut datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
@@ -305,14 +306,15 @@ fn drain(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return false;
             }
-            // The system reports the closed port of some peer. Datagrams need not care.
+            // The system reports that some peer's port is closed. The error is ignored, because datagrams may
+            // be lost.
             Err(_) => {}
         }
     }
     true
 }
 
-/// Returns the form of an address that a socket at `local` can send to.
+/// Returns `address` in a form to which a socket at `local` can send.
 fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if local.is_ipv6() => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
@@ -320,12 +322,13 @@ fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The poll's token of the socket. The waker has the next one.
+/// The poll's token for the datagram socket. The waker's token is the next larger one.
 pub(crate) const TOKEN: Token = Token(usize::MAX - 1);
 const TOKEN_BYTES: usize = size_of::<u64>();
 /// Length of a datagram that fits one Ethernet frame, with room for the headers of tunnels.
 const PACK_BYTES: usize = 1_400;
-/// Number of datagrams that one read takes, or of joined runs of datagrams of one sender.
+/// Number of buffers of one read. Each takes a datagram, or a run of datagrams of one sender that the system
+/// joined.
 const BUFFERS: usize = 8;
 const BUFFER_BYTES: usize = 64 << 10;
 const READS_PER_TURN: usize = 4;

@@ -1,4 +1,4 @@
-//! The sockets by which a process receives multicasts.
+//! The sockets with which a process receives multicasts.
 //!
 //! Each multicast address has its own socket, at the same port for all processes on all machines. The system
 //! delivers a datagram to every socket bound to its address.
@@ -21,9 +21,9 @@ pub(super) struct MulticastReceivers {
     /// multicast.
     interface: io::Result<Ipv4Addr>,
     registry: Registry,
-    /// The number of the newest socket, from which its poll token is made.
+    /// The number of the newest socket. Poll tokens are made from it.
     number: usize,
-    /// Whether a failure to listen has been logged; only the first one is.
+    /// Whether a failure to listen was already logged. Only the first failure is logged.
     has_failed: bool,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct MulticastReceiver {
     token: Token,
     pub(super) socket: UdpSocket,
     pub(super) state: UdpSocketState,
-    /// Whether the socket may hold more.
+    /// Whether the socket may hold more datagrams.
     pub(super) readable: bool,
 }
 
@@ -50,7 +50,7 @@ impl MulticastReceivers {
     pub(super) fn listen(&mut self, address: MulticastAddress) {
         match self.open(address) {
             Ok(receiver) => self.receivers.push(receiver),
-            // Senders then reach this process by casts to it alone.
+            // Senders then reach this process by separate casts.
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     warn!(
@@ -77,7 +77,7 @@ impl MulticastReceivers {
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
         // Other processes on this machine may listen at the same address.
         sockopt::set_socket_reuseaddr(&socket, true)?;
-        // A smaller buffer only loses more datagrams, so an error is no reason to fail.
+        // A smaller buffer only loses more datagrams, so an error here is ignored.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         rustix::net::bind(&socket, &socket_address)?;
         let socket = std::net::UdpSocket::from(socket);
@@ -91,7 +91,7 @@ impl MulticastReceivers {
     }
 
     pub(super) fn ignore(&mut self, address: MulticastAddress) {
-        // Dropping the socket closes it, and the poll reports it no more.
+        // When a socket is dropped, the system closes it, and the poll no longer reports it.
         self.receivers.retain(|receiver| receiver.address != address);
     }
 
@@ -111,13 +111,14 @@ impl MulticastReceivers {
     }
 }
 
-/// Prepares a socket for multicasts from `local`: they go to that address's network, and also to this
-/// machine.
+/// Prepares a socket for multicasts from `local`. They go to the network of that address, and also to other
+/// processes on this machine.
 pub(super) fn enable_multicast(socket: &UdpSocket, local: IpAddr) -> io::Result<()> {
     let interface = interface(local)?;
     sockopt::set_ip_multicast_if(socket, &interface)?;
     sockopt::set_ip_multicast_loop(socket, true)?;
-    // A loopback process may not talk to other machines. Time to live 0 keeps its multicasts on this one.
+    // A process that listens on loopback must not send to other machines. Time to live 0 keeps its multicasts
+    // on this machine.
     sockopt::set_ip_multicast_ttl(socket, u32::from(!interface.is_loopback()))?;
     Ok(())
 }
@@ -133,14 +134,14 @@ fn interface(local: IpAddr) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// Returns the network's address and port for a multicast address.
+/// Returns the address and port on the network that stand for a multicast address.
 pub(super) fn socket_address(address: MulticastAddress) -> SocketAddrV4 {
     SocketAddrV4::new(address.ip(), PORT)
 }
 
 /// The port at which all processes receive multicasts.
 const PORT: u16 = 24_799;
-/// Number of addresses at which a process can listen at once.
+/// Maximum number of addresses at which a process can listen at once.
 const RECEIVERS_MAX: usize = 64;
 /// Start of the poll tokens of multicast sockets. The tokens of clients begin at half of the range.
 const FIRST: Token = Token(usize::MAX / 4 * 3);

@@ -1,4 +1,5 @@
-//! The time of the last complete checkpoint, in a small file for people. The program does not depend on it.
+//! The time of the last complete checkpoint, in a small file for people to read. The program does not depend
+//! on the file.
 
 use std::{
     io,

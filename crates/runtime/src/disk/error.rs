@@ -21,7 +21,7 @@ pub enum OpenError {
         /// The holder's process id of the operating system, if the holder wrote one.
         pid: Option<u32>,
     },
-    /// The directory belongs to another domain or node.
+    /// The directory belongs to a domain or node other than those that asked for it.
     #[error(
         "the directory {} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give \
          each node its own directory",
@@ -30,14 +30,15 @@ pub enum OpenError {
     Foreign {
         /// The directory.
         directory: PathBuf,
-        /// The owner of the directory.
+        /// The operating system's process id of the process that holds the directory, if that process wrote
+        /// it.
         owner: Owner,
         /// The domain that asked for the directory.
         domain: DomainId,
         /// The node that asked for the directory.
         node: u64,
     },
-    /// A later version wrote the directory.
+    /// A later version of the program wrote the directory.
     #[error(
         "the directory {} has format {version}, which this build does not read: use a later version of \
          quorate",
@@ -54,8 +55,8 @@ pub enum OpenError {
     System(io::Error),
 }
 
-/// The reason why a running process cannot go on with its disk. The process ends. Everything that it reported
-/// as durable is durable.
+/// The reason why a running process cannot go on with its disk. The process then ends. Everything that it
+/// reported as durable is durable.
 #[derive(Debug, Error)]
 pub enum DiskError {
     /// The disk is full.
@@ -90,7 +91,7 @@ pub enum DiskError {
         /// The system's error.
         error: io::Error,
     },
-    /// The directory is an older copy: a peer remembers that this process had made more records durable.
+    /// The directory is an older copy: a peer remembers that this process had made later records durable.
     #[error(
         "the directory {} is an older copy: its journal ends with record {}, but process {witness} remembers \
          that this process had record {} on disk; put the newest copy back, or remove the directory, and a \
@@ -102,12 +103,13 @@ pub enum DiskError {
         directory: PathBuf,
         /// The last record in the directory's journal.
         last: Ticket,
-        /// The record that the process had reported as durable, in a start that the directory may not know.
+        /// The record that the process had reported as durable. It may belong to a start of the process that
+        /// the directory does not know.
         told: Ticket,
         /// The peer that remembers a later record.
         witness: ProcessId,
     },
-    /// The disk has not answered for very long, and the reserved numbers of greetings are used up.
+    /// The disk has not answered for very long, so the reserved numbers of greetings are used up.
     #[error(
         "the disk is stuck: no write has ended while this process made thousands of connections; check the \
          disk before you start the process again"

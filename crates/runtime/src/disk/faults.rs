@@ -13,9 +13,9 @@ use bytes::{Bytes, BytesMut};
 use super::{Directory, Files};
 
 /// Files whose writes stay in this process until they are synced. A sync then passes them to the system in
-/// small pieces, every second one first. So a killed process loses its unsynced writes and tears those that
-/// it was syncing, as a power cut does. With real files a kill loses nothing, because the system keeps all
-/// writes.
+/// small pieces: first every second piece, then the rest. So a killed process loses its unsynced writes, and
+/// leaves those that it was syncing incomplete, as a power cut does. With real files a kill loses nothing,
+/// because the system keeps all writes.
 #[derive(Debug)]
 pub struct UnsyncedFiles {
     files: Directory,
@@ -65,7 +65,8 @@ impl Files for UnsyncedFiles {
                     self.files.write(name, at, &[bytes.slice_ref(piece)])?;
                 }
             }
-            // A kill most likely comes during this sync, after half of the pieces.
+            // A sync takes most of the time, so a kill most likely comes here, when half of the pieces are
+            // written.
             self.files.sync(name)?;
         }
         Ok(())
@@ -98,7 +99,7 @@ pub struct FaultyFiles {
     faults: Faults,
 }
 
-/// The faults of [`FaultyFiles`] files; a handle for tests, shared by its clones.
+/// The faults of [`FaultyFiles`], as a handle for tests. Clones share the faults.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<FaultState>>);
 
@@ -109,7 +110,7 @@ struct FaultState {
 }
 
 impl Faults {
-    /// Makes an operation fail from now on: `create`, `write`, `sync` or `replace`.
+    /// Makes one operation fail from now on: `create`, `write`, `sync` or `replace`.
     pub fn fail(&self, operation: &'static str, kind: io::ErrorKind) {
         self.lock().failing = Some((operation, kind));
     }

@@ -17,23 +17,24 @@ use rustix::{
     io::{Errno, pwritev},
 };
 
-/// The files of one directory, by name. After one operation has failed, none may be relied on.
+/// The files of one directory, by name. After one operation has failed, callers must not rely on any of the
+/// files.
 pub trait Files: Debug + Send {
     /// Returns the names of all files.
     fn list(&mut self) -> io::Result<Vec<String>>;
-    /// Returns the contents of a file, without trailing zeros that are only reserved.
+    /// Returns the contents of a file, without reserved zeros at its end.
     fn read(&mut self, name: &str) -> io::Result<Vec<u8>>;
     /// Creates a file of `length` zero bytes, durably. Replaces an existing file of that name.
     fn create(&mut self, name: &str, length: u64) -> io::Result<()>;
-    /// Renames a file that is no longer needed and extends it to at least `length` bytes, durably. Its
+    /// Renames a file that is no longer needed, and extends it to at least `length` bytes, durably. Its old
     /// contents stay.
     fn reuse(&mut self, from: &str, to: &str, length: u64) -> io::Result<()>;
-    /// Writes pieces one after the other, from `offset` on. They are durable once [`Files::sync`] has
+    /// Writes pieces one after the other, from `offset` on. They are durable only once [`Files::sync`] has
     /// returned.
     fn write(&mut self, name: &str, offset: u64, pieces: &[Bytes]) -> io::Result<()>;
     /// Makes all writes to a file durable.
     fn sync(&mut self, name: &str) -> io::Result<()>;
-    /// Shortens a file to `length` bytes, durably. A shorter file is left alone.
+    /// Shortens a file to `length` bytes, durably. A file that is already shorter stays as it is.
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()>;
     /// Replaces the contents of a file, durably. After a crash it holds either the old or the new contents.
     fn replace(&mut self, name: &str, contents: &[u8]) -> io::Result<()>;
@@ -67,9 +68,10 @@ impl Directory {
     }
 }
 
-/// Creates a directory and its missing parents, durably: the entry of each is synced in its parent directory.
+/// Creates a directory and its missing parents, durably: each new entry is synced in its parent directory.
 pub fn make_directories(path: &Path) -> io::Result<()> {
-    // The lowest existing directory is synced, too: a crash may have come between its creation and its sync.
+    // The lowest existing directory is synced, too, because a crash may have come between its creation and
+    // its sync.
     let missing = path.ancestors().take_while(|path| !path.is_dir()).count().max(1);
     let made: Vec<&Path> = path.ancestors().take(missing).collect();
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -98,7 +100,7 @@ impl Files for Directory {
         let mut file = File::open(self.path.join(name))?;
         let end = data_end(&file)?;
         file.rewind()?;
-        // Reserving the memory first saves copies while the vector grows.
+        // With the memory reserved, the vector need not be copied while it grows.
         let mut bytes = Vec::with_capacity(usize::try_from(end).map_err(|_| io::ErrorKind::FileTooLarge)?);
         file.take(end).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -191,7 +193,7 @@ fn data_end(file: &File) -> io::Result<u64> {
         while end < length {
             match seek(file, SeekFrom::Data(end)) {
                 Ok(data) => end = seek(file, SeekFrom::Hole(data))?,
-                // No data follows.
+                // No data follows, so this is the end.
                 Err(Errno::NXIO) => return Ok(end),
                 Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(length),
                 Err(error) => return Err(error.into()),
@@ -211,7 +213,7 @@ fn reserve(file: &File, length: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The most pieces that the system takes in one call.
+/// The maximum number of pieces that the system accepts in one call.
 const IOVECS_MAX: usize = 1024;
 
 /// Returns the name of a segment's file.
@@ -219,7 +221,7 @@ pub(super) fn segment_name(number: u64) -> String {
     format!("{number:020}{SEGMENT}")
 }
 
-/// Returns the number of the segment that a file holds, if it holds one.
+/// Returns the number of the segment that a file holds, or `None` if the file is no segment.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     name.strip_suffix(SEGMENT).filter(|digits| digits.len() == 20)?.parse().ok()
 }
@@ -246,7 +248,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let mut files = Directory::create(place.path()).unwrap();
         files.create("segment", 8 << 20).unwrap();
-        // The file system reports data in blocks; no common one has larger blocks.
+        // The file system reports the end of data in blocks, and no common file system has blocks larger than
+        // 64 KiB.
         let within = |bytes: &[u8], least: usize| (least..least + (64 << 10)).contains(&bytes.len());
         assert!(within(&files.read("segment").unwrap(), 0));
         files.write("segment", 3, &[Bytes::from_static(b"some"), Bytes::from_static(b"thing")]).unwrap();

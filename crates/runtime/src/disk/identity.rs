@@ -22,9 +22,9 @@ use super::{Files, OpenError};
 pub(crate) struct Identity {
     pub(crate) domain: DomainId,
     pub(crate) process: ProcessId,
-    /// The pass that the process shows; `None` while it shows its first one.
+    /// The pass that the process shows; `None` while it shows its first pass.
     pub(crate) pass: Option<Bytes>,
-    /// The highest reserved number of a greeting. Greetings up to it may have been sent.
+    /// The highest reserved number of a greeting. Greetings with numbers up to it may have been sent.
     pub(crate) numbers: u32,
     /// The starts of the process, including this one.
     pub(crate) starts: StartHistory,
@@ -37,7 +37,7 @@ pub(crate) const NUMBERS_RESERVED: u32 = 8192;
 
 /// The version of the directory's format.
 const FORMAT: u32 = 4;
-/// The earliest readable format. Format 2 has no starts, and format 3 has no key.
+/// The earliest format that this build reads. Format 2 has no starts, and format 3 has no key.
 const FORMAT_MIN: u32 = 2;
 const NAME: &str = "identity";
 const LOCK: &str = "lock";
@@ -53,9 +53,10 @@ impl Identity {
         Owner { domain: self.domain, process: self.process }
     }
 
-    /// Returns this identity with `count` more reserved numbers, or `None` if the numbers are exhausted.
+    /// Returns this identity with `count` more reserved numbers, or `None` if there are not enough numbers
+    /// left.
     pub(crate) fn reserved(&self, count: u32) -> Option<Identity> {
-        // Sessions of relayed links have the highest bit set.
+        // The highest bit is free for the sessions of relayed links.
         let numbers = self.numbers.checked_add(count).filter(|numbers| *numbers < 1 << 31)?;
         Some(Identity { numbers, ..self.clone() })
     }
@@ -65,7 +66,7 @@ impl Identity {
     }
 
     /// Reads the owner of the directory. An unreadable owner counts as absent, because no process can
-    /// continue as it.
+    /// continue under that identity.
     pub(super) fn read(
         files: &mut dyn Files,
         directory: &Path,
@@ -227,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Flips each byte in turn, and cuts the text at each length.
+    /// A damaged identity file has no owner. The test flips each byte in turn, and cuts the text at each
+    /// length.
     #[test]
     fn a_damaged_identity_is_nobodys() {
         let text = identity().encode();
@@ -246,7 +248,7 @@ mod tests {
         assert!(matches!(Identity::decode(&text), Read::Newer(5)));
     }
 
-    /// The texts are those that earlier versions wrote.
+    /// Identity files of formats 2 and 3, as earlier versions wrote them, are still read.
     #[test]
     fn the_formats_before_are_read() {
         let text = "quorate directory, format 2\ndomain 000000000000000000000000000000d0\nnode 3\n\

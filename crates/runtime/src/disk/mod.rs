@@ -22,7 +22,7 @@
 //! | `writer` | the disk thread |
 //! | `checkpoint` | the time of the last checkpoint, for people |
 //! | `error` | errors, named by who must act |
-//! | [`faults`] | files for tests that fail, are slow, or forget unsynced writes |
+//! | [`faults`] | test files that fail, are slow, or forget unsynced writes |
 //!
 //! **Rules.**
 //!
@@ -31,17 +31,17 @@
 //! 2. *A directory has one owner*: domain, node and incarnation, in the file `identity`. Another domain or
 //!    node, or a later format, is refused by name.
 //! 3. *An incarnation continues only from all its durable records* (rule S15). If the journal is damaged, it
-//!    is set aside and the directory gets a new incarnation. It also gets one if there are no records,
-//!    because then nobody relies on the old one.
+//!    is set aside and the directory gets a new incarnation. The directory also gets a new incarnation if
+//!    there are no records, because then no process relies on the old one.
 //! 4. *Numbers of greetings are never reused.* A link's peer refuses a greeting whose number is below one
 //!    that it knows. So numbers are reserved in blocks before they are used, and a restarted process begins
 //!    after the last block.
 //! 5. *No process continues from an older copy.* If a peer remembers more of the journal than the directory
 //!    holds ([`journal::RemoteDurability`]), the process sends nothing more and ends with a [`DiskError`]. It
 //!    removes nothing: an operator decides.
-//! 6. *The first failed operation ends the process.* After a failed sync nobody knows what is on the disk,
-//!    and a second sync may succeed without having written it. The process ends with a [`DiskError`]; the
-//!    next one reads what is there.
+//! 6. *The first failed operation ends the process.* After a failed sync the contents of the disk are
+//!    unknown, and a second sync may succeed without having written the data. The process ends with a
+//!    [`DiskError`]; the next one reads what is there.
 //!
 //! **Bounds.** At most [`Settings::waiting_bytes_max`] bytes, plus those of one turn, wait for the disk.
 //! Beyond that the process takes neither messages nor commands until the disk has caught up, while its signs
@@ -50,7 +50,7 @@
 //!
 //! **Segments** are created one ahead, with their full length reserved. A sync then writes no metadata, which
 //! takes 0.15 ms instead of 1.5 to 4 ms on the machine of `docs/performance.md`, and a full disk is found
-//! before it matters. Old segments that are no longer needed are overwritten as new ones.
+//! before it matters. Segments that are no longer needed are reused as new ones.
 
 mod checkpoint;
 mod error;
@@ -87,8 +87,8 @@ use crate::chance;
 pub struct Settings {
     /// The settings of the journal.
     pub journal: journal::Settings,
-    /// Limit of the bytes that wait for the disk: unwritten records, or messages that wait for records. Above
-    /// it the process takes no further input.
+    /// Limit of the bytes that wait for the disk. It holds separately for unwritten records, and for messages
+    /// that wait for records. Above the limit, the process accepts no further input.
     pub waiting_bytes_max: usize,
 }
 
@@ -123,14 +123,14 @@ pub enum DirectoryState {
     Nothing,
     /// The directory holds all durable records, so the process continues.
     Records {
-        /// Bytes after the last complete record. They were never durable, or belong to an overwritten
-        /// segment.
+        /// Number of bytes after the last complete record. They were never durable, or belong to a segment
+        /// that was overwritten.
         torn_bytes: u64,
     },
-    /// The directory holds a journal from which no process can continue: the owner is unreadable, or the
+    /// The directory held a journal from which no process can continue: the owner is unreadable, or the
     /// directory already has a new incarnation. The journal was set aside, and the process is new.
     Abandoned,
-    /// Durable records are missing. The rest was set aside, and the process is new.
+    /// Durable records are missing. The remaining journal was set aside, and the process is new.
     Damaged(Damage),
 }
 
@@ -147,7 +147,7 @@ pub struct Opened {
 
 impl Opened {
     /// Returns the ticket of the first record in [`Opened::records`], or of the next record to be written if
-    /// there is none.
+    /// there are no records.
     pub fn first(&self) -> Ticket {
         self.records.first().map_or(Ticket(self.disk.journal.last().0 + 1), |(first, _)| *first)
     }
@@ -164,7 +164,7 @@ impl Disk {
         Disk::open_on(directory, |files| Box::new(files), domain, node, settings)
     }
 
-    /// Opens a directory through other files than the real ones ([`faults`]).
+    /// Opens a directory through these files instead of the real ones ([`faults`]).
     pub fn open_on(
         directory: &Path,
         files: impl FnOnce(Directory) -> Box<dyn Files>,
@@ -186,12 +186,12 @@ impl Disk {
             Some(identity) => {
                 let owner = identity.owner();
                 let segments = read_segments(&mut *files)?;
-                // An earlier format has no key; the next segment gets one.
+                // A directory of an earlier format has no key. The next segment uses the new key.
                 let key = identity.key.unwrap_or_else(|| Key::of_older(chance::mark()));
                 match Journal::recover(owner, journal::Settings { key, ..settings.journal }, &segments) {
                     Ok(recovered) if !recovered.records.is_empty() => Some((identity, Ok(recovered))),
-                    // The directory got a new incarnation, and a crash came before the old journal was set
-                    // aside.
+                    // The directory had already got a new incarnation when a crash came, before the old
+                    // journal was set aside.
                     Err(Damage::Foreign { owner: old })
                         if old.process.node == node && old.domain == domain =>
                     {
@@ -209,12 +209,13 @@ impl Disk {
         };
         let found = match recovered {
             Some((before, Ok(recovered))) => {
-                // If all numbers are used up, a new incarnation starts them over.
+                // If all numbers are used up, the process gets a new incarnation, whose numbers begin at 0.
                 if let Some(mut next) = before.reserved(NUMBERS_RESERVED) {
                     next.starts.begin(chance::mark(), recovered.journal.last());
                     next.key = Some(recovered.journal.key());
                     let Recovered { journal, records, torn_bytes, empty, lengths, hashed_bytes } = recovered;
-                    // Otherwise each start would leave a segment with its full length reserved.
+                    // Unused reserved space is freed, because otherwise each start would leave a segment with
+                    // its full length reserved.
                     for (number, length) in &lengths {
                         let name = files::segment_name(*number);
                         files.truncate(&name, *length).map_err(OpenError::System)?;
@@ -266,8 +267,8 @@ impl Disk {
         Ok(Opened { disk, records: Vec::new(), found })
     }
 
-    /// Opens the directory of `node` in `domain` under a new incarnation, which is not bound by records of
-    /// the earlier one. Sets the earlier journal aside.
+    /// Opens the directory of `node` in `domain` under a new incarnation, which does not have to continue the
+    /// records of the earlier incarnation. Sets the earlier journal aside.
     pub fn begin_anew(
         directory: &Path,
         files: impl FnOnce(Directory) -> Box<dyn Files>,
@@ -277,12 +278,13 @@ impl Disk {
     ) -> Result<Disk, OpenError> {
         let mut files = files(Directory::create(directory).map_err(OpenError::System)?);
         let lock = identity::lock(directory)?;
-        // Refuses a directory that belongs to another domain or node.
+        // Reading the identity refuses a directory that belongs to a domain or node other than these.
         Identity::read(&mut *files, directory, domain, node)?;
         Disk::begin(files, directory, (domain, node), settings, lock)
     }
 
-    /// Gives the directory a new incarnation. Any journal in it belongs to an earlier one, and is set aside.
+    /// Gives the directory a new incarnation. A journal in the directory belongs to an earlier incarnation,
+    /// and is set aside.
     fn begin(
         mut files: Box<dyn Files>,
         path: &Path,
@@ -294,8 +296,8 @@ impl Disk {
         let key = Key { secret: chance::mark(), since: 0 };
         let mut identity = Identity::new(domain, process, key);
         identity.starts.begin(chance::mark(), Ticket(0));
-        // The identity is written first. After a crash here, the journal belongs to another incarnation, and
-        // no process continues from it.
+        // The identity is written before the journal is moved. After a crash in between, the journal belongs
+        // to another incarnation than the directory, so no process continues from it.
         identity.write(&mut *files).map_err(OpenError::System)?;
         set_aside(&mut *files, path)?;
         checkpoint::remove(&mut *files);
@@ -310,8 +312,8 @@ impl Disk {
         self.identity.process
     }
 
-    /// Returns the last pass that the process showed ([`Policy::pass`](quorate_protocol::Policy::pass));
-    /// `None` if it is still the first one.
+    /// Returns the last pass that the process showed ([`Policy::pass`](quorate_protocol::Policy::pass)), or
+    /// `None` if it still shows its first pass.
     pub fn pass(&self) -> Option<&Bytes> {
         self.identity.pass.as_ref()
     }
@@ -322,7 +324,7 @@ fn names_segments(files: &mut dyn Files) -> Result<bool, OpenError> {
     Ok(names.iter().any(|name| files::segment_number(name).is_some()))
 }
 
-/// Reads all segments and makes them durable: a killed process may have left unsynced bytes in the system's
+/// Reads all segments and syncs them, because a killed process may have left unsynced bytes in the system's
 /// cache.
 fn read_segments(files: &mut dyn Files) -> Result<BTreeMap<u64, Bytes>, OpenError> {
     let mut segments = BTreeMap::new();
@@ -337,8 +339,8 @@ fn read_segments(files: &mut dyn Files) -> Result<BTreeMap<u64, Bytes>, OpenErro
 }
 
 /// Keeps a journal from which no process continues, so that people can examine it. The first such journal
-/// stays until somebody removes it: it may hold the only copy of the rows, and the processes after it often
-/// live only briefly. Of later journals only the latest is kept.
+/// stays until somebody removes it: it may hold the only copy of the rows, and later processes often live
+/// only briefly. Of later journals only the latest is kept.
 fn set_aside(files: &mut dyn Files, path: &Path) -> Result<(), OpenError> {
     if !names_segments(files)? {
         return Ok(());
@@ -383,7 +385,8 @@ mod tests {
         }
     }
 
-    /// A process that lived long is followed by processes that ended at once.
+    /// The first journal that is set aside stays, although the processes that follow end at once and leave
+    /// journals, too.
     #[test]
     fn the_first_journal_that_is_set_aside_stays() {
         let place = tempfile::tempdir().unwrap();
@@ -398,7 +401,7 @@ mod tests {
         assert_eq!(read(&name(SET_ASIDE)).as_deref(), Some("first"));
         assert_eq!(read(&name(SET_ASIDE_LATER)).as_deref(), Some("third"));
         assert_eq!(read(&name("")), None);
-        // After somebody has removed the first one, the next takes its place.
+        // After somebody has removed the first journal, the next one takes its place.
         std::fs::remove_file(place.path().join(name(SET_ASIDE))).unwrap();
         set_aside("fourth");
         assert_eq!(read(&name(SET_ASIDE)).as_deref(), Some("fourth"));

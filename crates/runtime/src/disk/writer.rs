@@ -28,7 +28,7 @@ pub(crate) struct Writer {
     jobs: Option<Sender<DiskJob>>,
     progress: Arc<Progress>,
     thread: Option<thread::JoinHandle<()>>,
-    /// Bytes handed over so far.
+    /// Number of bytes handed over so far.
     bytes: u64,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Writer {
 #[derive(Debug)]
 struct Progress {
     durable: AtomicU64,
-    /// Durable bytes, of those handed over.
+    /// Number of bytes handed over that are durable.
     bytes: AtomicU64,
     /// The highest reserved number of a greeting.
     numbers: AtomicU32,
@@ -45,19 +45,19 @@ struct Progress {
 
 #[derive(Debug)]
 enum DiskJob {
-    /// Write these bytes. After that, all records up to `through` are durable.
+    /// Write these bytes. Once they are durable, all records up to `through` are.
     Write { writes: Vec<Write>, through: Ticket },
     /// Remove or reuse these segments.
     Remove(Vec<u64>),
     /// Write this identity, and signal when it is durable.
     WriteIdentity(Identity, Option<Sender<()>>),
-    /// Note the time of a completed checkpoint.
+    /// Note the time at which a checkpoint was completed.
     Checkpoint,
 }
 
 impl Writer {
-    /// Starts the thread. Records up to `through` are durable already. The thread calls `wake` when its state
-    /// changes.
+    /// Starts the disk thread. Records up to `through` are already durable. The thread calls `wake` when its
+    /// state changes.
     pub(crate) fn start(
         files: Box<dyn Files>,
         (settings, through, numbers): (journal::Settings, Ticket, u32),
@@ -89,11 +89,12 @@ impl Writer {
     }
 
     fn hand_over(&self, job: DiskJob) {
-        // If the thread has ended, it has recorded its failure, which the caller checks once a turn.
+        // A disk thread that has ended has recorded its failure, which the caller checks once a turn, so this
+        // error is ignored.
         let _ = self.jobs.as_ref().expect("the queue of jobs is taken only in drop").send(job);
     }
 
-    /// Queues writes. After them, all records up to `through` are durable.
+    /// Queues writes. Once they are durable, all records up to `through` are.
     pub(crate) fn write(&mut self, writes: Vec<Write>, through: Ticket) {
         self.bytes += writes.iter().map(|write| write.bytes.len() as u64).sum::<u64>();
         self.hand_over(DiskJob::Write { writes, through });
@@ -114,19 +115,19 @@ impl Writer {
         self.hand_over(DiskJob::WriteIdentity(identity, None));
     }
 
-    /// Writes a new identity of the directory. Waits until it is durable or the disk has failed.
+    /// Writes a new identity of the directory. Waits until the identity is durable, or the disk has failed.
     pub(crate) fn write_identity_and_wait(&mut self, identity: Identity) {
         let (tell, told) = crossbeam_channel::bounded(1);
         self.hand_over(DiskJob::WriteIdentity(identity, Some(tell)));
         let _ = told.recv();
     }
 
-    /// Returns the last record before which, itself included, all records are durable.
+    /// Returns the last record up to which all records are durable.
     pub(crate) fn durable(&self) -> Ticket {
         Ticket(self.progress.durable.load(Ordering::Acquire))
     }
 
-    /// Returns the number of bytes that were handed over and are not durable yet.
+    /// Returns the number of bytes that were handed over and are not yet durable.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes - self.progress.bytes.load(Ordering::Acquire)
     }
@@ -152,8 +153,8 @@ impl Writer {
     fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panicked thread has printed its own panic. Records that it did not sync were never reported
-            // as durable.
+            // A panicked thread has printed its own panic, and records that it did not sync were never
+            // reported as durable.
             let _ = thread.join();
         }
     }
@@ -182,10 +183,10 @@ struct DiskThread {
     settings: journal::Settings,
     /// The first segment that this process has written since its start.
     first_segment: Option<u64>,
-    /// The newest segment created.
+    /// The number of the newest segment that was created.
     newest_segment: u64,
     /// Old segments to reuse, oldest first. A file system overwrites written blocks faster than it fills
-    /// reserved ones.
+    /// reserved blocks.
     spare: VecDeque<u64>,
     progress: Arc<Progress>,
     counters: Counters,
@@ -205,7 +206,7 @@ impl DiskThread {
         }
     }
 
-    /// Does all queued jobs. Joins adjacent writes.
+    /// Executes all queued jobs. Joins adjacent writes of a segment.
     fn take(&mut self, jobs: Vec<DiskJob>, wake: &impl Fn()) -> Result<(), DiskError> {
         let mut pieces: Vec<Write> = Vec::new();
         let mut through = None;
@@ -231,7 +232,7 @@ impl DiskThread {
             self.progress.bytes.fetch_add(bytes, Ordering::Release);
             self.counters.disk_bytes.inc_by(bytes);
             wake();
-            // Creating a segment comes after the report, because nobody waits for it.
+            // The next segment is created after the report, because nothing waits for the new segment yet.
             self.create_through(last + 1)?;
             self.counters.disk_busy_nanoseconds.inc_by(begun.elapsed().as_nanos() as u64);
         }
@@ -240,7 +241,8 @@ impl DiskThread {
                 DiskJob::Write { .. } => unreachable!("writes were taken out above"),
                 DiskJob::Remove(segments) => {
                     self.spare.extend(segments);
-                    // The oldest go first, so that the numbers of the remaining segments have no gap.
+                    // The oldest segments are removed first, so that the numbers of the remaining segments
+                    // have no gap.
                     while self.spare.len() > SPARE_SEGMENTS_MAX
                         && let Some(number) = self.spare.pop_front()
                     {
@@ -255,8 +257,9 @@ impl DiskThread {
                     // The receiver is gone only if the protocol thread has ended.
                     let _ = tell.map(|tell| tell.send(()));
                 }
-                // The program does not depend on this file, so an error, for example a quota of files, does
-                // not end the process. If the whole disk fails, the next write of the journal reports that.
+                // The program does not depend on this file, so an error, for example because of a quota of
+                // files, does not end the process. If the whole disk fails, the next write of the journal
+                // reports that.
                 DiskJob::Checkpoint => match checkpoint::write(&mut *self.files) {
                     Ok(now) => {
                         self.counters.disk_checkpoint_seconds.set(now);
@@ -297,7 +300,8 @@ impl DiskThread {
     fn create_through(&mut self, number: u64) -> Result<(), DiskError> {
         if number > self.newest_segment {
             let name = segment_name(number);
-            // A segment ends after the record that reaches its length.
+            // The file is longer than the segment's nominal length, because the record that reaches this
+            // length still belongs to the segment.
             let begun = *self.first_segment.get_or_insert(number);
             let length = self.settings.segment_length(number - begun) + SLACK_BYTES;
             let created = match self.spare.pop_front() {
@@ -329,7 +333,8 @@ mod tests {
         metrics::Metrics,
     };
 
-    /// The cause may be a quota of files. The journal has its space reserved, and goes on.
+    /// A note of a checkpoint that cannot be written, for example because of a quota of files, does not end
+    /// the process: the journal has its space reserved.
     #[test]
     fn a_note_that_cannot_be_written_ends_no_process() {
         let place = tempfile::tempdir().unwrap();

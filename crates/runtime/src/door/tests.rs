@@ -9,7 +9,7 @@ use quorate_protocol::{Context, Input, ProcessId, Sink};
 use super::*;
 use crate::{Config, Handle, Host, Reactor, chance};
 
-/// Repeats each word, one turn later.
+/// A protocol that repeats each word one turn later.
 struct Echo;
 
 impl Protocol for Echo {
@@ -29,8 +29,8 @@ impl Protocol for Echo {
     }
 }
 
-/// A door for requests that are lines, of which `bye` is the last. Each client has one request under way at a
-/// time.
+/// A door for requests that are lines. The request `bye` is the last of a client. Each client has one request
+/// under way at a time.
 #[derive(Default)]
 struct Lines {
     held: BTreeMap<ClientId, bool>,
@@ -125,11 +125,11 @@ fn answers_come_in_the_order_of_requests_whatever_the_pieces() {
     for word in &words {
         assert_eq!(line(&mut client), *word);
     }
-    // All requests come at once; those after the last one are not taken.
+    // All requests arrive at once, and the door takes none after `bye`.
     let all = words.concat() + "bye\nmore\n";
     client.get_mut().write_all(all.as_bytes()).unwrap();
     let mut answers = String::new();
-    // Unread bytes may make the system report a reset instead of an end.
+    // Because of unread bytes, the system may report a reset instead of an end.
     let _ = client.read_to_string(&mut answers);
     assert_eq!(answers, words.concat() + "bye\n");
     handle.stop().unwrap();
@@ -147,7 +147,7 @@ fn clients_are_bounded_in_number_and_one_that_goes_makes_room() {
     assert_eq!(line(&mut third), "full\n");
     let [first, _second] = clients;
     drop(first);
-    // The server notices that a moment later.
+    // The server notices a moment later that the client has gone.
     let began = std::time::Instant::now();
     loop {
         let mut next = connect(address);
@@ -175,19 +175,20 @@ fn unfinished_requests_are_bounded_in_time_and_bytes() {
     let mut large = connect(address);
     large.get_mut().write_all(&[b'x'; 101]).unwrap();
     assert_eq!(line(&mut large), "", "it is cut off at once");
-    // A client that is merely silent stays.
+    // A client that has sent a request stays, although it is silent.
     silent.get_mut().write_all(b"still here\n").unwrap();
     assert_eq!(line(&mut silent), "still here\n");
     handle.stop().unwrap();
 }
 
-/// A client sends lines of one mebibyte, which come back, and reads none of them.
+/// A client that sends lines of one mebibyte, and reads none of the answers, is cut off.
 #[test]
 fn unread_answers_are_bounded_in_bytes() {
     let limits =
         ClientLimits { output_bytes_max: 16 << 20, output_bytes_pause: 128 << 20, ..ClientLimits::default() };
     let (handle, address) = start(limits);
-    // One client sends without reading and is cut off. A client that reads its answers stays.
+    // Of two clients, the one that sends without reading is cut off, and the one that reads its answers
+    // stays.
     let mut good = connect(address);
     let mut hoarder = connect(address);
     let mut large = [b'x'; 1 << 16].repeat(16);
@@ -206,7 +207,7 @@ fn unread_answers_are_bounded_in_bytes() {
     handle.stop().unwrap();
 }
 
-/// A client that reads a few bytes now and then is treated like one that reads none.
+/// A client that reads a few bytes now and then is cut off like one that reads no bytes.
 #[test]
 fn a_client_that_reads_a_byte_at_a_time_is_cut_off() {
     let limits = ClientLimits {
@@ -231,10 +232,10 @@ fn a_client_that_reads_a_byte_at_a_time_is_cut_off() {
             Ok(0) | Err(_) => break,
             Ok(count) => read += count,
         }
-        // The pace of a slow reader. The test does not wait for anything here.
+        // This is the pace of a slow reader, and not a wait for an event.
         std::thread::sleep(Duration::from_millis(5));
         if began.elapsed() > Duration::from_secs(4) {
-            // By now the client is cut off, and only bytes in the system's buffers are left.
+            // By now the client is cut off, and only the bytes in the system's buffers are left to read.
             let mut rest = Vec::new();
             let _ = slow.read_to_end(&mut rest);
             read += rest.len();
@@ -251,7 +252,7 @@ fn the_client_that_holds_most_is_cut_off_and_not_the_one_that_is_fed() {
     let (handle, address) = start(limits);
     let mut hoarder = connect(address);
     hoarder.get_mut().write_all(&[b'x'; 90]).unwrap();
-    // The bytes of both doors arrive in this order.
+    // The first answer to `other` shows that the bytes of `hoarder` have already arrived.
     let mut other = connect(address);
     other.get_mut().write_all(b"a\n").unwrap();
     assert_eq!(line(&mut other), "a\n");
@@ -286,7 +287,7 @@ fn silent_clients_make_room_for_those_that_speak() {
             "{turned_away} were turned away, and nobody let in"
         );
     };
-    // The client that has sent a request keeps its place, though it has been silent since.
+    // The client that has sent a request keeps its place, although it has been silent since.
     for client in [&mut speaks, &mut later] {
         client.get_mut().write_all(b"c\n").unwrap();
         assert_eq!(line(client), "c\n");

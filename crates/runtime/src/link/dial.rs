@@ -58,7 +58,7 @@ impl Links {
         }
         match connection.stream.peer_addr() {
             Ok(_) => {}
-            // Still connecting; another event will follow.
+            // The socket is still connecting, and another event will follow.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => return self.broke(token, &error.to_string()),
         }
@@ -72,12 +72,13 @@ impl Links {
         }
     }
 
-    /// Handles a failed attempt: tries the next address if there is one. Otherwise it reports the outage
-    /// once, schedules the next dial, and decides on a deferred connection if there is one.
+    /// Handles a failed attempt: tries the next address if there is one. Otherwise reports the outage, unless
+    /// it was already reported, schedules the next dial, and decides on a deferred connection if there is
+    /// one.
     pub(super) fn dial_failed(&mut self, key: usize, why: &str) {
         let peer = &mut self.peers[key];
         if !peer.route.is_empty() && peer.deferred.is_none() {
-            // The name has another address, so the dial has not failed yet.
+            // The name has a further address, so the dial has not failed yet.
             return self.dial_route(key);
         }
         let wait = peer.backoff.mul_f64(0.5 + 0.5 * unit(self.chance.bits()));

@@ -33,7 +33,7 @@ impl Links {
         }
     }
 
-    /// Ends a link and reports that. The caller decides whether to dial the peer again.
+    /// Ends a link and reports its end. The caller decides whether to dial the peer again.
     pub(super) fn unlink(&mut self, token: usize, why: &str) {
         let ConnectionState::Standing { peer: key } = self.connections[token].state else {
             unreachable!("only a standing connection is a link")
@@ -47,7 +47,8 @@ impl Links {
             self.tokens.remove(&peer.multicast_token);
         }
         peer.outage_reported = true;
-        // A link that lasted for a while begins a new outage. A shorter one continues the old outage.
+        // When a link that lasted for a while breaks, a new outage begins. When a shorter link breaks, the
+        // old outage continues.
         if self.now.since(peer.since) >= self.limits.backoff_max {
             peer.backoff = self.limits.backoff_min;
         }
@@ -80,7 +81,7 @@ impl Links {
         if matches!(connection.state, ConnectionState::Accepted | ConnectionState::Deferred { .. }) {
             self.handshakes -= 1;
         }
-        // Closing deregisters too, but only if no other process shares the descriptor.
+        // Closing the stream also deregisters it, but only if no other process shares the descriptor.
         let _ = self.poll.registry().deregister(&mut connection.stream);
     }
 }

@@ -1,17 +1,18 @@
 //! The handshake: from a connection to a link, or to a refusal.
 //!
 //! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome, and at the
-//! dialler when the welcome arrives. Every hello and welcome carries a number that grows and that its sender
-//! never reuses. When two connections of one pair meet, the acceptor of the later one decides, by rules that
-//! cannot lose both:
+//! dialler when the welcome arrives. Every hello and welcome carries a number that grows with each greeting,
+//! and that its sender never reuses. When two connections of one pair meet, the acceptor of the later one
+//! decides, by rules that cannot lose both connections:
 //!
 //! 1. A link stands already. If the new hello's number is higher than that of the greeting that made the
-//!    link, its sender has lost that link (it would not dial otherwise), so the new connection replaces it.
-//!    If the number is lower, the hello was sent before the link was made, and is refused as redundant.
+//!    link, the hello's sender has lost that link (otherwise it would not dial), so the new connection
+//!    replaces it. If the number is lower, the hello was sent before the link was made, and is refused as
+//!    redundant.
 //! 2. No link stands, but our own hello to that peer is under way. Then the connection dialled by the
 //!    *smaller* id is preferred. If the peer has the smaller id, its hello is accepted and our own dial given
-//!    up. If we have it, the answer is deferred until our dial has succeeded or failed, and then the rules
-//!    are applied again.
+//!    up. If we have the smaller id, the answer is deferred until our dial has succeeded or failed, and then
+//!    the rules are applied again.
 //! 3. Otherwise the hello is accepted. If we are dialling but have not sent a hello yet, that attempt is
 //!    given up.
 //!
@@ -63,7 +64,7 @@ impl Links {
                     ) => {}
                 Err(error) => {
                     // Most likely the process has no file descriptors left. The poll will not report this
-                    // listener again, so a timer tries again.
+                    // listener again, so a timer makes the next attempt.
                     warn!(%error, "this process cannot accept connections now, and will try again");
                     self.timers.insert((self.now + ACCEPT_PAUSE, LinkTimer::Accept(index)));
                     return;
@@ -81,7 +82,8 @@ impl Links {
                     let theirs = words(&hello.domains);
                     let ours = words(&self.identity.domains);
                     if hello.wanted == NO_PROCESS {
-                        // A client asks whether this is a router. Most processes belong to another domain.
+                        // A client asks whether this process is a router of its domain. Most processes belong
+                        // to another domain.
                         debug!("answered a client that asked about {theirs}: this process belongs to {ours}");
                     } else {
                         warn!(
@@ -149,7 +151,8 @@ impl Links {
                     && self.identity.versions.contains(&refusal.version) =>
             {
                 self.peers[peer].version = Some(refusal.version);
-                // Dials again at once, at the same address, because this address has not failed.
+                // The peer is dialled again at once, at the same address, because this address has not
+                // failed.
                 self.peers[peer].route.extend(self.connections[token].stream.peer_addr());
                 self.broke(token, &refusal.to_string());
             }
@@ -181,7 +184,7 @@ impl Links {
         let hello = hello.clone();
         let peer = &mut self.peers[key];
         if let Some(other) = peer.deferred.take_if(|other| *other != token) {
-            // The peer dialled again, so it has given up the earlier attempt.
+            // The peer has dialled a second time, so it has given up its earlier attempt.
             self.drop_connection(other);
         }
         let peer = &mut self.peers[key];
@@ -207,7 +210,8 @@ impl Links {
                 self.establish(token, key, &hello, number);
             }
             Err(error) => {
-                // Our own dial, if any, has been given up for this connection.
+                // Our own dial to this peer was already given up in favour of this connection, so the peer
+                // may have to be dialled again.
                 self.drop_connection(token);
                 self.resume(key, &error.to_string());
             }
@@ -234,7 +238,7 @@ impl Links {
         };
         let stream = &self.connections[token].stream;
         let here = place(&self.identity.address, stream.local_addr());
-        // Between processes of one machine, links are faster than datagrams.
+        // Between processes on one machine, links are faster than datagrams.
         let there = place(&hello.address, stream.peer_addr()).filter(|there| Some(*there) != here);
         let port = Some(hello.port).filter(|port| *port != 0 && self.identity.datagram_port != 0);
         peer.datagram_address = port.zip(there).map(|(port, there)| DatagramAddress {
@@ -245,7 +249,7 @@ impl Links {
         self.tokens.insert(peer.token, peer.id);
         peer.multicast_token = hello.multicast_token;
         if hello.multicast_token != 0 {
-            // A process cannot take over a token that another peer has announced.
+            // A token stays with the peer that announced it first, so that no other process can take it over.
             self.tokens.entry(hello.multicast_token).or_insert(peer.id);
         }
         let session = hello.session(self.identity.me, number);
@@ -256,12 +260,12 @@ impl Links {
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
         }
-        // This process has passed the comparison with the peer's memory of its journal, so it may announce
-        // its own records.
+        // The peer does not remember more of this process's journal than there is, so this process may
+        // announce its own records.
         self.notify(token, key);
     }
 
-    /// Returns the index, among this process's domains, of one that the peer shares.
+    /// Returns the index, among this process's domains, of a domain that the peer shares.
     fn common_domain(&self, hello: &Hello) -> Option<usize> {
         self.identity.domains.iter().position(|domain| hello.domains.contains(domain))
     }
@@ -278,15 +282,15 @@ impl Links {
         self.refuse_with(token, HelloRefusal { reason, version, domain, process, pass });
     }
 
-    /// Refuses a hello. `version` is the hello's version or, for [`Reason::Version`], the newest one this
-    /// process speaks.
+    /// Refuses a hello. `version` is the hello's version or, for [`Reason::Version`], the newest version that
+    /// this process speaks.
     pub(super) fn refuse(&mut self, token: usize, reason: Reason, version: u16) {
         let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
         let (domain, process) = (self.identity.domains[0], self.identity.me);
         self.refuse_with(token, HelloRefusal { reason, version, domain, process, pass });
     }
 
-    /// Reports that the peer remembers more of this process's journal than there is, and drops the
+    /// Reports that the peer remembers more of this process's journal than this process has, and drops the
     /// connection.
     fn has_older_copy(&mut self, token: usize, hello: &Hello) {
         self.link_events.push_back(LinkEvent::OlderCopy { witness: hello.process, told: hello.known });
@@ -295,7 +299,7 @@ impl Links {
 
     fn refuse_with(&mut self, token: usize, refusal: HelloRefusal) {
         self.counters.refused.inc();
-        // The peer may not receive this. The connection closes in either case.
+        // The peer may not receive this refusal, but the connection closes in either case.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
     }
@@ -304,7 +308,7 @@ impl Links {
         self.counters.refused.inc();
         let peer = &mut self.peers[key];
         if reason != Reason::Redundant {
-            // The peer is unlikely to change its mind soon.
+            // The peer is unlikely to change its mind soon, so the next attempt comes as late as possible.
             peer.backoff = self.limits.backoff_max;
             if peer.refusal.replace(reason) != Some(reason) {
                 warn!(
@@ -344,16 +348,16 @@ impl Links {
         }
     }
 
-    /// Writes a greeting. The socket's buffer is empty, so it takes a greeting whole; otherwise the
-    /// connection is useless.
+    /// Writes a greeting. The socket's buffer is empty, so the socket takes a greeting completely; otherwise
+    /// the connection is useless.
     pub(super) fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
         let stream = &mut self.connections[token].stream;
         stream.set_nodelay(true)?;
         let patience = self.limits.unacknowledged_timeout;
         sockopt::set_tcp_user_timeout(&*stream, u32::try_from(patience.as_millis()).unwrap_or(u32::MAX))?;
-        // The user timeout acts only while bytes are unacknowledged. An idle process that was cut off would
-        // never learn that the other end has given up. So the system probes the peer in the second half of
-        // the same time.
+        // The user timeout acts only while bytes are unacknowledged, so an idle process that was cut off
+        // would never learn that the other end has given up. Therefore the system probes an idle peer in the
+        // second half of the same time.
         let half = u32::try_from(patience.as_secs() / 2).unwrap_or(u32::MAX).max(1);
         sockopt::set_tcp_keepidle(&*stream, Duration::from_secs(half.into()))?;
         sockopt::set_tcp_keepintvl(&*stream, Duration::from_secs(1))?;
@@ -367,7 +371,7 @@ impl Links {
     }
 }
 
-/// Derives the token of the greeting with this number.
+/// Derives, from the secret, the token of the greeting with this number.
 fn token_of(secret: u64, number: u32) -> u64 {
     xxh3_64_with_seed(&number.to_le_bytes(), secret)
 }

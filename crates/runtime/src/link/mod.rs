@@ -1,8 +1,8 @@
 //! Links: one connection between two processes, made, kept and reported.
 //!
-//! Promise: between a [`LinkEvent::Linked`] and the next [`LinkEvent::Unlinked`], the frames of one session
-//! arrive in the order of sending and without a gap. A pair of processes of which one wants the link, and
-//! that can reach each other, always gets a link again.
+//! **Promise.** Between a [`LinkEvent::Linked`] and the next [`LinkEvent::Unlinked`], the frames of one
+//! session arrive in the order of sending and without a gap. Two processes that can reach each other always
+//! get a link again, as long as one of them wants it.
 //!
 //! [`LinkEvent::Unlinked`] is reported at once when a link breaks or a first attempt fails, and not again
 //! during the same outage. A peer is a [`ProcessId`], incarnation included. If another process now listens at
@@ -61,7 +61,8 @@ pub(crate) enum LinkEvent {
     Progress { from: ProcessId },
     /// Frames arrived on the link.
     Frames { from: ProcessId, frames: Frames },
-    /// This process has an older copy of its journal: `witness` remembers a later durable record.
+    /// This process has an older copy of its journal: `witness` remembers a later durable record, which is in
+    /// `told`.
     OlderCopy { witness: ProcessId, told: DurabilityReport },
     /// No link to this peer is possible, because one side's policy does not admit the other. `theirs` is the
     /// peer's pass.
@@ -96,7 +97,7 @@ pub(crate) struct Links {
     connections: Slab<LinkConnection>,
     /// Number of accepted connections that are not links yet.
     handshakes: usize,
-    /// The answers for processes that ask about this one, one for each domain.
+    /// The answers to processes that ask about this process, one answer for each of its domains.
     answers: Vec<DomainAnswer>,
     peers: Slab<Peer>,
     peer_keys: FxHashMap<ProcessId, usize>,
@@ -106,17 +107,17 @@ pub(crate) struct Links {
     unwritten: Vec<usize>,
     timers: BTreeSet<(Time, LinkTimer)>,
     link_events: VecDeque<LinkEvent>,
-    /// The number of the last hello or welcome.
+    /// The number of the last hello or welcome that was sent.
     number: u32,
-    /// The starts of this process from its directory; empty without a disk. `durable` is the last record
-    /// announced to peers in the latest start.
+    /// The starts of this process, as its directory lists them; empty without a disk. In the latest start,
+    /// `durable` is the last record that was announced to peers.
     starts: StartHistory,
     durable: Ticket,
-    /// The announcements of others about their journals, and whether there are new ones.
+    /// The announcements of other processes about their journals, and whether there are new announcements.
     remote_durability: RemoteDurability,
     has_learned: bool,
     chance: Chance,
-    /// The secret from which, with their numbers, the tokens of greetings are derived.
+    /// The secret from which the tokens of greetings are derived, together with their numbers.
     secret: u64,
     /// The peers whose datagrams and multicasts are accepted, by token.
     tokens: FxHashMap<u64, ProcessId>,
@@ -125,14 +126,14 @@ pub(crate) struct Links {
     shared: BytesMut,
 }
 
-/// Timers. A timer is not withdrawn when it becomes moot: [`Links::fire`] checks that.
+/// The timers of links. A timer that is no longer needed is not withdrawn: [`Links::fire`] checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LinkTimer {
-    /// The connection must be a link by now.
+    /// The connection must be a link by the time of this timer.
     Settle(usize),
-    /// The peer is dialled again.
+    /// The peer has to be dialled again.
     Redial(usize),
-    /// The listener is tried again.
+    /// The listener has to be tried again.
     Accept(usize),
 }
 
@@ -162,9 +163,9 @@ impl LinkConnection {
 enum ConnectionState {
     /// We dialled; the system is connecting.
     Connecting { peer: usize },
-    /// We dialled and sent our hello.
+    /// We dialled and sent our hello, which has this number and version.
     Greeting { peer: usize, number: u32, version: u16 },
-    /// The peer dialled and has sent no hello yet.
+    /// The peer dialled, and has not sent its hello yet.
     Accepted,
     /// The peer dialled and sent a hello, but our own dial takes precedence and is still under way.
     Deferred { peer: usize, hello: Box<Hello> },
@@ -177,9 +178,9 @@ struct Peer {
     /// The address to dial while a link is wanted.
     wanted: Option<String>,
     attempt: DialState,
-    /// The addresses not yet tried in this round; the last is next.
+    /// The addresses not yet tried in this round. The last of them is tried next.
     route: Vec<SocketAddr>,
-    /// The longest wait before the next attempt.
+    /// Upper bound of the wait before the next attempt.
     backoff: Duration,
     standing: Option<usize>,
     /// The number of the peer's greeting that made the link.
@@ -197,11 +198,11 @@ struct Peer {
     /// The token of the peer's multicasts.
     multicast_token: u64,
     deferred: Option<usize>,
-    /// Whether the protocol knows that there is no link.
+    /// Whether the protocol already knows that there is no link.
     outage_reported: bool,
-    /// The peer's last reason to refuse us. A repeated reason is not logged again.
+    /// The reason why the peer last refused us. A repeated reason is not logged again.
     refusal: Option<Reason>,
-    /// The version of the next hello, if the peer has refused a newer one.
+    /// The version of the next hello, if the peer has refused a newer version.
     version: Option<u16>,
 }
 
@@ -256,7 +257,7 @@ impl Links {
         })
     }
 
-    // Calls of the loop, in the order of a turn.
+    // Methods for the loop, in the order of a turn.
 
     /// Returns the latest time for the next [`Links::attend`], even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
@@ -266,7 +267,7 @@ impl Links {
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// Waits for an event of the network or the waker, at most `timeout`.
+    /// Waits for an event of the network or the waker, for at most `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -287,7 +288,7 @@ impl Links {
         self.poll.registry().try_clone()
     }
 
-    /// Whether a process may be asking about this one.
+    /// Whether a process may be about to ask for this process's state.
     pub(crate) fn may_be_questioned(&self) -> bool {
         self.handshakes > 0
     }
@@ -353,7 +354,7 @@ impl Links {
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.listed_readable = false;
         if matches!(connection.state, ConnectionState::Connecting { .. }) {
-            // The token belonged to another connection when it was listed.
+            // The token belonged to an earlier connection when it was listed.
             return;
         }
         let before = connection.reader.filled();
@@ -361,7 +362,7 @@ impl Links {
             Ok(ReadOutcome::End) => return self.broke(token, "the peer closed the connection"),
             Ok(intake) => {
                 self.counters.bytes_received.inc_by((connection.reader.filled() - before) as u64);
-                // After a short read the edge-triggered poll reports every later byte.
+                // A short read has emptied the socket, and the edge-triggered poll reports every later byte.
                 if intake == ReadOutcome::Full || connection.ending {
                     list(&mut self.readable, &mut connection.listed_readable, token);
                 }
@@ -375,12 +376,14 @@ impl Links {
         self.take_in(token);
     }
 
-    /// Sets the last used number of a greeting: an earlier start of this process may have used it.
+    /// Sets the number of the last greeting, because earlier starts of this process may have used numbers up
+    /// to it.
     pub(crate) fn number_from(&mut self, number: u32) {
         self.number = number;
     }
 
-    /// Sets the starts from the process's directory, and the announcements of others noted there.
+    /// Sets the starts that the process's directory lists, and the announcements of other processes that are
+    /// noted there.
     pub(crate) fn begin_from(&mut self, starts: StartHistory, remote_durability: RemoteDurability) {
         (self.starts, self.remote_durability) = (starts, remote_durability);
     }
@@ -408,7 +411,7 @@ impl Links {
         }
     }
 
-    /// Notes a peer's announcement that its journal is durable up to this record.
+    /// Records a peer's announcement that its journal is durable up to this record.
     pub(crate) fn learn(&mut self, peer: ProcessId, durable: Ticket) {
         if let Some(&key) = self.peer_keys.get(&peer) {
             let told = DurabilityReport { durable, ..self.peers[key].told };
@@ -416,12 +419,12 @@ impl Links {
         }
     }
 
-    /// Whether new announcements have come since the last call.
+    /// Whether new announcements of other processes have arrived since the last call.
     pub(crate) fn has_learned(&mut self) -> bool {
         std::mem::take(&mut self.has_learned)
     }
 
-    /// Returns the announcements of others about their journals.
+    /// Returns the announcements of other processes about their journals.
     pub(crate) fn remote_durability(&self) -> &RemoteDurability {
         &self.remote_durability
     }
@@ -451,7 +454,7 @@ impl Links {
         self.link_events.pop_front()
     }
 
-    /// Sends to one peer. Without a link the message is dropped.
+    /// Sends a message to one peer. Without a link, the message is dropped.
     pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> SendOutcome {
         let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
         let pushed = self.connections[token].writer.push(message, self.limits.frame_bytes_max);
@@ -460,7 +463,7 @@ impl Links {
 
     /// Encodes a message for several peers, to be sent by [`Links::send_shared`].
     pub(crate) fn encode_shared(&mut self, message: &impl Wire) -> Encoded {
-        // Once the earlier messages have been written, their memory is used again.
+        // Once the earlier messages have been written, their memory can be used again.
         if self.shared.capacity() < SHARED_BYTES_LEAST {
             self.shared.reserve(SHARED_BYTES);
         }
@@ -475,8 +478,9 @@ impl Links {
         self.queued(to, token, pushed)
     }
 
-    /// Handles the result of queueing a message. A message too long for a frame is a bug of this process. It
-    /// ends the link, because the peer must not take later messages for all there are. The process goes on.
+    /// Handles the result of queueing a message. A message that is too long for a frame is a bug of this
+    /// process. The link then ends, because the peer would otherwise miss the message without noticing. The
+    /// process goes on.
     fn queued(&mut self, to: ProcessId, token: usize, pushed: Result<(), Oversized>) -> SendOutcome {
         match pushed {
             Ok(()) => {
@@ -496,32 +500,33 @@ impl Links {
         }
     }
 
-    /// Writes all queued output as far as sockets take it, for as long as that takes. The last call before
-    /// the end.
+    /// Writes all queued output as far as sockets take it, for as long as that takes. This is the last call
+    /// before the end.
     pub(crate) fn flush_all(&mut self) {
         while !self.unwritten.is_empty() {
             self.flush();
         }
     }
 
-    /// Writes queued output, one call a link, at most 1 MiB each.
+    /// Writes queued output, with one call per link, at most 1 MiB each.
     pub(crate) fn flush(&mut self) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for token in unwritten.drain(..) {
             if let Some(connection) = self.connections.get_mut(token) {
                 connection.listed_unwritten = false;
-                // A blocked connection is listed again when its socket takes more.
+                // A blocked connection is listed again when its socket can take more.
                 if connection.takes {
                     self.write(token);
                 }
             }
         }
-        // A broken link may have listed other connections, and a partly written connection is listed again.
+        // The loop may have listed connections again: partly written ones, and those to which the end of a
+        // broken link queued output.
         unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
 
-    // Requests of the protocol.
+    // Methods for the requests of the protocol.
 
     /// Keeps a link to `id`, which listens at `address`, from now on.
     pub(crate) fn reach(&mut self, id: ProcessId, address: &str) {
@@ -539,13 +544,14 @@ impl Links {
         match peer.attempt {
             DialState::Idle if peer.standing.is_some() => {}
             DialState::Idle | DialState::Waiting(_) | DialState::Resolving => self.dial(key),
-            // The present attempt dials the old address; if it fails, the next attempt uses the new one.
+            // The present attempt dials the old address. If this attempt fails, the next one uses the new
+            // address.
             DialState::Dialling(_) => {}
         }
     }
 
-    /// Ends the link to `id` and keeps none from now on. Queued output is written as far as the socket takes
-    /// it.
+    /// Ends the link to `id`, and keeps no link to `id` from now on. Queued output is written as far as the
+    /// socket takes it.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         let Some(&key) = self.peer_keys.get(&id) else { return };
         let peer = &mut self.peers[key];
@@ -562,7 +568,7 @@ impl Links {
                 self.write(token);
             }
         }
-        // The write may have broken the link, which removes the peer.
+        // The write may have broken the link, which already removes the peer.
         if let Some(&key) = self.peer_keys.get(&id) {
             match self.peers[key].standing {
                 Some(token) => self.broke(token, "forgotten"),
@@ -571,7 +577,8 @@ impl Links {
         }
     }
 
-    /// Applies this policy from now on. Links that it forbids break, and their unhandled frames are dropped.
+    /// Applies this policy from now on. Links that the policy forbids break, and their unhandled frames are
+    /// dropped.
     pub(crate) fn adopt(&mut self, policy: Arc<dyn Policy>) {
         let forbidden: Vec<(usize, ProcessId)> = self
             .peers
@@ -666,7 +673,7 @@ impl Links {
             Ok(None) => {}
             Ok(Some(frame)) => {
                 self.take_greeting(token, Greeting::decode(frame, &self.identity.versions));
-                // Frames may follow directly after the welcome.
+                // Frames of the link may follow directly after the welcome.
                 if self
                     .connections
                     .get(token)
@@ -695,7 +702,7 @@ impl Links {
         }
     }
 
-    // Small helpers.
+    // Helpers of the methods above.
 
     fn peer_key(&mut self, id: ProcessId) -> usize {
         *self.peer_keys.entry(id).or_insert_with(|| {
@@ -768,8 +775,9 @@ fn list(readable: &mut VecDeque<usize>, listed: &mut bool, token: usize) {
 }
 
 const EVENTS_PER_TURN: usize = 1024;
-/// Size of a new buffer for messages to several peers, in bytes, and the space below which it is replaced.
+/// Size of a new buffer for messages to several peers, in bytes, and the remaining space below which the
+/// buffer is replaced.
 const SHARED_BYTES: usize = 64 << 10;
 const SHARED_BYTES_LEAST: usize = 4 << 10;
-/// Queued bytes to one peer above which a turn starts to write before its end.
+/// Queued bytes to one peer above which a turn begins to write before its end.
 const WRITE_BYTES_EARLY: usize = 256 << 10;

@@ -1,7 +1,8 @@
 //! A reactor without a thread of its own: its owner runs the turns.
 //!
-//! This suits a blocking client, which waits for its answer anyway. If the client's thread runs the reactor
-//! meanwhile, no message has to change threads, which would cost more than many a request.
+//! Such a reactor suits a blocking client, which waits for its answer anyway. If the client's thread runs the
+//! reactor meanwhile, no message has to pass between threads, which would cost more than many a request
+//! itself.
 
 use quorate_protocol::{Duration, Protocol, wire::Wire};
 
@@ -14,7 +15,7 @@ use crate::{
 };
 
 /// A reactor that works only while its owner calls [`turn`](Driven::turn). Between calls, messages of peers
-/// wait in the sockets; a peer that waits for long may take this process for dead.
+/// wait in the sockets. If a peer's message waits for long, the peer may take this process for dead.
 pub struct Driven<P, H>
 where
     P: Protocol,
@@ -42,7 +43,7 @@ where
         self.commands.try_send(command).map_err(command_error)
     }
 
-    /// Waits at most `patience` until there is something to do, and does it.
+    /// Waits at most `patience` until there is work, and does it.
     pub fn turn(&mut self, patience: Duration) {
         let mut now = clock::now();
         let timeout = self.reactor.timeout(now).map_or(patience, |timeout| timeout.min(patience));

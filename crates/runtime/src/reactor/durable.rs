@@ -1,12 +1,13 @@
-//! A reactor's disk: the journal, and messages that wait for records to become durable.
+//! A reactor's disk: the journal, and the messages that wait for records to become durable.
 //!
-//! The rules are those of the seam. Records become durable in the order of writing. A message that waits for
-//! a record holds back later messages to the same peer, and nothing else. A message sent aside does not pass
-//! through here. When a session ends, the messages that wait for it are dropped.
+//! The rules are those of the interface between protocols and hosts (`quorate_protocol::seam`). Records
+//! become durable in the order of writing. A message that waits for a record holds back later messages to the
+//! same peer, and nothing else. A message of `Sink::send_aside` does not pass through here. When a session
+//! ends, the messages that wait for it are dropped.
 //!
 //! **Bounds.** While [`Settings::waiting_bytes_max`](crate::disk::Settings) bytes of records or of messages
-//! wait, the reactor reads no links and takes no commands ([`Durable::is_pressed`]). To senders it looks like
-//! a slow process. Deadlines go on, and so do the signs of life that they send.
+//! wait, the reactor reads no links and takes no commands ([`Durable::is_pressed`]). To senders, such a
+//! process looks slow. Deadlines are still served, and so signs of life are still sent.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,33 +36,33 @@ pub(super) struct Durable<M> {
     journal: Journal,
     writer: Writer,
     settings: Settings,
-    /// The identity file's contents. A change is on disk, or on its way there.
+    /// The contents of the identity file. A change is on disk already, or on its way there.
     identity: Identity,
     counters: Counters,
     /// The lengths of the segments in use, in bytes, by segment number.
     lengths: BTreeMap<u64, u64>,
-    /// The last record that the protocol knows to be durable, with all before it.
+    /// The last record up to which the protocol knows all records to be durable.
     reported: Ticket,
-    /// Waiting messages by peer, each with the record that it needs, if any.
+    /// Waiting messages by peer, each with the record for which it waits, if any.
     held: BTreeMap<ProcessId, VecDeque<(Option<Ticket>, Encoded)>>,
     held_bytes: usize,
-    /// Waiting messages to this process itself.
+    /// Waiting messages of this process to itself, each with the record for which it waits, if any.
     to_self: VecDeque<(Option<Ticket>, M)>,
-    /// The time when the journal is sealed, unless a record is written before.
+    /// The time at which the journal is sealed, unless a record is written earlier.
     seal_at: Option<Time>,
-    /// The time when this process announces how far its journal is durable, and notes the announcements of
-    /// others.
+    /// The time at which this process announces how far its journal is durable, and notes the announcements
+    /// of other processes.
     announce_at: Option<Time>,
     /// The time of the first announcement; unset before the first turn. See [`FIRST_ANNOUNCEMENT_AFTER`].
     announce_from: Option<Time>,
     /// Whether all output is suppressed, because the process is about to end.
     silenced: bool,
-    /// The error to end with, once a peer has proved that the directory is an older copy.
+    /// The error with which the process ends, once a peer has proved that the directory is an older copy.
     outdated: Option<DiskError>,
     lock: File,
 }
 
-/// The messages of a turn: those sent, and those dropped because their peer had no link.
+/// Numbers of messages of a turn: messages sent, and messages dropped because their peer had no link.
 #[derive(Default)]
 pub(super) struct SendCounts {
     pub(super) sent: u64,
@@ -117,15 +118,15 @@ impl<M: Wire> Durable<M> {
         self.counters.disk_restart_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
-    // Outputs of the protocol.
+    // Methods for the outputs of the protocol.
 
     pub(super) fn persist(&mut self, record: &impl Wire) -> Ticket {
         self.seal_at = None;
         self.journal.append(record)
     }
 
-    /// Frees the segments before this record, except those that hold a record in `kept`. The protocol has
-    /// completed a checkpoint.
+    /// Frees the segments that precede this record, except those that hold a record in `kept`. Called when
+    /// the protocol has completed a checkpoint.
     pub(super) fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         let segments = self.journal.collect(before, kept);
         self.lengths.retain(|number, _| !segments.contains(number));
@@ -136,16 +137,16 @@ impl<M: Wire> Durable<M> {
         self.writer.note_checkpoint();
     }
 
-    /// Shows this pass from now on, also after a crash. Here alone the protocol thread waits for its disk: no
-    /// message may leave before the pass is durable, and passes seldom change.
+    /// Makes the process show this pass from now on, also after a crash. Only here does the protocol thread
+    /// wait for its disk: no message may leave before the pass is durable, and passes seldom change.
     pub(super) fn adopt(&mut self, pass: Bytes) {
         self.identity.pass = Some(pass);
         self.writer.write_identity_and_wait(self.identity.clone());
         self.silenced = self.writer.has_failed();
     }
 
-    /// Notes that `witness` knows of a record that the journal lacks. The process sends nothing more, and
-    /// ends.
+    /// Notes that `witness` remembers a record that the journal lacks. The process then sends nothing more,
+    /// and ends.
     pub(super) fn mark_outdated(&mut self, witness: ProcessId, told: DurabilityReport) {
         self.silenced = true;
         self.outdated.get_or_insert(DiskError::OlderCopy {
@@ -160,8 +161,8 @@ impl<M: Wire> Durable<M> {
         self.silenced
     }
 
-    /// Sends a message to the receivers for which it need not wait, and keeps it for the others. Returns the
-    /// message unsent if no receiver has to wait.
+    /// Sends a message to the receivers for which it need not wait, and keeps it for the other receivers.
+    /// Returns the message unsent if it need not wait for any receiver.
     pub(super) fn send_or_hold(
         &mut self,
         (me, links): (ProcessId, &mut Links),
@@ -216,7 +217,7 @@ impl<M: Wire> Durable<M> {
         self.held_bytes -= dropped.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     }
 
-    // Queries of the loop.
+    // Methods for the queries of the loop.
 
     /// Whether more records have become durable, or the disk has failed.
     pub(super) fn has_news(&self) -> bool {
@@ -227,7 +228,7 @@ impl<M: Wire> Durable<M> {
         self.writer.has_failed()
     }
 
-    /// Whether too much waits for the disk to take further input.
+    /// Whether too many bytes wait for the disk to accept further input.
     pub(super) fn is_pressed(&self) -> bool {
         let most = self.settings.waiting_bytes_max;
         self.writer.waiting_bytes() >= most as u64 || self.held_bytes >= most
@@ -261,8 +262,8 @@ impl<M: Wire> Durable<M> {
         self.held.retain(|&peer, queue| {
             while let Some((_, bytes)) = queue.pop_front_if(|(after, _)| may_leave(after)) {
                 *held_bytes -= bytes.len();
-                // The message was counted when it was queued. If the link breaks here, the protocol receives
-                // that as usual.
+                // The message was counted when it was queued. If the link breaks here, the protocol is
+                // notified as usual.
                 let _ = links.send_shared(peer, &bytes);
             }
             !queue.is_empty()
@@ -273,8 +274,9 @@ impl<M: Wire> Durable<M> {
         Some(durable)
     }
 
-    /// Hands the turn's records to the disk thread, and keeps numbers of greetings reserved. Returns an error
-    /// if the directory is an older copy, or if reserved numbers run out because the disk does not answer.
+    /// Passes the turn's records to the disk thread, and keeps enough numbers of greetings reserved. Returns
+    /// an error if the directory is an older copy, or if reserved numbers run out because the disk does not
+    /// answer.
     pub(super) fn submit_turn(&mut self, now: Time, links: &mut Links) -> Result<(), DiskError> {
         if let Some(outdated) = self.outdated.take() {
             return Err(outdated);
@@ -297,7 +299,7 @@ impl<M: Wire> Durable<M> {
         if self.seal_at.take_if(|at| *at <= now).is_some() {
             self.journal.seal();
         }
-        // The header of a new journal is written together with the first record.
+        // A new journal has no record yet, and its header is written together with the first record.
         if self.journal.last() > Ticket(0) {
             let writes = self.journal.take_writes();
             if !writes.is_empty() {
@@ -325,7 +327,7 @@ impl<M: Wire> Durable<M> {
         links.tell_durable(self.reported);
     }
 
-    /// Makes all written records durable, then a note of the other processes' announcements, and a seal.
+    /// Makes all written records durable, then a note of other processes' announcements, and then a seal.
     /// Returns the disk's failure, if any.
     pub(super) fn finish(self, remote_durability: &RemoteDurability) -> Result<(), DiskError> {
         let Durable { mut journal, mut writer, identity, lock, .. } = self;
@@ -342,7 +344,7 @@ impl<M: Wire> Durable<M> {
             }
         }
         let finished = writer.finish();
-        // From now on another process may lock the directory.
+        // The lock is released here, and another process may lock the directory from now on.
         drop(lock);
         finished
     }
@@ -350,12 +352,13 @@ impl<M: Wire> Durable<M> {
 
 /// Idle time after which the journal gets a seal, so that damage to its last records is detected.
 const SEAL_AFTER: Duration = Duration::from_millis(20);
-/// Time from news to the next exchange of announcements. It is long enough for the exchange to cost nothing.
-/// An older copy that is put back was nearly always made longer ago.
+/// Time from a change to the next exchange of announcements. It is long enough for the exchange to cost
+/// nothing. An older copy that an operator restores was nearly always made longer ago.
 const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
 /// Time after the start before the first announcement. Some peers remember nothing of this process, for
-/// example one that took another's place. If an older copy announced its end to such a peer before it met a
-/// peer that knows better, the newest copy, put back later, would be taken for the older one.
+/// example a peer that took another peer's place. Suppose an older copy announced its last record to such a
+/// peer before it met a peer that remembers more. The newest copy, restored later, would then be taken for
+/// the older one.
 const FIRST_ANNOUNCEMENT_AFTER: Duration = Duration::from_millis(300);
-/// Reserved numbers that must be left; more than the connections that one turn makes.
+/// Number of reserved numbers that must be left at least: more than the connections that one turn makes.
 const RESERVED_NUMBERS_MIN: u32 = 2048;

@@ -16,30 +16,30 @@ pub trait Host<P: Protocol>: Send {
     fn event(&mut self, event: P::Event, now: Time);
 
     /// Completes a queued command just before the protocol receives it. A host may add all requests that have
-    /// gathered since, so that a busy protocol takes many at once.
+    /// gathered since the command was queued, so that a busy protocol gets many requests at once.
     fn complete_command(&mut self, command: &mut P::Command) {
         let _ = command;
     }
 
-    /// Called at the end of a turn in which [`Host::event`] was called. A host may pass on the turn's events
-    /// together.
+    /// Ends a batch of events: called at the end of a turn in which [`Host::event`] was called. A host may
+    /// pass on the turn's events together.
     fn batch_ended(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// Called at the end of every turn. A host may read the protocol's counters here.
+    /// Ends a turn: called at the end of every turn. A host may read the protocol's counters here.
     fn turn_ended(&mut self, protocol: &P) {
         let _ = protocol;
     }
 
-    /// Returns the state of this process in one of its domains, for processes that ask
+    /// Returns the state of this process in one of its domains, as the answer to processes that ask
     /// ([`discover`](crate::discover)).
     fn answer(&self, protocol: &P, domain: DomainId) -> DomainAnswer {
         let _ = domain;
         DomainAnswer { presence: DomainState::Settled, pass: protocol.policy().pass() }
     }
 
-    /// Reports that a peer was not linked, because one side's [`Policy`](quorate_protocol::Policy) does not
+    /// Handles the failure to link a peer, because one side's [`Policy`](quorate_protocol::Policy) does not
     /// admit the other. `ours` and `theirs` are the passes that the two sides showed.
     fn policy_mismatch(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
         let _ = (peer, ours, theirs);
@@ -51,8 +51,8 @@ pub trait Host<P: Protocol>: Send {
         None
     }
 
-    /// Reports that the disk has failed and that the protocol thread ends. The process should end too.
-    /// Everything it has reported as durable is durable.
+    /// Handles the end of the protocol thread after the disk has failed. The process should end too.
+    /// Everything that it has reported as durable is durable.
     fn disk_failed(&mut self, error: &DiskError) {
         let _ = error;
     }

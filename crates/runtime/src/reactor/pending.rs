@@ -8,7 +8,7 @@ use super::durable::{Durable, SendCounts};
 
 /// Output of the protocol that the loop has not passed on yet.
 pub(super) struct PendingOutputs<P: Protocol> {
-    /// Messages to this process itself.
+    /// Messages of this process to itself.
     pub(super) to_self: VecDeque<P::Message>,
     pub(super) ticket: Ticket,
     pub(super) persisted: Option<Ticket>,

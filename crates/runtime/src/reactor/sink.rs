@@ -32,7 +32,7 @@ where
         let PendingOutputs { durable, to_self, send_counts, ticket, .. } = &mut *self.pending;
         match durable {
             None => {
-                // Without a disk all issued tickets are complete, so no message has to wait.
+                // Without a disk, all issued tickets count as durable, so no message has to wait.
                 assert!(
                     after.is_none_or(|after| after <= *ticket),
                     "only tickets that were given out are waited for, but {after:?} was not"
@@ -81,7 +81,7 @@ where
 
     fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
         let takes = |links: &Links, peer: &ProcessId| links.datagram_address(*peer).is_some();
-        // For a single receiver a datagram of its own costs as little.
+        // For a single receiver, a separate datagram costs no more than a multicast.
         let pays = to.iter().filter(|peer| takes(self.links, peer)).count() > 1;
         let Some(datagrams) = self.datagrams.as_mut().filter(|_| pays) else {
             return self.cast(Destination::Many(to), message);

@@ -21,9 +21,10 @@ pub(crate) struct CounterOperation {
     pub(crate) end: Option<i64>,
     /// The number that was added or written; a deletion writes zero.
     pub(crate) number: i64,
-    /// Whether the operation was acknowledged at a level of which any two sets of replicas meet.
+    /// Whether the operation was acknowledged at a quorum level: any two sets of replicas that acknowledge at
+    /// this level have a replica in common.
     pub(crate) quorum: bool,
-    /// The latest life of a cell that its coordinator knew of.
+    /// The latest life of any cell that the operation's coordinator knew of.
     pub(crate) latest: CellNumber,
 }
 
@@ -194,7 +195,8 @@ impl Counter {
             let (mut sum, mut choice) =
                 (i128::from(base.number) + i128::from(read.own.unwrap_or(0)), Vec::new());
             for operation in &all {
-                // A base replaces the increments that ended before it began, once it is certainly above them.
+                // A base replaces the increments that ended before the base began, but only once it is
+                // certain that the base is ordered after them.
                 let sure = self.promise == Promise::Atomic || ended(base);
                 let gone = strict && sure && operation.end.is_some_and(|end| end < base.start);
                 let after_all = |write: &CounterOperation| write.end.is_some_and(|end| end < operation.start);
@@ -243,8 +245,8 @@ impl Counter {
     }
 }
 
-/// Whether some choice of these numbers has this sum. If there are too many, whether the sum is within the
-/// bounds of all choices.
+/// Whether some choice of these numbers has this sum. If there are more than `choices_max` numbers, whether
+/// the sum is within the bounds of all choices.
 fn is_sum(sum: i128, choice: &[i128], choices_max: usize) -> bool {
     let low: i128 = choice.iter().filter(|number| **number < 0).sum();
     let high: i128 = choice.iter().filter(|number| **number > 0).sum();
@@ -292,8 +294,8 @@ mod tests {
         Value::String(bytes::Bytes::from(count.to_string()))
     }
 
-    /// Returns the broken rule for a counter to which 5 and 7 were added, perhaps 20, and 100 concurrently
-    /// with the read.
+    /// Returns the broken rule for a counter to which 5 and 7 were added, 20 with an unknown outcome, and 100
+    /// concurrently with the read.
     fn found(promise: Promise, count: i64) -> Option<&'static str> {
         let mut check = CounterCheck::default();
         check.added(of(promise), operation(5, 10, Some(20)), Some(5));

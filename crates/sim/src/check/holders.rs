@@ -6,14 +6,14 @@
 //! crashed; the world causes that. It is a violation if the last holder ends, or drops its rows, of its own
 //! accord.
 //!
-//! A holder has all rows as long as it is a member that holds its ranges, because routers deliver the rest to
-//! it. A holder that was removed, or that made way for another, has all rows until some process executes a
-//! write that it has not delivered.
+//! A holder has all rows as long as it is a member that holds its ranges, because routers deliver all later
+//! writes to it. A holder that was removed, or that made way for another process, has all rows until some
+//! process executes a write that this holder has not delivered.
 //!
 //! A lagging member counts as a holder when the other holder crashes, because the routers have the missing
-//! writes. But it may be removed a moment later, while nobody can know of the crash yet. Then the crash has
-//! lost the range, too, and no process is at fault for the writes that only the other had executed. It is a
-//! violation if the crash is old enough to be known ([`KNOWN_AFTER`]).
+//! writes. But the lagging member may be removed a moment later, while nobody can know of the crash yet. Then
+//! the crash has lost the range, too, and no process is at fault for the writes that only the crashed holder
+//! had executed. The removal is a violation if the crash is old enough to be known ([`KNOWN_AFTER`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ struct RangeHolders {
 }
 
 /// Time after which a crash is known: the order contains a suspicion of the crashed process, and nobody is
-/// removed in reliance on it.
+/// removed in reliance on this process.
 pub const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// The facts about processes that the check needs from outside.
@@ -67,7 +67,7 @@ impl HoldersCheck {
         self.ranges.entry(keys).or_default().holders.insert(process);
     }
 
-    /// Records that a process continues under another id, with its rows.
+    /// Records that a process continues under a new id, with its rows.
     pub fn renamed(&mut self, former: ProcessId, process: ProcessId) {
         for held in self.ranges.values_mut() {
             if held.holders.remove(&former) {
@@ -83,7 +83,7 @@ impl HoldersCheck {
         }
     }
 
-    /// Records that a process was killed. Returns the ranges that are lost by that.
+    /// Records that a process was killed. Returns the ranges that are lost by its death.
     pub fn crashed(&mut self, process: ProcessId, now: Time, facts: &impl MemberFacts) -> Vec<Keys> {
         let mut lost = Vec::new();
         for (&keys, held) in &mut self.ranges {
@@ -186,9 +186,9 @@ mod tests {
         }
     }
 
-    /// Returns the verdict on a run. `hN`: process N becomes complete. `mN`, `rN`: it becomes a member, or is
-    /// removed. `wP`: a write is executed at P. `dN`: process N has delivered all writes. `xN`: it crashes.
-    /// `eN`: it ends. `pN`: it hears just now that it was removed. `+S`: S seconds pass.
+    /// Returns the verdict on a run. `hN`: process N becomes complete. `mN`, `rN`: N becomes a member, or is
+    /// removed. `wP`: a write is executed at P. `dN`: N has delivered all writes. `xN`: N crashes. `eN`: N
+    /// ends. `pN`: N learns only now that it was removed. `+S`: S seconds pass.
     fn check(run: &str) -> &'static str {
         let (mut check, mut known, mut written) = (HoldersCheck::default(), Known::default(), 0);
         let (mut verdict, mut now) = ("held", Time::ZERO);
@@ -235,18 +235,18 @@ mod tests {
             ("m1 m2 h1 h2 x1", "held"),
             ("m1 m2 h1 h2 x1 x2", "lost"),
             ("m1 m2 h1 h2 r1 e1", "held"),
-            // Removed, though the other had died before.
+            // Process 1 was removed, though process 2 had died before.
             ("m1 m2 h1 h2 x2 r1 e1", "S14"),
             ("m1 m2 h1 h2 r1 x2 e1", "S14"),
-            // The process lacks a write that the other executed and perhaps acknowledged.
+            // Process 1 lacks a write that process 2 executed and perhaps acknowledged.
             ("m1 m2 h1 h2 r1 w9 x2 e1", "lost"),
-            // The process was removed, and has delivered every executed write.
+            // Process 1 was removed, and has delivered every executed write.
             ("m1 m2 h1 h2 w9 d1 r1 x2 e1", "S14"),
-            // A process that only became a member does not have the rows.
+            // Process 2 only became a member, so it does not have the rows.
             ("m1 m2 h1 r1 e1", "S14"),
             ("m1 m2 h1 x1 h2 e2", "S14"),
-            // The other process crashed while this process was a member and lagged. This process was removed
-            // before any process could know that.
+            // Process 2 crashed while process 1 was a member and lagged. Process 1 was removed before any
+            // process could know of the crash.
             ("m1 m2 h1 h2 w9 x2 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +5 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +6 r1 p1", "S14"),

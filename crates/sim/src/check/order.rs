@@ -95,7 +95,7 @@ impl<T: Twin> Order<T> {
     }
 
     /// Compares the messages that a life of a router has learned with the order, and extends the order where
-    /// this life is the first. Returns the occurrences on the way, for counters.
+    /// this life is the first. Returns the events that these messages show, for counters.
     pub(crate) fn compare<R: Routing>(
         &mut self,
         life: u64,
@@ -256,12 +256,12 @@ impl<T: Twin> Order<T> {
     }
 }
 
-/// The orders of all generations of a domain. Each continues an earlier one from the position of its
+/// The orders of all generations of a domain. Each order continues an earlier one from the position of its
 /// survivor, with the later messages that members had delivered.
 ///
-/// The earlier order does not end there: its routers may live, and members listen to them until they hear of
-/// the later generation. So each order is judged by itself, for its own members. A message that was delivered
-/// by processes which are still members, and were not cut off, has its position in both orders.
+/// The earlier order does not end at this position: its routers may live, and members listen to them until
+/// they learn of the later generation. So each order is judged by itself, for its own members. A message that
+/// was delivered by processes which are still members, and were not cut off, has its position in both orders.
 pub(crate) struct Generations<T> {
     orders: BTreeMap<Generation, Order<T>>,
     /// The generation that began last.
@@ -299,8 +299,8 @@ impl<T: Twin> Generations<T> {
         if self.orders.contains_key(&generation) { generation } else { self.current }
     }
 
-    /// Whether `process` must stop after it followed into `generation`. It must if it is a former member. It
-    /// must also if it was a member in an earlier generation only, and has delivered messages that this one
+    /// Whether `process` must stop after it followed into `generation`. A former member must stop. So must a
+    /// process that was a member in an earlier generation only, and has delivered messages that `generation`
     /// does not know.
     pub(crate) fn is_out(&mut self, generation: Generation, process: ProcessId) -> bool {
         let elsewhere = self.orders.values().any(|order| order.check.has_delivered(process));
@@ -308,8 +308,8 @@ impl<T: Twin> Generations<T> {
         order.is_out(process) || elsewhere && !order.twin.is_member(process)
     }
 
-    /// Records the next submission of a process. Its present generation may order it, and so may any that it
-    /// enters later.
+    /// Records the next submission of a process. Its present generation may order the submission, and so may
+    /// any generation that the process enters later.
     pub(crate) fn submitted(&mut self, who: ProcessId, content: u64) {
         for order in self.orders.values_mut() {
             order.check.submitted(who, content);
@@ -323,10 +323,10 @@ impl<T: Twin> Generations<T> {
         }
     }
 
-    /// Begins a generation. The life of a router that belonged to the generation `before` continues from
-    /// there, and has learned `learned` since. Facts keep their positions: each message that it puts behind
-    /// its own end was there before. All messages are there again that were delivered by processes which are
-    /// still members and are not cut off.
+    /// Begins a generation. It continues the order of the generation `before` from the position of a life of
+    /// a router there; `learned` is what this life has learned since. Facts keep their positions: each
+    /// message of the new order behind this position was there in the former order. Every message that was
+    /// delivered by processes which are still members and are not cut off is in the new order, too.
     pub(crate) fn begin(
         &mut self,
         before: Generation,

@@ -70,9 +70,11 @@ struct Acknowledged {
     stamp: Stamp,
     value: Option<u64>,
     coordinator: ProcessId,
-    /// Whether the write was acknowledged at a level of which any two sets of replicas meet.
+    /// Whether the write was acknowledged at a quorum level: any two sets of replicas that acknowledge at
+    /// this level have a replica in common.
     quorum: bool,
-    /// The latest life of a cell at that time. Later lives may have replaced a cell that took the write.
+    /// The latest life of any cell that the coordinator knew of when it got the request. Later lives may have
+    /// replaced a cell that took the write.
     latest: CellNumber,
 }
 
@@ -254,7 +256,7 @@ fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
     let writes = || key.seen.iter().filter(|seen| seen.wrote);
     for read in key.seen.iter().filter(|seen| !seen.wrote) {
         let began = |write: &&ObservedOperation| write.value == read.value && Some(write.start) <= read.end;
-        // An unwritten key counts as one whose write ended before everything.
+        // An unwritten key counts as a key whose write ended before all operations.
         let unwritten = read.value.is_none().then_some(Some(i64::MIN));
         let mut ends = writes().filter(began).map(|write| write.end).chain(unwritten).peekable();
         if ends.peek().is_none() {

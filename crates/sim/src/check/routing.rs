@@ -61,7 +61,7 @@ struct ProcessRecord {
     ordered: u64,
     /// Lower numbers that have no position.
     skipped: BTreeSet<u64>,
-    /// Numbers whose outcome the process has heard.
+    /// Numbers whose outcome the process has received.
     outcomes_heard: BTreeSet<u64>,
     /// A number and a position: the outcomes of lower numbers are forgotten, unless they are ordered behind
     /// the position.
@@ -77,7 +77,7 @@ impl RoutingCheck {
         seen.submitted.push((content, seen.delivered));
     }
 
-    /// Records that a submitter heard the outcome of its message.
+    /// Records that a submitter received the outcome of its message.
     pub fn outcome_heard(&mut self, (who, number): Submission) {
         self.processes.entry(who).or_default().outcomes_heard.insert(number);
     }
@@ -102,21 +102,21 @@ impl RoutingCheck {
         fork
     }
 
-    /// Notes that no living router knows the outcomes of present submissions that are ordered up to
-    /// `position`, or not at all.
+    /// Notes that no living router knows the outcomes of the present submissions that are ordered up to
+    /// `position`, or that are not ordered at all.
     pub fn forget(&mut self, position: u64) {
         for seen in self.processes.values_mut() {
             seen.forgotten = (seen.submitted.len() as u64, position);
         }
     }
 
-    /// Notes that `who` is no member of this fork of `before`, and must join it as a new process. If it had
-    /// delivered anything it cannot join, and counts as departed.
+    /// Notes that `who` is no member of this fork of `before`, and must join it as a new process. A process
+    /// that had delivered anything cannot join, and counts as departed.
     pub fn excluded(&mut self, who: ProcessId, before: &RoutingCheck) {
         let delivered = before.has_delivered(who);
         let seen = self.processes.entry(who).or_default();
         (seen.delivered, seen.departed) = (0, delivered);
-        // The position at which the process had joined before does not exist here.
+        // The positions that the process had delivered before its submissions do not exist in this fork.
         for (_, before) in &mut seen.submitted {
             *before = 0;
         }

@@ -65,7 +65,7 @@ impl ClientTransaction {
         }
     }
 
-    /// Returns the writes that others may see, as operations on registers: the last write of each key.
+    /// Returns the writes that other clients may see, as operations on registers: the last write of each key.
     fn operations(&self, finish: Option<i64>) -> Vec<Operation> {
         let last: BTreeMap<u64, u64> = self.wrote.iter().map(|(key, (call, _))| (*key, *call)).collect();
         let write = |(key, call): (u64, u64)| {

@@ -1,8 +1,8 @@
 //! Process groups, judged by the reports of members: views, deliveries, states.
 //!
 //! The checker keeps the deliveries of each process in the simplest form: the last message of each sender,
-//! and a hash of the ordered messages in their order. When two processes begin the same view, these must be
-//! equal.
+//! and a hash of the ordered messages in their order. When two processes begin the same view, their
+//! deliveries in this form must be equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::locks::{Fences, GroupLocks, LockChange};
 use crate::mutation::Mutation;
 
-/// The deliveries of a member and of those whose state it took over: the state of the replica.
+/// The deliveries of a member and of the members whose state it took over: the state of the replica.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct History {
     /// The number of each sender's last message.
@@ -46,13 +46,13 @@ pub(crate) struct GroupMessage {
     /// The number of the word, counted by the sender over all strengths.
     pub(crate) number: u64,
     /// The number of the sender's last word before it joined. A group that was empty in between does not know
-    /// the earlier ones.
+    /// the words up to this number.
     pub(crate) since: u64,
-    /// The number of processes that must hold the word before any delivers it, if the word is safe.
+    /// The number of processes that must hold the word before any member delivers it, if the word is safe.
     pub(crate) safe: Option<Phi>,
     /// The change of a lock that the word carries.
     pub(crate) lock_change: Option<LockChange>,
-    /// The place of a safe word that the sender's words follow: nobody delivers this word before that one.
+    /// The place of the safe word that this word follows: nobody delivers this word before the safe word.
     pub(crate) follows: Position,
     /// Bytes without meaning.
     pub(crate) padding: String,
@@ -78,8 +78,8 @@ struct MemberRecord {
     safe_at: Position,
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe word when it was delivered here, where too few held it. That is
-    /// right only for suspected members, so these must be in no later view.
+    /// Members of the view that lacked a safe word when it was delivered here although too few members held
+    /// it. Such a delivery is right only if these members are suspected, so they must be in no later view.
     lacking: BTreeSet<ProcessId>,
     /// Members of the view that lacked a safe word of the present step when it was delivered here. If a view
     /// begins in this step, the deliveries were right: routers have the words, and each survivor gets them
@@ -109,11 +109,11 @@ pub(crate) struct ViewCheck {
     places: BTreeMap<(u64, Position, u32), GroupMessage>,
     /// The states of written checkpoints, by group.
     checkpoints: BTreeMap<(u64, Mark), History>,
-    /// The checkpoints that a user heard are kept.
+    /// The checkpoints of each group that were confirmed to a user as kept.
     kept: BTreeMap<u64, BTreeSet<Mark>>,
     /// The checkpoint with which a member begins, until the member reports its view.
     started_from: BTreeMap<(ProcessId, u64), Option<Mark>>,
-    /// Processes that were dropped, or heard that an operation failed.
+    /// Processes that were dropped, or received the failure of an operation.
     ended: BTreeSet<ProcessId>,
     /// Words, by sender, group and number, that were not sent.
     unsent: BTreeSet<(ProcessId, u64, u64)>,
@@ -159,7 +159,7 @@ impl ViewCheck {
         })
     }
 
-    /// Records that `me` begins with a state, or without.
+    /// Records that `me` begins with a state, or without one.
     pub(crate) fn restored(
         &mut self,
         me: ProcessId,
@@ -211,7 +211,7 @@ impl ViewCheck {
         })
     }
 
-    /// Records that a user heard that a checkpoint is kept.
+    /// Records that a user received the confirmation that a checkpoint is kept.
     pub(crate) fn confirmed(&mut self, group: u64, mark: Mark) {
         self.kept.entry(group).or_default().insert(mark);
     }
@@ -222,8 +222,8 @@ impl ViewCheck {
         self.started_from.insert((me, group), own);
     }
 
-    /// Checks that beginning: no newer checkpoint may have been kept before the view. Later ones do not
-    /// count, because the process may have slept while others continued and kept more.
+    /// Checks the recorded beginning of `me`: no newer checkpoint may have been kept before the view. Later
+    /// checkpoints do not count, because the process may have slept while others continued and kept more.
     fn judge_begun(&mut self, me: ProcessId, group: u64, view: Position) -> Result<(), Violation> {
         let Some(own) = self.started_from.remove(&(me, group)) else { return Ok(()) };
         let kept = self.kept.get(&group).into_iter().flatten();
@@ -443,7 +443,7 @@ impl ViewCheck {
         self.records.remove(&(me, group));
     }
 
-    /// Records that `me` heard that it did not send this word of a group.
+    /// Records that `me` was notified that it did not send this word of a group.
     pub(crate) fn unsent(&mut self, me: ProcessId, group: u64, number: u64) {
         self.unsent.insert((me, group, number));
     }

@@ -58,7 +58,7 @@ struct Domain {
     graph: Option<Graph>,
     /// The time at which the graph took effect.
     since: Time,
-    /// The reigns that have begun since then.
+    /// The reigns that have begun since the graph took effect.
     reigns: BTreeSet<Ballot>,
     /// The router that began to lead last.
     leader: Option<usize>,
@@ -74,7 +74,8 @@ struct DomainClient {
     linked: Set,
     /// Whether the client is a member, and in its room.
     ready: bool,
-    /// The time of the first acknowledgement of a write that it began after the network took its shape.
+    /// The time of the first acknowledgement of a write that the client began after the network took its
+    /// shape.
     answered: Option<Time>,
 }
 
@@ -151,7 +152,7 @@ impl Domain {
             let next = world.now() + GLANCE;
             world.run(self, next, |_, _| false)?;
         }
-        // Waits for a few heartbeats more, to a random point between two.
+        // Waits for a few heartbeats more, to a random point between two heartbeats.
         let interval = self.router_settings.paxos.detector.interval;
         let more = self.chance.between(interval * 2, interval * 3);
         let next = world.now() + more;
@@ -439,7 +440,7 @@ impl Domain {
         let gone = before.iter().find(|id| !self.routers.members.contains(id));
         if let Some(gone) = gone.filter(|gone| world.alive(**gone)) {
             let gone = gone.node as usize;
-            // A link that passes in one direction only breaks after a while.
+            // A link that passes messages in only one direction breaks after a while.
             let members = before.iter().fold(0, |set: Set, id| set | 1 << id.node);
             if graph.hears_of(members, gone, leader, self.breaks) {
                 let what = format!(
@@ -542,14 +543,14 @@ impl Environment<Process> for Domain {
     }
 }
 
-/// The promised time: four election timeouts.
+/// The time promised until clients make progress: four election timeouts.
 pub(super) const PROMISED: Duration = Duration::from_millis(4 * 600);
 /// Upper bound of the time in which a domain forms.
 const SETTLING: Duration = Duration::from_secs(10);
-/// Longer than any case.
+/// Time that is longer than any case.
 const FOR_EVER: Duration = Duration::from_secs(60);
-/// Time within which processes renew and use a broken link after its path passes again. The judge
-/// ignores votes before that.
+/// Time within which processes renew and use a broken link after its path passes again. The judge ignores
+/// votes during this time.
 const HEARD_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the test looks whether the domain has settled.
 const GLANCE: Duration = Duration::from_millis(10);

@@ -211,7 +211,8 @@ mod tests {
         graph(routers, &directions)
     }
 
-    /// The numbers of OEIS A000273 and A000088, and the corresponding numbers with a marked vertex.
+    /// Counts the shapes: their numbers are those of OEIS A000273 and A000088, and the corresponding numbers
+    /// with a marked vertex.
     #[test]
     fn there_are_as_many_shapes_as_others_counted() {
         let marked = |shapes: &[Shape]| shapes.iter().map(|shape| shape.places.len()).sum::<usize>();

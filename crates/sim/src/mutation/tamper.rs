@@ -20,8 +20,9 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The processes whose confirmation or vote reached this process.
     heard: BTreeSet<ProcessId>,
-    /// Number of submissions lost on the way out, then the number of blocks seen.
+    /// Number of submissions in the block that was dropped on the way out; 0 before.
     lost: u32,
+    /// Number of blocks of submissions that the process has sent.
     sent: u64,
     /// The ranges of direct reads that arrived, by asker and token.
     asked: BTreeMap<(ProcessId, u64), Vec<Range>>,
@@ -200,7 +201,7 @@ impl Tamper {
                     ..
                 }),
             ) => {
-                // An empty list.
+                // The bytes of an empty list.
                 let content = Bytes::from_static(&[0]);
                 rubberband::Message::Direct(Direct::Chunk { change, asked, content, next })
             }

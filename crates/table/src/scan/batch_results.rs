@@ -45,24 +45,25 @@ pub struct BatchResults<'a> {
     queries: Vec<ScanQuery<'a>>,
     /// The result of each query; `None` once the engine has taken it.
     query_results: Vec<Option<QueryResult<'a>>>,
-    /// The touched rows that concern each query now or concerned it before, by query.
+    /// By query: the touched rows that concern the query now or concerned it before the change.
     touched: Vec<Vec<FoundRow>>,
     /// The rows that reads of unchanged columns received.
     received: Vec<ReceivedRows>,
     readers: ReadersOfRows,
     groups: Vec<QueryGroup>,
-    /// The columns that the members of each group depend on, and, in `depends_all`, those of all queries.
+    /// The columns that the members of each group depend on, and (`depends_all`) the columns that all queries
+    /// together depend on.
     depends: Vec<Dependencies>,
     depends_all: Dependencies,
     /// Queries for single keys of the ring, as pairs of key and query, in order.
     points: Vec<(u64, usize)>,
-    /// The other queries outside the groups, by the column of their guards.
+    /// Queries outside the groups that are not for single keys, by the column of their guards.
     guards: Vec<Guard>,
     /// The size of each column's dictionary, in codes, when the terms were compiled.
     dictionary_sizes: Vec<Option<u64>>,
     /// The places of the rows during the pass, by block.
     places: Vec<Arc<Places>>,
-    /// The number of untaken queries that look at any row.
+    /// The number of queries that look at any row and whose results have not been taken.
     untaken: usize,
     write_prefetch: WritePrefetch,
 }
@@ -99,8 +100,8 @@ impl WritePrefetch {
         WritePrefetch { writes, next: 0, noted: noted.into_iter().collect() }
     }
 
-    /// Prefetches the rows of the next write, and for each of the writes behind it an earlier step of the way
-    /// to its rows.
+    /// Prefetches the rows of the next write, and takes an earlier step of the way to the rows of each later
+    /// write.
     fn prefetch_step(
         &mut self,
         columns: &Columns,

@@ -1,7 +1,7 @@
 //! The scan engine: columns of narrow codes, and one pass over them for all reads that wait.
 //!
-//! Promise: it returns the answers, digests and cursors of the plain engine ([`crate::plain`]), its twin. The
-//! cost of a pass hardly depends on the predicates of its reads, even with thousands of them.
+//! Promise: the engine returns the answers, digests and cursors of the plain engine ([`crate::plain`]), its
+//! twin. The cost of a pass hardly depends on the predicates of its reads, even with thousands of them.
 //!
 //! Source: 002 §3.1 (Crescando: all operations that wait share a scan, and short-lived indexes over their
 //! predicates take the place of indexes over the data).
@@ -26,7 +26,8 @@
 //!
 //! Differs:
 //! - 002 indexes one attribute of the queries. Here one hash covers all attributes that a query binds by
-//!   equality and the upper bits of one that it binds by a range, so that almost all candidates match.
+//!   equality and the upper bits of one attribute that it binds by a range, so that almost all candidates
+//!   match.
 //! - Crescando keeps free slots in place of deleted rows. Here rows close up, because export, paging and
 //!   uniqueness rely on their order. Two neighbouring blocks that then fill at most half of one block
 //!   together are joined (`block/change`), so deletes leave no row of almost empty blocks.

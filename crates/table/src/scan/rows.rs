@@ -1,4 +1,4 @@
-//! The rows of the scan engine, as the common part of all engines asks for them.
+//! The rows of the scan engine, behind the interface that the common part of all engines uses.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,5 @@
-//! Batches: the engine runs operations in order, and those together that it can answer together.
+//! Batches: the engine runs operations in order, and answers together the operations that one search can
+//! cover.
 //!
 //! Reads with no write between them see one version and share one pass. If there are writes between them, one
 //! pass over the version before the batch finds the rows of every operation. Each write then notes the rows
@@ -61,7 +62,7 @@ struct CallContext<'c> {
     budget: &'c Budget,
 }
 
-/// A job that waits for its verdict.
+/// A held job that waits until it is published or dropped.
 struct PendingJob<R> {
     epoch: Epoch,
     effect: Option<Effect<R>>,
@@ -205,8 +206,8 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// Runs leading jobs of those given, at least the first; one search finds the rows of them all. `first`
-    /// is the first job's index in the batch.
+    /// Runs some of the leading jobs, at least the first; one search finds the rows of all these jobs.
+    /// `first` is the first job's index in the batch.
     fn run(
         &mut self,
         jobs: &[Job],
@@ -260,7 +261,7 @@ impl<R: Rows> Versions<R> {
                 answers.push(answer);
                 if broken {
                     // The panic may have spoiled the results, so the caller searches again for the jobs
-                    // behind.
+                    // behind the read.
                     return answers;
                 }
                 continue;
@@ -376,7 +377,8 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         host: &dyn Host,
     ) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
-        // The budget covers at least the bound of one read, so a read alone is only bounded by the latter.
+        // The budget covers at least the bound of one read, so a read without others in its batch is limited
+        // only by its own bound.
         let budget = Budget::new(self.bounds.batch_bytes_max.max(self.bounds.result_bytes_max));
         let call = CallContext { host, budget: &budget };
         let mut answers = Vec::with_capacity(jobs.len());

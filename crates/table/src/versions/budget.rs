@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The bytes that each read gathers outside the budget; most reads gather less.
 const FREE_BYTES: u64 = 16 << 10;
-/// The bytes that a read takes at a time, if the budget has as many.
+/// The bytes that a read takes at a time, if the budget still has as many bytes.
 const PORTION_BYTES: u64 = 64 << 10;
 
 /// The bytes that are left for the reads of a batch.

@@ -18,7 +18,7 @@ use super::{
     read::{numbers_of, place_of},
 };
 
-/// The rows of a table, or those of a load.
+/// The rows of a table, or the staged rows of a load.
 type Section = (TableId, Option<LoadId>);
 
 impl<R: Rows> Version<R> {

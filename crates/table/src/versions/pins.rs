@@ -12,7 +12,7 @@
 //! the present; writes copy shared data.
 //!
 //! A table is kept whole, without a log, if it is dropped, if its staged rows change, or if its codes are
-//! about to change. It is also kept whole once a larger part of it has changed, so that logs stay short
+//! about to change. A table is also kept whole once a larger part of it has changed, so that logs stay short
 //! relative to tables. Keeping a table whole only keeps a pointer to it.
 //!
 //! The memory kept for readers is bounded, because a client may pause for ever in a long result. Beyond the
@@ -38,7 +38,7 @@ pub(super) struct Pins<R: Rows> {
     pins: Vec<Pin<R>>,
     /// The number of readers of each broken pin that have not released it yet.
     broken: BTreeMap<Epoch, u64>,
-    /// The use of pins at the last count.
+    /// The memory and the readers of the pins at the last count.
     taken: Pinned,
     /// The memory of a finished log, for the next one.
     spare: Vec<R::Undo>,

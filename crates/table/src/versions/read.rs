@@ -189,7 +189,8 @@ impl<'a> ReadOutput<'a> {
         }
     }
 
-    /// Takes output rows of a read without DISTINCT and order. The caller passes no more than its limit.
+    /// Takes output rows of a read without DISTINCT and order. The caller passes no more rows than the read's
+    /// limit.
     pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
         if self.failure.is_some() {
             return;
@@ -202,9 +203,9 @@ impl<'a> ReadOutput<'a> {
         }
     }
 
-    /// Appends the output of the rows behind, which another gathering received, as if this one had received
-    /// them. Returns false if one gathering might have failed, or might not have failed as the other did. The
-    /// read must not add floats.
+    /// Appends the output of the rows behind, which another gathering received, as if this gathering had
+    /// received them. Returns false if a single gathering might have failed although neither of the two did,
+    /// or might have succeeded although the other one failed. The read must not add floats.
     #[must_use]
     pub(crate) fn absorb(&mut self, mut behind: ReadOutput<'a>) -> bool {
         if self.is_complete() {

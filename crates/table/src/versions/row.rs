@@ -46,8 +46,8 @@ impl FoundRow {
 /// Rows that a search found for a write ahead of its turn.
 pub struct FoundRows {
     pub(crate) rows: Vec<FoundRow>,
-    /// Whether `rows` are exactly the rows that satisfy the filter now. Otherwise `rows` contains them, and
-    /// some others may be gone.
+    /// Whether `rows` are exactly the rows that satisfy the filter now. Otherwise `rows` contains these and
+    /// further rows, some of which may be gone.
     pub(crate) certain: bool,
 }
 

@@ -1,4 +1,5 @@
-//! The rows of one table as an engine stores them, and the work that it is asked to do on them.
+//! The rows of one table as an engine stores them, and the operations on these rows that the common part of
+//! all engines needs.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -55,9 +56,9 @@ pub enum RowTask<'a> {
     Nothing,
 }
 
-/// The rows of one table in one version, in the order of their places. A clone is another version: it is
-/// cheap, and later changes of the original do not affect it. A caller that changes rows may pass a log,
-/// which receives the overwritten data.
+/// The rows of one table in one version, in the order of their places. A clone is a further version of the
+/// rows: cloning is cheap, and later changes of the original do not affect the clone. A caller that changes
+/// rows may pass a log, which receives the overwritten data.
 pub trait Rows: Clone + Send {
     /// Makes an empty set of rows for a table with this definition.
     fn new(schema: &Arc<Schema>) -> Self;
@@ -107,7 +108,7 @@ pub trait Rows: Clone + Send {
     /// The data that one change of one row overwrote.
     type Undo: Send;
 
-    /// Returns the size of such data, in bytes.
+    /// Returns the size of overwritten data, in bytes.
     fn undo_bytes(undo: &Self::Undo) -> usize;
 
     /// Inserts rows at unoccupied places.

@@ -2,8 +2,8 @@
 //!
 //! A load arrives in pieces. Each piece is kept as a *run*: sorted, in the storage form of the table, and
 //! never changed. So a piece costs the same however many came before it, and a row is inserted among the
-//! others only once, when all runs join the rows of the table. No read searches staged rows. A move of ranges
-//! needs them in order, and merges the runs as it goes.
+//! table's rows only once, when all runs join the rows of the table. No read searches staged rows. A move of
+//! ranges needs them in order, and merges the runs as it goes.
 
 use std::{
     cmp::Reverse,
@@ -163,7 +163,7 @@ mod tests {
         rows.map(|(place, row)| (place, row.into_owned())).collect()
     }
 
-    /// Stages rows with these keys in pieces, then reads those in an arc from a key on, and takes them.
+    /// Stages rows with these keys in pieces, then reads the rows in an arc from a key on, and takes them.
     fn check<R: Rows>(pieces: &[Vec<u64>], arc: KeyRange, from: u64) -> Result<(), TestCaseError> {
         let (schema, arcs) = (schema(), [arc]);
         let (mut staged, mut model) = (Staged::<R>::default(), BTreeMap::new());

@@ -1,10 +1,10 @@
 //! Upserts: rows that are added unless a row with their primary key exists.
 //!
-//! Promise: an operation's rows are processed in order, each against the table as the rows before it left it.
-//! The answer counts and returns the rows that were added or changed. As in PostgreSQL, one operation may
-//! neither change a row twice nor change a row that it added itself (21000). Otherwise the outcome would
-//! depend on the order of its rows. Rows with the same primary key lie in one range, so each range decides
-//! alone.
+//! Promise: an operation's rows are processed in order, each against the table as the operation's earlier
+//! rows have left it. The answer counts and returns the rows that were added or changed. As in PostgreSQL,
+//! one operation may neither change a row twice nor change a row that it added itself (21000). Otherwise the
+//! outcome would depend on the order of its rows. Rows with the same primary key lie in one range, so each
+//! range decides alone.
 
 use std::collections::BTreeMap;
 

@@ -97,7 +97,7 @@ impl<R> Effect<R> {
         }
     }
 
-    /// Returns the removed rows, the added rows, and `None`; or the changed rows, nothing, and the changed
+    /// Returns the removed rows, the added rows, and `None`; or the changed rows, no rows, and the changed
     /// columns.
     pub(super) fn touched_rows(&self) -> (Vec<FoundRow>, Vec<FoundRow>, Option<Vec<usize>>) {
         let found = |place: &RowPlace| FoundRow::somewhere(*place);

@@ -39,7 +39,8 @@ enum Target {
     Item(usize),
 }
 
-/// The open questions of a search: a module and a name in it. They end the search if globs import each other.
+/// The open questions of a search: a module and a name in it. An open question is not asked again, so that
+/// the search ends if globs import each other.
 type Open = BTreeSet<(usize, String)>;
 
 impl Tree {

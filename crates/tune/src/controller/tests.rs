@@ -10,9 +10,9 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::{dial::Choice, replicas::Replicas, workload::Workload};
 
-/// A store of formulas. Weak operations take `weak` ms and strong ones `strong` ms, each up to twice that. If
-/// all operations are weak, the fraction `stale` of them is inconsistent. Strong operations on hot keys and
-/// delays reduce that fraction.
+/// A store of formulas. Weak operations take `weak` ms and strong ones `strong` ms, each operation up to
+/// twice as long. If all operations are weak, the fraction `stale` of them is inconsistent. Strong operations
+/// on hot keys and delays reduce that fraction.
 struct ModelStore {
     weak: f64,
     strong: f64,
@@ -175,7 +175,7 @@ struct HeldRun {
 struct Course {
     /// Number of windows until the finally held setting was found.
     found_after: usize,
-    /// Merged windows since then.
+    /// All windows since that setting was found, merged.
     window: Window,
 }
 
@@ -269,7 +269,8 @@ fn a_store_with_heavy_tails_is_held() {
     held.holds(24, 10);
 }
 
-/// The measured round trips are a third of the true ones, so the model predicts far too little staleness.
+/// If the measured round trips are a third of the true round trips, the model predicts far too little
+/// staleness, and measurements correct the predictions.
 #[test]
 fn a_model_that_is_wrong_is_corrected_by_what_is_measured() {
     for (agreement, clients) in AGREEMENTS {

@@ -70,7 +70,7 @@ fn other_settings_and_stores_are_predicted_too() {
 fn distances_are_found_from_the_round_trips_of_both_ends() {
     let trips = [[0.0, 20.0, 60.0], [0.0, 20.0, 80.0], [0.0, 60.0, 80.0]];
     assert_eq!(distances(&trips), [[0.0, 10.0, 30.0], [10.0, 0.0, 40.0], [30.0, 40.0, 0.0]]);
-    // A copy that did not answer counts as far as the farthest that did.
+    // A copy that did not answer counts as far away as the farthest copy that answered.
     let silent = Sounding { client: 0, round_trips: [Some(Duration::from_nanos(5)), None, None] };
     assert_eq!(round_trips(&silent), Some([5.0; 3]));
     let workload = workload(Distribution::Zipfian);

@@ -1,5 +1,5 @@
-//! Casts: each travels alone, to a process with a standing link, if it arrives at all. A multicast becomes
-//! one cast for each listener, and each of these fares independently.
+//! The travel of casts. Each cast travels alone, to a process with a standing link, if it arrives at all. A
+//! multicast becomes one cast for each listener, and each of these casts is lost or delayed independently.
 
 use bytes::Bytes;
 use quorate_protocol::{MulticastAddress, ProcessId, Protocol, Time, wire::Wire};
@@ -48,7 +48,7 @@ where
             self.count("multicast");
             for peer in self.multicast_listeners.get(&address).cloned().unwrap_or_default() {
                 let Some(there) = self.living(peer).filter(|_| peer != life) else { continue };
-                // A listener recognises the sender only by a standing link.
+                // A listener recognizes the sender only by a standing link.
                 let link = self.network.existing(peer, life);
                 let stands =
                     link.filter(|link| link.state == LinkState::Up && link.ends[end(peer, life)].open);

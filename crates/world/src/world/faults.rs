@@ -46,13 +46,13 @@ where
         disk.map(|disk| disk.fails = true).is_some()
     }
 
-    /// Changes a byte on the disk of `machine`, where no process may run. Returns whether it did.
+    /// Changes a byte on the disk of `machine`, where no process may run. Returns whether a byte was changed.
     pub fn rot(&mut self, machine: usize) -> bool {
         let slot = &mut self.machines[machine];
         slot.process.is_none() && slot.disk.as_mut().is_some_and(|disk| disk.rot(&mut self.chance_disk))
     }
 
-    /// Copies the durable contents of all disks with a running process.
+    /// Copies the durable contents of the disks of all machines with a running process.
     pub fn copy_disks(&mut self) {
         for machine in 0..self.machines.len() {
             if let (Some(id), Some(disk)) = (self.id(machine), &mut self.machines[machine].disk) {
@@ -61,7 +61,7 @@ where
         }
     }
 
-    /// Puts the copy of its disk back on `machine`, where no process may run.
+    /// Replaces the contents of the disk of `machine`, where no process may run, by the older copy.
     pub fn put_back(&mut self, machine: usize) {
         let slot = &mut self.machines[machine];
         assert!(slot.process.is_none(), "a disk is put back only while no process runs on its machine");
@@ -81,9 +81,10 @@ where
         self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::is_older)
     }
 
-    /// Whether every process with a disk that has heard of the process on `machine` remembers more records
-    /// than the copy of its disk holds. A process that is down or was cut off may remember less. An older
-    /// copy is detected only by a process that remembers more, so the copy must not be put back otherwise.
+    /// Whether every process with a disk that has heard from the process on `machine` remembers more records
+    /// than the copy of its disk holds. A process that is down or was cut off may remember fewer. An older
+    /// copy is detected only by a process that remembers more records, so the copy must not be put back
+    /// otherwise.
     pub fn is_copy_known_as_older(&self, machine: usize) -> bool {
         let (Some(id), Some(disk)) = (self.id(machine), &self.machines[machine].disk) else { return false };
         let (mut known, mut unknown) = (false, false);
@@ -105,12 +106,12 @@ where
         self.blamed = cause;
     }
 
-    /// Returns the name under which the fault's effects are counted.
+    /// Returns the name under which effects of the present fault are counted.
     pub(crate) fn blamed(&self) -> &'static str {
         self.blamed
     }
 
-    /// Pauses the process on `machine` for a while. Its links stay and its clock runs.
+    /// Pauses the process on `machine` for a while. Its links stay, and its clock goes on.
     pub fn pause(&mut self, machine: usize, span: Duration) {
         self.note(b'P', machine as u64, span.as_nanos() as u64);
         let slot = &mut self.machines[machine];
@@ -129,9 +130,9 @@ where
         }
     }
 
-    /// Stalls a machine. From now on nothing passes to or from it; after `lead` its process stands still,
-    /// too. After `span` everything goes on, in any order that the links allow. The messages that the process
-    /// sent in between arrive late, from the past.
+    /// Stalls a machine. From now on, no message passes to or from the machine; after `lead`, its process
+    /// stands still, too. After `span` everything continues, in any order that the links allow. The messages
+    /// that the process sent during `lead` then arrive late.
     pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
         for other in (0..self.machines.len()).filter(|&other| other != machine) {
             self.clog(machine, other, span);
@@ -144,7 +145,7 @@ where
         }
     }
 
-    /// Stops everything from one machine to another for a while. If that lasts, a link in use breaks.
+    /// Stops all messages from one machine to another for a while. If the cut lasts, a link in use breaks.
     pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'C', from as u64, to as u64);
         self.troubled(from, self.now + span);
@@ -161,7 +162,7 @@ where
         }
     }
 
-    /// Delays everything from one machine to another for a while, without breaking links.
+    /// Delays all messages from one machine to another for a while, without breaking links.
     pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'G', from as u64, to as u64);
         self.troubled(from, self.now + span);
@@ -169,7 +170,7 @@ where
         self.network.cut(from, to, self.now + span, self.blamed);
     }
 
-    /// Breaks the link between the processes of two machines. Returns whether there was one.
+    /// Breaks the link between the processes of two machines. Returns whether there was a link.
     pub fn break_link(&mut self, one: usize, other: usize) -> bool {
         let (Some(one), Some(other)) = (self.present(one), self.present(other)) else { return false };
         let Some(link) = self.network.existing(one, other) else { return false };
@@ -181,8 +182,8 @@ where
         true
     }
 
-    /// Ends all cuts, clogs and pauses, and makes links and disks flawless. Delayed frames are lost with
-    /// their sessions.
+    /// Ends all cuts, clogs and pauses, and stops all random failures of links and disks. Delayed frames are
+    /// lost with their sessions.
     pub fn heal(&mut self) {
         self.network_settings.break_probability = 0.0;
         for (from, to) in self.network.heal() {

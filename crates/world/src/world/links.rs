@@ -24,7 +24,8 @@ impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// Sends the messages of a batch: one frame for each peer, in the order of first mention.
+    /// Sends the messages of a batch: one frame for each peer, in the order in which the batch first names
+    /// the peers.
     pub(super) fn dispatch(&mut self, machine: usize, leave: Time, sends: Vec<Outgoing>) {
         if sends.is_empty() {
             return;
@@ -112,7 +113,8 @@ where
         }
     }
 
-    /// Computes the arrival of a frame that leaves now: after its delay, and not before earlier frames.
+    /// Computes the arrival of a frame that leaves now: after the frame's delay, and not before earlier
+    /// frames.
     fn arrival(&mut self, life: LifeNumber, peer: LifeNumber, from: usize, to: usize, leave: Time) -> Time {
         let held = match self.network.cut_until(from, to, leave) {
             Some((until, cause)) => {
@@ -138,8 +140,7 @@ where
         most.powf(self.drawn("", from, to))
     }
 
-    /// Returns a number in `[0, 1)` that the seed draws for a direction between two machines, one for each
-    /// subject.
+    /// Returns a number in `[0, 1)` that the seed draws for a direction between two machines and a subject.
     pub(super) fn drawn(&self, subject: &str, from: usize, to: usize) -> f64 {
         let bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), subject.as_bytes()].concat();
         (xxh3_64_with_seed(&bytes, self.seed) >> 11) as f64 / (1u64 << 53) as f64
@@ -173,8 +174,8 @@ where
         let Some(&other) = self.life_of.get(&peer) else { return };
         let Some(link) = self.network.existing(life, other) else { return };
         link.ends[end(life, other)].wanted = false;
-        // Forgetting closes the connection; the other end dials again if it wants the link. By hand the link
-        // stays until it is broken.
+        // Forgetting a peer closes the connection, and the other end dials again if it wants the link. In a
+        // world that is moved by hand, the link stays until it is broken.
         if link.state == LinkState::Up && self.manual.is_none() {
             let session = link.session;
             self.broken(life, other, session);
@@ -237,7 +238,7 @@ where
         }
     }
 
-    /// Handles a failed dial: informs the dialler, and schedules another dial.
+    /// Handles a failed dial: notifies the dialler, and schedules another dial.
     pub(super) fn dial_failed(&mut self, from: LifeNumber, to: LifeNumber) {
         let Some(machine) = self.living(from) else { return };
         let to = self.latest_life(from, to);
@@ -257,8 +258,8 @@ where
         }
     }
 
-    /// Returns the present life of the process whose life was `to`. The process may have been restored from
-    /// its disk, and a wish for a link then moves to the present life.
+    /// Returns the present life of the process whose life was `to`. If the process was restored from its disk
+    /// since, a wish for a link moves to the present life.
     fn latest_life(&mut self, from: LifeNumber, to: LifeNumber) -> LifeNumber {
         let newest = self.life_of[&self.lives[to as usize].id];
         if newest != to {
@@ -274,8 +275,8 @@ where
         newest
     }
 
-    /// Ends the sessions of `life` with earlier lives of the process that now lives as `with`. `life` learns
-    /// that before the new session.
+    /// Ends the sessions of `life` with earlier lives of the process that now lives as `with`. `life` is
+    /// notified before the new session begins.
     fn end_earlier_sessions(&mut self, life: LifeNumber, with: LifeNumber) {
         let machine = self.lives[life as usize].machine;
         let id = self.lives[with as usize].id;
@@ -313,7 +314,7 @@ where
         self.push(self.now + delay, WorldEvent::Dial { from: dialer.0, to: dialer.1 });
     }
 
-    /// Breaks a session. Each end learns that after its own delay.
+    /// Breaks a session. Each end is notified after a delay of its own.
     pub(super) fn broken(&mut self, one: LifeNumber, other: LifeNumber, session: u64) {
         let Some(link) = self.network.existing(one, other) else { return };
         if link.session != session || link.state != LinkState::Up {
@@ -327,21 +328,21 @@ where
         }
         for (life, peer) in [(one, other), (other, one)] {
             let clear = self.network.link(one, other).ends[end(life, peer)].clear;
-            // Either the end learns at once and loses everything under way, or it learns later and some
-            // frames still arrive.
+            // Either the end is notified at once and loses everything under way, or it is notified later and
+            // some frames still arrive.
             let at = if self.chance_network.happens(0.5) {
                 self.now
             } else {
                 self.now + self.chance_network.span(self.network_settings.delay)
             };
-            // `Linked` may still be under way, and must come first.
+            // `Linked` may still be under way to this end, and must arrive before `Unlinked`.
             let opened = self.network.link(one, other).ends[end(life, peer)].open;
             let at = if opened { at } else { at.max(clear) };
             self.push(at, WorldEvent::Unlinked { life, peer, session });
         }
     }
 
-    /// Informs one end that its session is lost.
+    /// Notifies one end that its session is lost.
     pub(super) fn unlinked(&mut self, life: LifeNumber, peer: LifeNumber, session: u64) {
         let peer_id = self.lives[peer as usize].id;
         let alive = self.living(life);
@@ -364,13 +365,14 @@ where
         }
     }
 
-    /// Returns the announcement of the process on `machine` about its journal.
+    /// Returns the report of the process on `machine` about its journal.
     fn tells(&self, machine: usize) -> DurabilityReport {
         self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
     }
 
-    /// Ends each of two living processes that runs on an older copy of its disk, if the other one's memory
-    /// proves that. An operator empties the disk, and a new process starts.
+    /// Of two living processes, ends each that runs on an older copy of its disk, if the other's memory
+    /// proves this. An operator then empties the disk, and a new process starts. Returns whether any process
+    /// was ended.
     fn ends_older_copy(&mut self, one: LifeNumber, other: LifeNumber) -> bool {
         let mut found = false;
         for (life, witness) in [(one, other), (other, one)] {
@@ -394,7 +396,7 @@ where
         self.all_admitted || one.admits(&other.pass()) && other.admits(&one.pass())
     }
 
-    /// Reports to both processes that they may not be linked, with the other's pass.
+    /// Reports to both processes that policies forbid them a link, and to each the other's pass.
     fn report_policy_mismatch(&mut self, one: LifeNumber, other: LifeNumber) {
         for (life, theirs) in [(one, other), (other, one)] {
             let theirs = self.lives[theirs as usize].policy.pass();
@@ -402,8 +404,8 @@ where
         }
     }
 
-    /// Adopts a policy and breaks the links that it forbids; the process learns that at once. In a world
-    /// moved by hand the links break after the events of the batch.
+    /// Makes a process adopt a policy, and breaks the links that the policy forbids. The process is notified
+    /// at once. In a world that is moved by hand, the links break after the events of the batch.
     pub(super) fn adopt(&mut self, life: LifeNumber, policy: Arc<dyn Policy>) {
         let machine = self.lives[life as usize].machine;
         self.note(b'E', life.into(), xxh3_64(&policy.pass()));
@@ -438,7 +440,8 @@ where
         }
     }
 
-    /// Severs the link of a dead process. The peer learns that soon, or after a long silence.
+    /// Breaks the link of a dead process. The peer is notified soon, or after a long silence, depending on
+    /// the crash.
     pub(super) fn sever(&mut self, dead: LifeNumber, peer: LifeNumber, crash: Crash) {
         let Some(link) = self.network.existing(dead, peer) else { return };
         link.ends[end(dead, peer)] = End::default();
@@ -447,7 +450,7 @@ where
         match state {
             LinkState::Idle if !wanted => self.network.remove(dead, peer),
             LinkState::Idle => {
-                // The dead process may have been dialling.
+                // A dial of the dead process may have been under way.
                 link.dialing = false;
                 self.redial(peer, dead, 0);
             }

@@ -14,19 +14,19 @@ pub(super) struct ManualControl {
     pub(super) messages: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
     /// Casts under way, by receiver and sender, oldest first.
     pub(super) casts: BTreeMap<ProcessId, BTreeMap<ProcessId, Casts>>,
-    /// Ways on which casts are lost.
+    /// Directions in which casts are lost.
     pub(super) lost_casts: BTreeSet<Direction>,
-    /// Ways on which casts are held.
+    /// Directions in which casts are held.
     pub(super) held_casts: BTreeSet<Direction>,
     /// The minimum delay of a message, and the largest addition to it.
     pub(super) span: (Duration, Duration),
-    /// Ways on which messages are held.
+    /// Directions in which messages are held.
     pub(super) held_messages: BTreeSet<Direction>,
-    /// Pairs that may not be linked, the smaller id first.
+    /// Pairs that may not be linked, each with the smaller id first.
     pub(super) parted: BTreeSet<Direction>,
 }
 
-/// The casts of one way, each with the multicast address that it used, if any.
+/// The casts in one direction, each with the multicast address that it used, if any.
 pub(super) type Casts = VecDeque<(Option<MulticastAddress>, Bytes)>;
 
 /// The direction from one process to another.

@@ -1,15 +1,15 @@
 //! A world that is moved by hand: each step happens only when its owner asks for it.
 //!
-//! Readable scripts, and schedules that choose every step, need to decide what comes next. By hand a world
-//! queues nothing. Messages wait on their ways until they are delivered, one by one if wanted. Links are made
-//! on request, and both ends of a link learn of changes at once. Time passes only between steps. Starts,
-//! machines, sinks, policies and bytes are the same as in every world. Clocks are exact and begin at zero,
-//! work takes no time, no machine has a disk, and all processes draw from one source of randomness, which the
-//! owner provides. Everything is done in the order of process ids.
+//! Readable scripts, and schedules that choose every step, need to decide what comes next. A world that is
+//! moved by hand queues no events. Messages are under way until they are delivered, one by one if wanted.
+//! Links are made on request, and both ends of a link learn of changes at once. Time passes only between
+//! steps. Starts, machines, sinks, policies and bytes are the same as in every world. Clocks are exact and
+//! begin at zero, work takes no time, no machine has a disk, and all processes draw from one source of
+//! randomness, which the owner provides. Everything is done in the order of process ids.
 //!
 //! Messages take no time either, unless [`World::messages_take`] sets a delay. Then a message is due only
-//! after its delay, and calls that settle the world leave later messages on their ways. [`World::deliver`]
-//! delivers them anyway.
+//! after its delay, and calls that settle the world leave messages that are due later under way.
+//! [`World::deliver`] delivers them all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,8 +47,8 @@ where
         world
     }
 
-    /// Gives messages a delay of `least` plus a random share of `more`, mostly a small one. Messages of one
-    /// way stay in order.
+    /// Gives messages a delay of `least` plus a random share of `more`, mostly a small share. Messages in one
+    /// direction stay in order.
     pub fn messages_take(&mut self, least: Duration, more: Duration) {
         self.manual().span = (least, more);
     }
@@ -62,7 +62,7 @@ where
         self.manual.as_mut().expect(BY_HAND)
     }
 
-    /// Draws random bits from the source of the processes.
+    /// Draws random bits from the source that the processes use.
     pub fn draw(&mut self) -> u64 {
         (self.manual().chance)()
     }
@@ -81,7 +81,7 @@ where
         everybody
     }
 
-    /// Returns the machine of a living process.
+    /// Returns the machine on which a living process runs.
     pub fn place(&self, id: ProcessId) -> Option<usize> {
         self.life_of.get(&id).and_then(|&life| self.living(life))
     }
@@ -97,7 +97,8 @@ where
         self.now = until;
     }
 
-    /// Starts a process of the environment on a new machine with this address, and ends its first batch.
+    /// Starts a process of the environment on a new machine with this address, and ends the process's first
+    /// batch.
     pub fn begin<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -111,7 +112,7 @@ where
         self.drain(environment, id)
     }
 
-    /// Ends a process. Its linked peers learn that at once.
+    /// Ends a process. Its linked peers are notified at once.
     pub fn end<E: Environment<P>>(&mut self, environment: &mut E, id: ProcessId) -> Result<(), Violation> {
         let Some(machine) = self.place(id) else { return Ok(()) };
         let peers = self.linked(id);
@@ -155,9 +156,9 @@ where
         }
     }
 
-    // Links.
+    // Methods for links.
 
-    /// Returns the standing links, each once, in the order of their ends.
+    /// Returns the links that stand, each once, in the order of their ends.
     pub fn links(&mut self) -> Vec<Direction> {
         let mut links = Vec::new();
         for id in self.everybody() {
@@ -226,7 +227,7 @@ where
         self.hand(environment, other, Arrival::Linked { peer: life, session })
     }
 
-    /// Breaks a link, if it stands. Messages under way are lost.
+    /// Breaks a link, if it stands. Messages under way on it are lost.
     pub fn unlink<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -240,7 +241,7 @@ where
         self.hand(environment, other, Arrival::Unlinked { peer: one })
     }
 
-    /// Reports to two processes that they may not be linked, with the other's pass.
+    /// Reports to two processes that policies forbid them a link, and to each the other's pass.
     fn refuse<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -271,7 +272,7 @@ where
         Ok(())
     }
 
-    /// Closes the link between two processes. Returns whether it stood.
+    /// Closes the link between two processes. Returns whether the link stood.
     fn close(&mut self, one: ProcessId, other: ProcessId) -> bool {
         let (Some(&life), Some(&peer)) = (self.life_of.get(&one), self.life_of.get(&other)) else {
             return false;
@@ -288,7 +289,7 @@ where
         true
     }
 
-    /// Breaks the link between two processes, and prevents another until [`World::mend`].
+    /// Breaks the link between two processes, and prevents a new link until [`World::mend`].
     pub fn part<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -299,7 +300,7 @@ where
         self.unlink(environment, one, other)
     }
 
-    /// Allows all links again, and holds or loses nothing from now on.
+    /// Allows all links again, and ends all holding and losing of messages and casts.
     pub fn mend<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
         self.manual().parted.clear();
         self.manual().lost_casts.clear();
@@ -307,7 +308,7 @@ where
         self.relink(environment)
     }
 
-    // Messages under way.
+    // Methods for messages under way.
 
     /// Puts a message on its way over a standing link.
     pub(super) fn leave(&mut self, (from, to): Direction, message: Bytes) {
@@ -329,13 +330,13 @@ where
         self.manual().held_messages.insert((from, to));
     }
 
-    /// Holds nothing from now on.
+    /// Holds no messages and casts from now on.
     pub fn release(&mut self) {
         self.manual().held_messages.clear();
         self.manual().held_casts.clear();
     }
 
-    // Casts under way.
+    // Methods for casts under way.
 
     /// Puts a cast on its way. `by` is the multicast address, or `None` for a cast to `to` alone.
     pub(super) fn leave_cast(&mut self, (from, to): Direction, by: Option<MulticastAddress>, message: Bytes) {
@@ -386,8 +387,8 @@ where
         Ok(any)
     }
 
-    /// Returns the ways that are not held and have due messages, with the number of due messages, in the
-    /// order of the ways' ends.
+    /// Returns the directions that are not held and have due messages, each with the number of due messages,
+    /// in the order of the directions' ends.
     pub fn on_the_way(&self) -> Vec<(Direction, usize)> {
         let receivers = self.manual.as_ref().expect(BY_HAND).messages.keys();
         let mut ways: Vec<_> = receivers.flat_map(|&to| self.due(to)).collect();
@@ -395,14 +396,15 @@ where
         ways
     }
 
-    /// Returns the ways to `to` that are not held and have due messages, with the number of due messages.
+    /// Returns the directions to `to` that are not held and have due messages, each with the number of due
+    /// messages.
     fn due(&self, to: ProcessId) -> Vec<(Direction, usize)> {
         let due = |queue: &VecDeque<_>| queue.iter().take_while(|(due, _)| *due <= self.now).count();
         let ways = self.moving(to).map(|(way, queue)| (way, due(queue)));
         ways.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Returns the messages under way to `to` that are not held, by way.
+    /// Returns the messages under way to `to` in directions that are not held, by direction.
     fn moving(&self, to: ProcessId) -> impl Iterator<Item = (Direction, &VecDeque<(Time, Bytes)>)> {
         let manual = self.manual.as_ref().expect(BY_HAND);
         let ways = manual.messages.get(&to).into_iter().flatten();
@@ -426,7 +428,7 @@ where
         Ok(Some(message))
     }
 
-    /// Delivers until no message is due. Each process takes its arrivals as one batch.
+    /// Delivers messages and casts until no message is due. Each process gets its arrivals as one batch.
     pub fn settle<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
         for _ in 0..ROUNDS_MAX {
             let mut moved = false;
@@ -455,7 +457,7 @@ where
         Ok(self.take_in_casts(environment, id)? | !due.is_empty())
     }
 
-    // Time.
+    // Methods for time.
 
     /// Returns the earliest deadline of the processes that are not paused.
     pub fn next_deadline(&self) -> Option<Time> {
@@ -470,7 +472,7 @@ where
         due.filter(|due| *due > self.now).min()
     }
 
-    /// Wakes processes whose deadline has come, until none is left.
+    /// Wakes processes whose deadline has come, until no such process is left.
     pub fn wake<E: Environment<P>>(&mut self, environment: &mut E) -> Result<(), Violation> {
         for _ in 0..ROUNDS_MAX {
             let mut woken = false;
@@ -502,7 +504,7 @@ where
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.pass_until(self.now.max(next));
             if arrival == Some(next) {
-                // Messages come before deadlines of the same instant.
+                // Messages are delivered before deadlines of the same instant.
                 for id in self.awake() {
                     if self.take_in(environment, id)? {
                         self.drain(environment, id)?;
@@ -524,5 +526,5 @@ fn pair(one: ProcessId, other: ProcessId) -> Direction {
 
 const BY_HAND: &str = "only a world that was made for moves by hand can be moved by hand";
 
-/// Number of rounds after which processes that still talk are assumed to talk for ever.
+/// Number of rounds after which processes that still exchange messages are assumed to do so for ever.
 const ROUNDS_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! Passing arrivals to processes, and waking them.
+//! The work of processes: they get what has arrived, and are woken at their deadlines.
 
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ where
         let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
             let mut durable = outbox.tickets;
             process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
-            // In memory every record is durable at once, and the process hears that before its next input.
-            // It may write more records when it hears that.
+            // Without a disk every record is durable at once, and the process is notified of this before its
+            // next input. The process may then write more records.
             while outbox.tickets > durable && !on_disk {
                 durable = outbox.tickets;
                 let persisted = Input::Persisted(Ticket(durable));
@@ -70,7 +70,7 @@ where
         let mut malformed = 0u64;
         let (lives, all_admitted) = (&self.lives, self.all_admitted);
         for arrival in batch {
-            // Arrivals from a peer that the newly adopted policy forbids are dropped.
+            // Arrivals from peers that the newly adopted policy forbids are dropped.
             let forbidden = |peer: LifeNumber, outbox: &Outbox<P>| {
                 let Some((_, mine)) = outbox.adopted.last().filter(|_| !all_admitted) else { return false };
                 let theirs = &lives[peer as usize].policy;
@@ -215,7 +215,7 @@ where
         environment.stepped(self, machine)
     }
 
-    /// Starts a sync of the disk of `machine`, if it is idle and something waits.
+    /// Starts a sync of the disk of `machine`, if the disk is idle and some write waits.
     pub(super) fn sync_later(&mut self, machine: usize) {
         let (now, slot) = (self.now, &mut self.machines[machine]);
         let Some(disk) = &mut slot.disk else { return };
@@ -234,7 +234,8 @@ where
                 self.sync_later(machine);
             }
             None => {
-                // Nobody knows which of the writes are on disk, so the process ends as in a power cut.
+                // After a failed sync it is unknown which of the writes are on disk, so the process ends as
+                // in a power cut.
                 self.count("killed by a failed sync");
                 if let Some(disk) = &mut self.machines[machine].disk {
                     disk.end(true, &mut self.chance_disk);

@@ -56,7 +56,8 @@ pub(super) enum ProcessPart {
     Load,
 }
 
-/// Small, so that segments are overwritten and checkpoints are written as often as in a long run.
+/// Size of a journal's segment. It is small, so that segments are overwritten and checkpoints are written as
+/// often as in a long run.
 const SEGMENT_BYTES: u64 = 16 << 20;
 const WARM_UP: Duration = Duration::from_secs(1);
 const SUBMISSIONS: u64 = 1 << 63;

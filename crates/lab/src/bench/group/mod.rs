@@ -1,9 +1,9 @@
 //! `quorate bench group`: updates of a process group, on real processes.
 //!
 //! Routers and members, each an operating-system process on loopback. Each sending member keeps a number of
-//! updates in flight, and an update counts once the last member has applied it. Each member checks every
-//! sender's updates in their order. At the end a print compares the updates that all members got in one
-//! order. The machine is measured in the same run, before and after (`machine`).
+//! updates in flight, and an update counts once the last member has applied it. Each member checks the order
+//! of every sender's updates. At the end the bench compares the members' fingerprints of all updates that
+//! they got in one order. The machine is measured in the same run, before and after (`machine`).
 
 mod args;
 mod clock;

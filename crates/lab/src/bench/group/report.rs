@@ -11,13 +11,16 @@ pub(super) struct Summary {
     pub(super) applied: u64,
     /// Number of updates that were out of their sender's order, duplicate or changed.
     pub(super) faults: u64,
-    /// A print of all updates in the order in which they were applied.
+    /// A fingerprint of all updates in the order in which they were applied.
     pub(super) print: u64,
-    /// Time from a send to its answer, its delivery here; `None` if this member sent nothing.
+    /// Time from a send to its answer, which comes with its delivery at this member, in microseconds: the
+    /// median and the 99th percentile. `None` if this member sent nothing.
     pub(super) latency_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here; `None` if no other member sent.
+    /// Time from a send elsewhere until its application here, in microseconds: the median and the 99th
+    /// percentile. `None` if no other member sent.
     pub(super) elsewhere_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here, for soft updates that were sent after a pause.
+    /// Time from a send elsewhere until its application here, in microseconds, for soft updates that were
+    /// sent after a pause: the median and the 99th percentile.
     pub(super) elsewhere_alone_us: Option<[f64; 2]>,
     pub(super) alone: Option<Alone>,
 }
@@ -29,7 +32,7 @@ pub(super) struct Alone {
     pub(super) send_ns_p50: f64,
     /// Median time until a soft send after a pause returns, in nanoseconds.
     pub(super) send_idle_ns_p50: f64,
-    /// A flush after one soft send.
+    /// Median time of a flush after one soft send, in microseconds.
     pub(super) flush_us_p50: f64,
     pub(super) query_all_us_p50: f64,
     /// Median time of a read right after another one, in nanoseconds.

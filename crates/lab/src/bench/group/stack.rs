@@ -32,7 +32,7 @@ const UPDATES: usize = 500;
 /// Time between two updates.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The latencies with this number of members.
+/// The latencies of a group with this number of members.
 struct StackLatency {
     members: usize,
     p50_us: f64,
@@ -84,7 +84,7 @@ fn row(args: &Args, each: usize) -> Result<StackLatency> {
         ensure!(process.line()? == "joined", "{} did not join its group", process.name);
     }
     for word in [format!("until {members}"), String::from("send"), String::from("applied")] {
-        // Only the first process sends; all processes answer the other words.
+        // Only the first process gets `send`; all processes get the other commands.
         let asked = if word == "send" { 1 } else { processes.len() };
         for process in &mut processes[..asked] {
             process.tell(&word)?;

@@ -3,7 +3,7 @@
 //! Members send soft updates at a steady rate, and each update is timed until its application elsewhere. One
 //! member flushes repeatedly. A flush ends once all have acknowledged the earlier updates, so the longest
 //! flush bounds the pause of any member's receipts. After a while another process joins, and gets the state.
-//! The figures cover the time before, and the time until it has joined.
+//! The figures cover two periods: before this process starts, and from then until it has joined.
 
 use std::{
     io::{self, BufRead},
@@ -155,7 +155,7 @@ impl Replica for Large {
         let (now, mut window) =
             (nanos(), self.window.lock().expect("no thread panics while it holds this lock"));
         window.applied += 1;
-        // A new window may have begun since.
+        // A report may have begun a new window after `now` was read.
         window.gap = window.gap.max(now.saturating_sub(window.last));
         window.last = now;
         if !origin.own {

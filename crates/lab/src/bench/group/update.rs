@@ -83,7 +83,7 @@ impl MemberUpdate {
     }
 }
 
-/// The count and print of a member's updates; the updates are not kept.
+/// The count and fingerprint of a member's updates; the updates are not kept.
 pub(super) struct Applied {
     pub(super) count: Arc<AtomicU64>,
     last: BTreeMap<u64, u64>,

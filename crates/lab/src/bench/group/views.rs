@@ -47,9 +47,9 @@ struct Began {
 
 /// The cost of one kill, in milliseconds.
 struct Cost {
-    /// Time from the kill until the first survivor heard that a member is gone.
+    /// Time from the kill until the first survivor was notified that a member is gone.
     suspected: f64,
-    /// Time from then until the last survivor had the view without the killed members.
+    /// Time from that notification until the last survivor had the view without the killed members.
     view: f64,
     /// Longest wait of a survivor's soft sends.
     blocked: f64,
@@ -225,7 +225,7 @@ fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
         let mut views = views.lock().expect("no thread panics while it holds this lock");
         let last = *views.last().context("no member reported a view")?;
         all.append(&mut views);
-        // The next call looks at the last view again.
+        // Puts the last view back, because the next call looks at it again.
         views.push(last);
     }
     Ok(serde_json::to_string(&all)?)

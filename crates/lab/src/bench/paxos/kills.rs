@@ -26,7 +26,8 @@ use super::{
 use crate::bench::child::Child;
 
 const IN_FLIGHT: usize = 256;
-/// Small, so that segments end and checkpoints are written within each life.
+/// Size of a journal's segment. It is small, so that segments end and checkpoints are written within each
+/// life.
 const SEGMENT_BYTES: u64 = 64 << 10;
 const CHECKPOINT_BYTES: usize = 256 << 10;
 
@@ -75,7 +76,7 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     cluster.settled()?;
     cluster.check()?;
 
-    // Rot.
+    // Changes a byte of one journal while all routers are dead.
     cluster.kill()?;
     let old = cluster.begun[2].process.clone();
     rot(&cluster.directory(ROUTERS))?;
@@ -155,7 +156,7 @@ impl RouterCluster<'_> {
         self.routers.iter_mut().try_for_each(|router| router.tell(&format!("load {in_flight}")))
     }
 
-    /// Kills all routers at once. The lines that they had printed before still count.
+    /// Kills all routers at once. Lines that the routers printed before the kill still count.
     fn kill(&mut self) -> Result<()> {
         self.routers.iter_mut().try_for_each(Child::kill)?;
         for (mut router, begun) in self.routers.drain(..).zip(&self.begun) {
@@ -212,8 +213,8 @@ impl RouterCluster<'_> {
 
     /// Checks that the log of each router contains every acknowledged value.
     fn check(&mut self) -> Result<()> {
-        // Copied before the routers are asked, because a router may lack values that others get acknowledged
-        // meanwhile.
+        // The acknowledged numbers are copied before the routers are asked, because a router may lack values
+        // that other routers acknowledge meanwhile.
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
         let mut before = self.acknowledged.clone();
         before.retain(|author, _| !authors.contains(author));

@@ -52,7 +52,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Small, so that segments are overwritten before the measurement begins, as in a long run.
+/// Size of a journal's segment. It is small, so that segments are overwritten before the measurement begins,
+/// as in a long run.
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// About the time between two syncs of a router with one value in flight. A disk without rest answers up to
 /// several times as fast as one that rests between syncs.

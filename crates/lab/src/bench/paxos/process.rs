@@ -61,7 +61,7 @@ pub(super) struct RouterSpec {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct DiskSpec {
     pub(super) directory: PathBuf,
-    /// Whether bytes reach the system at a sync only, so that a kill loses the others.
+    /// Whether bytes reach the system at a sync only, so that a kill loses all bytes since the last sync.
     pub(super) late: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: usize,
@@ -127,7 +127,7 @@ fn router(spec: RouterSpec) -> Result<()> {
     let domain = DomainId(spec.domain);
     let listener = TcpListener::bind(&spec.address)?;
     let fresh = ProcessId { node: spec.node, incarnation: chance::incarnation() };
-    // The others do not remove a router that starts slowly on a busy machine.
+    // With these settings the other routers do not remove a router that starts slowly on a busy machine.
     let settings = |checkpoint_bytes| paxos::Settings {
         wanted: 3,
         remove_after: Duration::from_secs(30),

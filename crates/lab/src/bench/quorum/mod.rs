@@ -86,8 +86,8 @@ pub(crate) struct Args {
     /// Milliseconds in which each cell stands still once.
     #[arg(long, default_value_t = 2_000)]
     pause_every_ms: u64,
-    /// Instead, measures the share of the throughput that recording and checking take, in this number of
-    /// turns, with and without.
+    /// Instead of consistency and latency, measures the share of the throughput that recording and checking
+    /// take, in this number of turns. Each turn runs once with recording and once without.
     #[arg(long, value_name = "TURNS", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "record")]
     recording_cost: Option<u16>,
     /// Writes the history of the last run to this file, for `quorate check`.

@@ -150,9 +150,9 @@ impl Rig {
         dropped.map(|()| done)
     }
 
-    /// Returns the share of the throughput that recording and checking take. In half of the turns clients
-    /// record their operations, while the records of the turn before are checked; in the other half they
-    /// record nothing. The result is the median over the turns.
+    /// Returns the share of the throughput that recording and checking take. Each turn runs twice: first
+    /// clients record nothing; then they record their operations, while the records of the preceding turn
+    /// are checked. The result is the median over the turns.
     pub(crate) fn recording_cost(
         &mut self,
         experiment: &Experiment,

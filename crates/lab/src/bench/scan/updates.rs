@@ -37,7 +37,7 @@ pub(super) struct Updates {
     pub(super) rows_per_update: f64,
     /// Time to find the rows and make the update visible, in microseconds.
     pub(super) update_us: f64,
-    /// The share of updates in the batches below.
+    /// The share of updates in the batches that have updates.
     pub(super) share: f64,
     /// Queries per processor second, without updates.
     pub(super) queries_per_cpu_second: f64,
@@ -88,7 +88,8 @@ pub(super) fn update(
     })
 }
 
-/// Returns a batch of these reads, with updates spread evenly among them as this share of the whole.
+/// Returns a batch of these reads with updates, spread evenly among the reads. `share` is the updates' share
+/// of the batch.
 fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], share: f64) -> Vec<Job> {
     let (mut jobs, mut due) = (Vec::new(), 0.0);
     for (_, filter) in filters {
@@ -104,7 +105,7 @@ fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], shar
 }
 
 /// Checks that both engines, with the same rows, answer one batch of reads and updates alike, and hold the
-/// same afterwards.
+/// same rows afterwards.
 pub(super) fn compare(
     (plain, scan): (&mut PlainEngine, &mut ScanEngine),
     tickets: &mut Tickets,
@@ -146,9 +147,9 @@ fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// Makes a hundred updates to an epoch, repeatedly. Returns the microseconds to publish one, and with finding
-/// its rows (the median of the hundreds, because others may use the core), and the number of rows that it
-/// changes.
+/// Makes a hundred updates to an epoch, repeatedly. Returns the microseconds to publish an update, the
+/// microseconds to find its rows and publish it, and the number of rows that it changes. The times are
+/// medians over the hundreds, because other programs may use the core.
 fn published(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,

@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Calls that a client makes together.
     #[arg(long, default_value_t = 256)]
     pub(super) together: usize,
-    /// Clients that read, each a process; one writes.
+    /// Clients that read, each a process; one more client writes.
     #[arg(long, default_value_t = 8)]
     pub(super) readers: usize,
     /// Seconds of each measurement, after a warm-up of one second.
@@ -23,21 +23,22 @@ pub(crate) struct Args {
     /// Runs; the results are the medians.
     #[arg(long, default_value_t = 3)]
     pub(super) runs: usize,
-    /// Measures writes with hosts on disk, compared with the same in memory and with the bare disk.
+    /// Measures writes with hosts on disk, compared with the same writes in memory and with the bare disk.
     #[arg(long)]
     pub(super) disk: bool,
     /// Directory on the disk to measure; a new directory in it is used and then removed.
     #[arg(long, requires = "disk")]
     pub(super) directory: Option<PathBuf>,
-    /// Measures transactions instead: with T-Paxos, as reads and writes, and as writes alone, for 1 to 16
-    /// clients.
+    /// Instead of single calls, measures transactions: with T-Paxos, as reads and writes, and as writes
+    /// alone, for 1 to 16 clients.
     #[arg(long, conflicts_with = "disk")]
     pub(super) transactions: bool,
-    /// Instead, kills the leader this number of times at full load, and measures how long no call is
-    /// answered.
+    /// Instead of the usual measurements, kills the leader this number of times at full load, and measures
+    /// how long no call is answered.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions"])]
     pub(super) kills: Option<usize>,
-    /// Instead, stops the leader this number of times at half load, for 4 s each time.
+    /// Instead of the usual measurements, stops the leader this number of times at half load, for 4 s each
+    /// time.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions", "kills"])]
     pub(super) stops: Option<usize>,
     /// Print one JSON object.

@@ -92,7 +92,7 @@ impl<'a> ServiceBench<'a> {
         })
     }
 
-    /// Starts another host; the first one founds the services.
+    /// Starts one more host; the first host founds the services.
     pub(super) fn begin_host(&mut self, place: Option<&Path>, terms: (u8, bool)) -> Result<()> {
         let mut host = self.spawn(terms, place, false)?;
         self.addresses.push(host.line()?);

@@ -1,8 +1,8 @@
 //! Writes over HTTP: persistent connections, each with one call in flight.
 //!
 //! The service is the ready-made store of keys and values, because its requests are text. Each connection has
-//! its own key, and each answer contains the value that it put before: so each write took effect once, in its
-//! order.
+//! its own key, and each answer contains the value that the connection put before. So the answers show that
+//! each write took effect once, and in its order.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl HttpConnection {
         format!("{number:0>width$}", width = self.bytes)
     }
 
-    /// Writes the next value, and checks the answer for the one before.
+    /// Writes the next value, and checks the answer to the preceding write.
     async fn put(&mut self) -> Result<()> {
         self.count += 1;
         let body = format!(r#"{{"put":["{}","{}"]}}"#, self.key, self.value(self.count));
@@ -119,7 +119,7 @@ impl HttpConnection {
     }
 
     /// Writes until the end. Returns the times of the writes that ended in the measured time, and the number
-    /// of all.
+    /// of all writes.
     async fn measure(mut self, begun: Instant, end: Instant) -> Result<(Histogram<u64>, u64)> {
         let (mut spans, first) = (Histogram::new(3)?, self.count);
         loop {

@@ -2,10 +2,11 @@
 //!
 //! Three hosts, each with a replica of two services, and clients, each an operating-system process on
 //! loopback. A write's request, reply and delta have the same number of bytes. Clients check their answers.
-//! At the end every replica must have applied as many changes as were answered, with the same print of all
-//! changes in their order.
+//! At the end every replica must have applied as many changes as were answered, with the same fingerprint of
+//! all changes in their order.
 //!
-//! The same run measures the machine before and after (`machine`), and scales the figures by that.
+//! The same run measures the machine before and after (`machine`), and scales the figures by these
+//! references.
 //!
 //! With `--kills` the bench kills leaders, with `--stops` it stops them (`faults`). With `--disk` the hosts
 //! have disks, and are judged by the bare disks (`disk`).
@@ -179,7 +180,8 @@ fn one_run(args: &Args) -> Result<Vec<Measurement>> {
     ];
     stage.compare()?;
     drop(stage);
-    // The cost of replication, and of replication without pipelining.
+    // Measures an unreplicated service, and then a service without pipelining: the comparison gives the cost
+    // of replication.
     let mut original = ServiceBench::begin(args, None, (1, false))?;
     let mut measurements = measurements;
     measurements.push(original.measure(

@@ -11,7 +11,7 @@ pub(super) struct Calls {
     /// Number of calls answered in the measured time.
     pub(super) measured: u64,
     pub(super) seconds: f64,
-    /// Time from a call to its answer; of calls made together, to the last answer.
+    /// Median time from a call to its answer, in microseconds; for calls made together, to the last answer.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     /// Number of all answered calls.
@@ -27,7 +27,7 @@ pub(super) struct HostReport {
     /// Whether the host leads the echo service.
     pub(super) leads: bool,
     pub(super) replicas: usize,
-    /// The count and the print of the changes of each service.
+    /// The count and the fingerprint of the changes of each service.
     pub(super) applied: [(u64, u64); 3],
 }
 

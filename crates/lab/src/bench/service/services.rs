@@ -1,8 +1,9 @@
 //! The services of the bench: an echo, and one of keys and values.
 //!
-//! Each keeps a print of all changes that it applied, in their order. Changes of transactions have no order
-//! before the commit, so their print does not depend on it. The print is shown outside of the state, because
-//! the bench must still be able to read it when a checkpoint has replaced a replica's state.
+//! Each service keeps a fingerprint of all changes that it applied, in their order. Changes of transactions
+//! have no order before the commit, so their fingerprint does not depend on the order. The fingerprint is
+//! shown outside of the state, because the bench must still be able to read it when a checkpoint has replaced
+//! a replica's state.
 
 use std::{
     collections::HashMap,
@@ -31,7 +32,7 @@ pub(super) trait Measured: Service<Request: Clone + Send + Sync, Reply: Send> + 
     fn answers(request: &Self::Request, reply: &Self::Reply) -> bool;
 }
 
-/// The changes that a replica has applied: their number, and a print of them in their order.
+/// The changes that a replica has applied: their number, and a fingerprint of them in their order.
 #[derive(Debug, Default)]
 pub(super) struct AppliedPrint {
     count: AtomicU64,
@@ -43,7 +44,7 @@ impl AppliedPrint {
         AppliedPrint { count: AtomicU64::new(0), print: AtomicU64::new(0) }
     }
 
-    /// Returns count and print; call it while no change is being applied.
+    /// Returns the count and the fingerprint; call it while no change is being applied.
     pub(super) fn now(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.print.load(Ordering::Relaxed))
     }
@@ -54,7 +55,7 @@ impl AppliedPrint {
     }
 }
 
-/// The count and print of the applied changes, as a part of the state.
+/// The count and the fingerprint of the applied changes, as a part of the state.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Applied {
     count: u64,
@@ -62,7 +63,7 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// Adds a change, and returns the value before.
+    /// Adds a change, and returns the count and the fingerprint from before the change.
     fn add(&mut self, change: &[u8], shown: &AppliedPrint) -> Applied {
         let before = *self;
         *self = Applied { count: before.count + 1, print: xxh3_64_with_seed(change, before.print) };
@@ -76,7 +77,7 @@ impl Applied {
     }
 
     /// Adds a change regardless of its order, because the leader makes the changes of a transaction before
-    /// its commit has a place. Returns its print.
+    /// its commit has a place. Returns the fingerprint of the change.
     fn add_anywhere(&mut self, key: u64, change: &[u8], shown: &AppliedPrint) -> u64 {
         let print = xxh3_64_with_seed(change, key);
         *self = Applied { count: self.count + 1, print: self.print.wrapping_add(print) };
@@ -224,7 +225,7 @@ impl Service for Accounts {
     type Request = StoreRequest;
     type Reply = Bytes;
     type Delta = (u64, Bytes);
-    /// A key, its former value, and the print of the change.
+    /// A key, its former value, and the fingerprint of the change.
     type Undo = (u64, Option<Bytes>, u64);
 
     const SHORT: bool = true;
@@ -298,7 +299,7 @@ impl Measured for Store {
     }
 
     fn read(number: u64) -> Option<StoreRequest> {
-        // Far from the key before.
+        // The key of this read is far from the key of the preceding read.
         Some(StoreRequest::Get(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS))
     }
 

@@ -54,7 +54,7 @@ pub(crate) fn calls(clients: &[usize], seconds: f64) -> Result<Calls> {
     let mut written = original.written[1];
     drop(original);
     let mut stage = ServiceBench::begin(&args, None, (REPLICAS, false))?;
-    // Reads find these values.
+    // Writes the values that the later reads find.
     stage.measure("first writes", ServiceWork::StoreWrites, 1, args.together, args.together)?;
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     for &count in clients {
@@ -74,8 +74,8 @@ pub(crate) struct Transactions {
     pub(crate) write_only: Vec<Point>,
 }
 
-/// Measures transactions with each of these numbers of clients. Also returns the number of changes that they
-/// made.
+/// Measures transactions with each of these numbers of clients. Also returns the number of changes that all
+/// transactions made.
 pub(crate) fn transactions(clients: &[usize], seconds: f64) -> Result<(Vec<Transactions>, u64)> {
     let args = Args::plain(seconds);
     let (rows, written) = transactions::rows(&args, clients)?;

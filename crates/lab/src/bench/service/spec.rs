@@ -12,7 +12,7 @@ pub(super) enum ServiceProcessSpec {
         domain: String,
         /// The wanted number of replicas.
         replicas: u8,
-        /// Whether a write is executed only when the one before is chosen (003 §VI.A.2).
+        /// Whether a write is executed only when the preceding write is chosen (003 §VI.A.2).
         one_at_a_time: bool,
         /// The addresses of other hosts; the first host has none, and founds the services.
         seeds: Vec<String>,

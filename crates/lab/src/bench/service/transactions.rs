@@ -2,11 +2,12 @@
 //!
 //! A client makes one transaction at a time, of three requests of which one writes, or of five of which two
 //! write, and commits it. There are three coordinations. *Optimised*: only the commit is agreed on.
-//! *Read/write*: each request is a call of its own, reads are told, and the commit is one more write, as the
-//! source counts it. *Write-only*: every request is a write of its own. Clients are tasks of one process.
+//! *Read/write*: each request is a call of its own, reads go through X-Paxos, and the commit is one more
+//! write, as the source counts it. *Write-only*: every request is a write of its own. Clients are tasks of
+//! one process.
 //!
-//! The three are measured in turns, each for a part of the time, because a shared machine's speed changes
-//! from second to second.
+//! The three coordinations are measured in turns, each for a part of the time, because a shared machine's
+//! speed changes from second to second.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -68,7 +69,8 @@ impl TransactionSize {
     }
 }
 
-/// Measures all sizes with each number of clients. Also returns the number of changes that they made.
+/// Measures all sizes with each number of clients. Also returns the number of changes that all transactions
+/// made.
 pub(super) fn rows(args: &Args, clients: &[usize]) -> Result<(Vec<TransactionSize>, u64)> {
     let args = Args { seconds: (args.seconds / TURNS as f64).max(TURN_SECONDS_LEAST), ..args.clone() };
     let mut stage = ServiceBench::start(&args, None)?;

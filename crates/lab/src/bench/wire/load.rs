@@ -57,7 +57,7 @@ pub(super) struct LoadRun {
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
-    /// Number of executions, and median latency, of each template.
+    /// Number of executions, and median latency in milliseconds, of each template.
     pub(super) templates: Vec<(u64, f64)>,
     /// The results of every half second.
     pub(super) slots: Vec<LoadSlot>,
@@ -66,7 +66,7 @@ pub(super) struct LoadRun {
 /// The results of half a second.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct LoadSlot {
-    /// The start of the slot.
+    /// The start of the slot, in seconds since the start of the first slot.
     pub(super) at: f64,
     /// The number of the draw.
     pub(super) draw: u64,
@@ -196,7 +196,7 @@ impl LoadShared {
         shared
     }
 
-    /// Draws another random mixture of templates, and other constants.
+    /// Draws a new random mixture of templates, and new constants.
     fn draw(&mut self) {
         let mut sum = 0.0;
         let weighted = self.by_template.iter().filter(|questions| !questions.is_empty()).map(|questions| {

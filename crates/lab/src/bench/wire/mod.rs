@@ -56,8 +56,8 @@ pub(crate) struct Args {
     /// The strength of reads; several words, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "snapshot")]
     read: Vec<Strength>,
-    /// Draw another mixture of templates and other constants at this interval in seconds, and report every
-    /// half second.
+    /// Draw a new mixture of templates and new constants at this interval in seconds, and report every half
+    /// second.
     #[arg(long, value_name = "SECONDS")]
     redraw: Option<f64>,
     /// Seed of the generator.
@@ -98,7 +98,7 @@ struct WireMeasurement {
     latency_max_ms: f64,
     p99_to_p50: f64,
     rows_per_query: f64,
-    /// Number of executions, and median latency, of each template.
+    /// Number of executions, and median latency in milliseconds, of each template.
     templates: Vec<(u64, f64)>,
     /// Processor time of the gateway per query, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]

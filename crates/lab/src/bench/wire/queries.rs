@@ -1,7 +1,7 @@
 //! The eight ticket templates as SQL with parameters, and questions by the example of existing rows.
 //!
-//! A folder contains the same for other systems, and for a later run: `schema.sql`, `tickets.tsv` (in
-//! PostgreSQL's text form), `indexes.sql`, `templates.json` and `questions.jsonl`.
+//! For other systems, and for a later run, the same table and questions are files in a folder: `schema.sql`,
+//! `tickets.tsv` (in PostgreSQL's text form), `indexes.sql`, `templates.json` and `questions.jsonl`.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ const TEMPLATES: [(&str, &[Type]); 8] = [
     ("agent_sign = $1 and booking_class = $2", &[Type::Text, Type::Text]),
 ];
 
-/// An index for each template, like a user would create who knows the questions.
+/// An index for each template, as a user who knows the questions would create it.
 const INDEXES: [&str; 8] = [
     "airline, flight_no, dep_date",
     "last_name, dep_date",
@@ -89,7 +89,7 @@ pub(super) fn schema() -> String {
     format!("create table tickets (\n    {}\n)", columns.join(",\n    "))
 }
 
-/// Generates tickets, passes each lot on as text, and then makes questions by their example.
+/// Generates tickets, passes each lot on as text, and then makes questions by the example of the tickets.
 pub(super) fn make(
     seed: u64,
     rows: usize,

@@ -15,7 +15,7 @@ fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
     let mut domain = Routers::founded();
     let leader = domain.leader();
     let others: Vec<ProcessId> = domain.routers.keys().copied().filter(|id| *id != leader).collect();
-    // Removing both would leave one router of three.
+    // Removing both followers would leave one router of three.
     domain.ask(leader, 1, Change::Remove(others[0]));
     domain.ask(leader, 2, Change::Remove(others[1]));
     domain.run_until(|it| it.ended.len() == 2);

@@ -13,7 +13,7 @@ use crate::{
 
 const MEMBER: u64 = 7;
 
-/// Longer than it takes to find another way.
+/// A time longer than routers need to find a new way.
 const A_WHILE: Duration = Duration::from_secs(3);
 
 impl Routers {
@@ -183,7 +183,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
     domain.said.clear();
-    // Another member comes: the router sends its list again, without withdrawing it meanwhile.
+    // A second member comes: the router sends its list again, without withdrawing the list meanwhile.
     domain.link(followers[0], process(8));
     domain.run(A_WHILE);
     assert_eq!(domain.reach_told(followers[0], leader), [[MEMBER, 8]]);
@@ -192,7 +192,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     assert_eq!(domain.routers[&followers[0]].detours.reported_to, Some(leader));
     domain.link(followers[0], followers[1]);
     domain.run(A_WHILE);
-    // The way changes: the router that got the list before learns that it no longer counts.
+    // The way changes: the router that got the earlier list learns that this list no longer counts.
     domain.cut(followers[0], leader);
     assert_eq!(domain.routers[&followers[0]].detours.reported_to, None);
     domain.run(A_WHILE);
@@ -204,7 +204,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     assert_eq!(domain.reach_told(followers[0], followers[1]).last(), Some(&vec![]));
 }
 
-/// Members that the next router reaches itself are not in the list for it.
+/// The list that a router reports to the next router omits members that the next router reaches itself.
 #[test]
 fn a_router_is_not_told_of_those_that_it_reaches_itself() {
     let mut domain = Routers::founded();

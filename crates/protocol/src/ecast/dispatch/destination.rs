@@ -22,22 +22,23 @@ use crate::{
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// A destination that catches up uses nobody's credit until this many bytes wait there for execution.
+/// Bytes that must wait for execution at a destination that catches up before it uses anybody's credit.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
-/// Maximum number of injected reads that wait for one destination; further ones are refused.
+/// Maximum number of injected reads that wait for one destination; more reads are refused.
 const INJECTED_MAX: usize = 16_384;
 
 pub(super) struct Destination {
     pub(super) process: ProcessId,
     pub(super) linked: bool,
     gone: bool,
-    /// The last confirmed position, and the highest one so far, which a process that came back may no longer
-    /// have.
+    /// The position that the last confirmation named. A process that came back may confirm less than it did
+    /// earlier.
     reached: Position,
+    /// The highest position confirmed so far, which a process that came back may no longer have.
     confirmed: Position,
     executed: Position,
     durable: Position,
-    /// The last position routed here.
+    /// The last position routed to this destination.
     last: Position,
     /// Unconfirmed messages, in order; the first `sent` have been sent on the present link.
     queue: VecDeque<Item>,
@@ -64,7 +65,7 @@ struct QueuedMessage {
     at: Position,
     previous: Position,
     bytes: u32,
-    /// Whether somebody waits for its confirmation.
+    /// Whether somebody waits for this destination's confirmation.
     awaited: bool,
 }
 
@@ -78,7 +79,8 @@ impl Item {
     }
 }
 
-/// A member's progress: the positions up to which it has done something with all its messages.
+/// A member's progress: the positions up to which it has delivered, executed, and made durable all its
+/// messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ecast) struct Watermarks {
     /// Delivered.
@@ -92,7 +94,7 @@ pub(in crate::ecast) struct Watermarks {
 /// A message that a member has confirmed for the first time.
 pub(super) struct ConfirmedMessage {
     pub(super) at: Position,
-    /// Whether the message is durable there, too.
+    /// Whether the message is durable at the member, too.
     pub(super) durable: bool,
 }
 
@@ -116,14 +118,14 @@ pub(super) struct AwaitedSteps {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WaivedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Positions of messages that used credit until now.
+    /// Positions of messages that used credit until the pace changed.
     pub(super) unexecuted: Vec<Position>,
 }
 
 /// Waits that end because the member has left.
 pub(super) struct DepartedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Positions of messages that used credit until now.
+    /// Positions of messages that used credit until the member left.
     pub(super) unexecuted: Vec<Position>,
     pub(super) undurable: Vec<Position>,
 }
@@ -201,8 +203,8 @@ impl Destination {
         self.confirmed = before.max(through);
         let mut settled = SmallVec::new();
         while let Some(item) = self.next_confirmed() {
-            // A message that was not sent on this link may be confirmed nevertheless, because an earlier
-            // leader sent it.
+            // A message that this leader has not sent on this link may be confirmed nevertheless, because an
+            // earlier leader sent it.
             if self.sent > 0 {
                 self.sent -= 1;
                 self.sent_bytes -= item.bytes as usize;
@@ -213,7 +215,7 @@ impl Destination {
                 settled.push(ConfirmedMessage { at: item.at, durable: is_durable });
             }
             // A message that nobody waited for, or that was confirmed before the member lost it, is not
-            // settled now. `keep` will report that it is durable.
+            // settled now. `keep` will report when the message is durable.
             let is_told = settles || item.at <= self.durable;
             if !is_durable || !is_told {
                 self.kept.push_back(item);
@@ -248,7 +250,7 @@ impl Destination {
     }
 
     /// Notes that everything through this position is durable. Returns the confirmed messages that have
-    /// become so.
+    /// become durable.
     pub(super) fn keep(&mut self, durable: Position) -> SmallVec<[Position; 8]> {
         self.durable = self.durable.max(durable);
         let mut kept = SmallVec::new();
@@ -263,7 +265,8 @@ impl Destination {
         self.reached
     }
 
-    /// Changes the pace. Returns waits that end. A message that does not count now will not count later.
+    /// Changes the pace. Returns the waits that end. A message that uses no credit now will not use any
+    /// later.
     pub(super) fn change_pace(&mut self, pace: Pace) -> WaivedWaits {
         self.pace = pace;
         let mut waived = WaivedWaits::default();
@@ -290,7 +293,7 @@ impl Destination {
     }
 
     /// Notes that the member has executed everything through this position. Returns the messages that used
-    /// credit until now.
+    /// credit until then.
     pub(super) fn execute(&mut self, through: Position) -> SmallVec<[Position; 64]> {
         self.executed = self.executed.max(through);
         let mut done = SmallVec::new();

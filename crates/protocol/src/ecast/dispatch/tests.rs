@@ -106,7 +106,7 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
 fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
     let mut leader = Leader::new(order());
     leader.flush();
-    // One message was sent to the member before it went away, and another comes while it is away.
+    // A first message was sent to the member before it went away, and a second one comes while it is away.
     leader.learn(block(1, 2, &["a"]));
     leader.flush();
     leader.confirm(process(1), 3, 3);
@@ -119,7 +119,7 @@ fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
     leader.confirm(process(1), 5, 5);
     assert_eq!(leader.flush(), "1:3 stable, 1:4 stable");
     assert!(!leader.dispatch.has_stable(), "what is not durable at one that is away is not logged");
-    // The member has only the first message, and its disk has less.
+    // The member comes back with the first message only, which is not even on its disk.
     leader.dispatch.link(process(2), true);
     assert_eq!(leader.flush(), "2<-3(0), 2<-4(3), 2<-5(4)");
     leader.keeps(process(2), 5, 3);
@@ -164,8 +164,8 @@ fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
     leader.dispatch.answer(&leader.order, process(1), 2, 3);
     assert_eq!(leader.flush(), "1:3 stable", "who asks again is told at once");
 
-    // The member lost everything that was not durable. It gets a new message first, and confirms less than
-    // before.
+    // The member lost everything that was not durable. It gets a new message first, and confirms less than it
+    // had confirmed earlier.
     leader.dispatch.link(process(2), false);
     leader.learn(block(1, 4, &["c"]));
     leader.dispatch.link(process(2), true);
@@ -198,8 +198,8 @@ fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
     assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
 }
 
-/// A router that comes back from its disk during a reform learns at once several messages that members have
-/// confirmed.
+/// A router that comes back from its disk during a reform learns several messages at once, after members have
+/// confirmed them. It waits for no second confirmation of them.
 #[test]
 fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
     let mut leader = Leader::new(order());
@@ -292,7 +292,8 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     }
     assert!(leader.dispatch.routes.kept() <= 5 && leader.order.live_messages().kept() <= 5);
     assert_eq!(leader.order.base(), Position(2), "position 3 is not stable");
-    // Another leader continues from there, and counts credit for messages that the history has forgotten.
+    // The next leader continues from that history, and counts credit for messages that the history has
+    // forgotten.
     let mut leader = Leader::new(leader.order);
     let submitter = &leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize];
     assert_eq!((submitter.learned, submitter.outstanding), (499, 1));
@@ -388,7 +389,7 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
     let mut leader = Leader::new(order());
     let places = |leader: &Leader| (leader.dispatch.destinations.len(), leader.dispatch.submitters.len());
     leader.flush();
-    // Member 2's message waits for member 1 when 2 leaves.
+    // Member 2's message waits for member 1 when member 2 leaves.
     leader.learn(block(2, 2, &["a"]));
     leader.learn(block(1, 2, &["*-\u{2}"]));
     leader.flush();
@@ -443,7 +444,7 @@ fn so_much_is_under_way_to_one_destination() {
     leader.flush();
     let large = "x".repeat(5 << 20);
     leader.learn(block(1, 2, &[&large, &large, &large, &large]));
-    // The second message begins within the bound, the third does not.
+    // The second message begins within the bound of unconfirmed bytes, the third does not.
     assert_eq!(leader.flush(), "1<-3(0), 1<-4(3), 2<-3(0), 2<-4(3)");
     leader.confirm(process(1), 3, 3);
     assert_eq!(leader.flush(), "1<-5(4)");
@@ -452,7 +453,8 @@ fn so_much_is_under_way_to_one_destination() {
     assert_eq!(leader.flush(), "1<-6(5)");
 }
 
-/// A new leader receives confirmations of messages that its predecessor sent.
+/// A new leader receives a confirmation of a message that its predecessor sent. A message injected at the new
+/// leader is delivered after that message, not before it.
 #[test]
 fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
     let mut order = order();

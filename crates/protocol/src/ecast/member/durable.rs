@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Member {
-    /// Makes the member one with a disk: deliveries may have to be sent again until they are reported
+    /// Declares that this member has a disk: deliveries may have to be sent again until they are reported
     /// durable.
     pub fn persist(&mut self) {
         self.durable.get_or_insert(Position(0));
@@ -52,15 +52,15 @@ impl Member {
         self.window.number()
     }
 
-    /// Returns the control messages that may have to be sent again; Returns `None` if they cannot be listed,
-    /// because some messages wait out of order.
+    /// Returns the control messages that may have to be sent again; `None` if they cannot be listed, because
+    /// some messages wait out of order.
     pub fn submissions(&self) -> Option<Submissions> {
         let mut submissions = self.window.submissions()?;
         submissions.messages.extend(self.control.iter().cloned());
         Some(submissions)
     }
 
-    /// Returns the position up to which nothing need be sent again.
+    /// Returns the position up to which routers need not send messages again.
     pub(super) fn durable(&self) -> Position {
         self.durable.unwrap_or(self.delivered)
     }

@@ -27,8 +27,8 @@ impl Member {
         if !std::mem::take(&mut self.tail_unheard) {
             self.generation_before = before;
         }
-        // Routers of the new generation may lack messages between these and the window, and so could not
-        // learn them.
+        // Routers of the new generation may lack messages between the ones put aside and the window, and so
+        // could not learn the ones put aside.
         for number in self.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }
@@ -49,8 +49,9 @@ impl Member {
         self.repair_from = None;
     }
 
-    /// Enters the generation that begins with this router, unless it is an old one. Returns whether the
-    /// member goes along. It submits nothing to the router until that has received its report.
+    /// Enters the generation that begins with the router `from`, unless that generation is old. Returns
+    /// whether the member is in that generation. The member submits nothing to the router until the router
+    /// has received the member's report.
     fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) -> bool {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
@@ -58,14 +59,14 @@ impl Member {
             self.refused += 1;
             return false;
         }
-        // A lost report does no harm to a member without deliveries: that member joins, perhaps a second
+        // A lost report does no harm to a member without deliveries: such a member joins, perhaps a second
         // time.
         self.tail_unheard = self.delivered > Position(0);
         true
     }
 
     /// Reports this member's deliveries to the router with which a generation begins. No router of an earlier
-    /// generation adds to them any longer.
+    /// generation adds to these deliveries any longer.
     pub(super) fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
         if !self.begin(from, generation, out) {
             return;
@@ -87,8 +88,8 @@ impl Member {
         out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
     }
 
-    /// Answers a founder: a router that has just started and that an operator told to continue from members
-    /// alone.
+    /// Answers a founder, which is a router that has just started and got an operator's command to continue
+    /// from members alone.
     pub(super) fn on_call(&mut self, from: ProcessId, out: &mut dyn Sink<Self>) {
         let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
             (Some(leader), _) => Pledge::Led(leader),
@@ -114,7 +115,7 @@ impl Member {
     }
 
     /// Returns the report to the founder that this process follows. `config` is the encoded configuration at
-    /// [`Member::delivered`], or empty if there is none.
+    /// [`Member::delivered`], or empty if this member has no configuration.
     pub fn witness(&self, config: Bytes) -> Message {
         let (told, ref counted) = self.counted;
         Message::Witness(Box::new(Witness {

@@ -24,7 +24,8 @@ impl Member {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
             if self.delivered > Position(0) {
-                // The cut was made without this member's deliveries.
+                // The new generation's history was cut without this member's deliveries, so this member is
+                // out.
                 return self.wedge(out);
             }
         } else if generation != self.generation {
@@ -35,8 +36,8 @@ impl Member {
             self.base = Position(0);
         }
         if self.tail_unheard {
-            // The cut has been made. If this member's report was lost, the router answers that the member is
-            // out.
+            // The new generation's history has been cut. If this member's report was lost, the router answers
+            // that the member is out.
             self.tell_tail(from, Vec::new(), out);
         }
         if let Some(link) = self.routers.get_mut(&from) {
@@ -46,8 +47,8 @@ impl Member {
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
         if !same && learned < self.routers_as_of {
-            // A router that lags, or is a router no longer, has old news. But it may be the only one in
-            // reach.
+            // A router that lags, or is a router no longer, has old news. But such a router may be the only
+            // one in reach.
             if self.target.is_none() {
                 let random = (cx.random)();
                 self.choose(None, random);
@@ -57,7 +58,7 @@ impl Member {
         }
         self.routers_as_of = self.routers_as_of.max(learned);
         self.adopt(&routers, from, leader, out);
-        // A former leader may announce that it leads no longer after its successor has spoken.
+        // A former leader may announce only after its successor has spoken that it leads no longer.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
         if leader == Some(from) {
@@ -67,7 +68,8 @@ impl Member {
         let before = self.target;
         let random = (cx.random)();
         self.choose(None, random);
-        // A router that speaks has a new leader, or a new way to it: messages through it may be lost.
+        // A router that announces a leader has a new leader, or a new way to the leader: messages through
+        // this router may be lost.
         if self.target != before || self.target == Some(from) {
             self.resend();
         }
@@ -109,12 +111,13 @@ impl Member {
         self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
     }
 
-    /// Returns the leader that a router names. If the named router is in reach itself, it must say the same.
+    /// Returns the leader that a router names. If the named router is in reach, it must itself report that it
+    /// leads.
     fn believed(&self, link: &RouterLink) -> Option<ProcessId> {
         link.says.filter(|leader| !self.hears(*leader) || self.leads(*leader))
     }
 
-    /// Whether a router is in reach and has recently said that it leads.
+    /// Whether a router is in reach and has recently reported that it leads.
     fn leads(&self, router: ProcessId) -> bool {
         let link = self.routers.get(&router).filter(|link| link.heard && !link.stale);
         link.is_some_and(|link| link.says == Some(router))

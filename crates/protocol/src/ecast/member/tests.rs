@@ -139,7 +139,8 @@ fn submits(out: &Out) -> bool {
     out.sent.iter().any(|message| matches!(message, Message::Route(_)))
 }
 
-/// Otherwise its joining would be ordered again, for a process that is out.
+/// A member that may be out submits nothing. Otherwise its joining would be ordered again, for a process that
+/// is out.
 #[test]
 fn who_may_be_out_submits_nothing() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -159,8 +160,9 @@ fn who_may_be_out_submits_nothing() {
     assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
 }
 
-/// A member whose routers are gone may find routers of the next generation that do not know it. A submission
-/// there, even of its joining, would be ordered for a process that is out.
+/// Nothing is submitted to a router that has not named the leader. A member whose routers are gone may find
+/// routers of the next generation that do not know the member. A submission to these routers, even of its
+/// joining, would be ordered for a process that is out.
 #[test]
 fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -224,8 +226,8 @@ fn a_generation_beside_its_own_is_not_listened_to() {
     }
 }
 
-/// Reports of two processes that joined in the lost part to a survivor whose log ends at 1: one joined at
-/// position 2, the other at `joined`.
+/// Two processes that joined in the lost part report to a survivor whose log ends at 1: one joined at
+/// position 2, the other at `joined`. A process that joined behind a position that nobody knows is out.
 #[test]
 fn who_joined_behind_what_nobody_knows_is_out() {
     let stays = |joined: u64| {
@@ -276,8 +278,8 @@ fn what_was_delivered_in_another_generation_does_not_count() {
     assert_eq!(recovered(other, true), (1, true));
 }
 
-/// Regression: a leader repeated all its answers each time that a router reported another way to the member.
-/// The member took them for news of a message that had been lost, and never sent it again.
+/// Regression: a leader repeated all its answers each time that a router reported a new way to the member.
+/// The member took the answers for news of a message that had been lost, and never sent that message again.
 #[test]
 fn answers_that_were_known_do_not_put_off_sending_again() {
     let mut member = member();
@@ -347,8 +349,8 @@ fn who_leads_no_more_is_left_for_its_successor() {
         (Some(process(2)), Some(process(2))),
         "the other says so still"
     );
-    // Without it, the member prefers a router that knows a leader out of reach, and passes messages on to
-    // that.
+    // Without router 2, the member prefers a router that knows a leader out of reach and passes messages on
+    // to that leader.
     give(&mut member, Time::ZERO, Input::Unlinked { peer: process(2) });
     word(&mut member, 3, &[1, 2, 3], Some(2), 6);
     for random in 0..4 {
@@ -545,7 +547,7 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     assert_eq!((route.first, route.count, route.acknowledged), (4, 3, 3));
     assert_eq!(out.waits, [Ticket(5)], "a number is used once it is written down");
 
-    // A delivery is confirmed at once, and reported durable when the user says so.
+    // A delivery is confirmed at once. It is reported as durable when the user reports it.
     tell(&mut member, ROUTER, Message::Deliver(block(8, 7)));
     let confirms = |out: Out| out.sent.into_iter().find(|message| matches!(message, Message::Confirm { .. }));
     let confirm = |through, durable| Message::Confirm {
@@ -569,7 +571,8 @@ fn a_generation_begins_with_one_router() {
     assert_eq!(routers(&member), [SURVIVOR], "the others are of the generation before");
 }
 
-/// A member reports the counted members of its own generation only, even if it heard of other generations'.
+/// A member reports the counted members of its own generation only, even if it heard of those of other
+/// generations.
 #[test]
 fn whose_answers_counted_is_told_of_the_own_generation() {
     let (own, next) = (Generation::FIRST.next(process(SURVIVOR)), process(ROUTER));
@@ -590,8 +593,8 @@ fn whose_answers_counted_is_told_of_the_own_generation() {
     assert_eq!((witness.tail.before, witness.counted), (own, vec![process(7)]));
 }
 
-/// The founder may not have received this member's report. Until it has, the member submits nothing to it,
-/// unless it has no deliveries.
+/// The founder may not have received this member's report. Until the founder has it, the member submits
+/// nothing to the founder, unless the member has no deliveries.
 #[test]
 fn a_founder_is_submitted_to_once_it_has_heard() {
     let later = Generation::FIRST.next(process(SURVIVOR));

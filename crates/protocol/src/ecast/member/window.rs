@@ -33,11 +33,11 @@ const ASIDE_MAX: u64 = 1 << 20;
 pub struct Submissions {
     /// All messages up to this number have an outcome, or were given up.
     pub passed: u64,
-    /// The later messages in order, with their tokens.
+    /// The messages after `passed` in order, with their tokens.
     pub messages: Vec<(u64, Bytes)>,
 }
 
-/// Numbered messages without an outcome, and later ones.
+/// Numbered messages without an outcome, and the messages after them.
 #[derive(Default)]
 pub(super) struct Window {
     /// The last number that was given to a message.
@@ -65,7 +65,7 @@ struct PendingSubmission {
 }
 
 impl Window {
-    /// Creates an empty window whose earlier messages are all answered.
+    /// Creates an empty window behind messages that are all answered.
     pub(super) fn behind(answered_through: u64) -> Window {
         Window { number: answered_through, answered_through, ..Window::default() }
     }
@@ -79,8 +79,8 @@ impl Window {
         window
     }
 
-    /// Returns the messages that may have to be sent again. Returns `None` if a message waits in `aside`, or
-    /// is a data message.
+    /// Returns the messages that may have to be sent again; `None` if a message waits in `aside`, or if one
+    /// of the messages is a data message.
     pub(super) fn submissions(&self) -> Option<Submissions> {
         let plain =
             self.aside.is_empty() && self.recent.iter().all(|pending| pending.class == Class::Control);
@@ -98,7 +98,7 @@ impl Window {
         self.aside.first_key_value().map_or(self.answered_through, |(first, _)| first - 1)
     }
 
-    /// Returns the number of messages without an outcome, and of later ones.
+    /// Returns the number of messages in the window: those without an outcome, and those after them.
     pub(super) fn len(&self) -> usize {
         self.aside.len() + self.recent.len()
     }
@@ -271,7 +271,7 @@ mod tests {
         }
         assert_eq!(window.acknowledged(), 0);
         assert_eq!(window.open(), waiting);
-        // The numbered messages are sent again, in blocks of their own, and answered like others.
+        // The messages aside are sent again in blocks of their own, and answered like other messages.
         assert!(window.resend());
         let blocks = sent(&mut window);
         assert_eq!(blocks[..2], [(0, vec![1, 2]), (0, vec![500])]);

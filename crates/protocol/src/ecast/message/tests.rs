@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares the byte form with the one that other versions use, and decodes it.
+/// Checks that the message's byte form is `expected`, as in other versions, and that it decodes.
 fn check(message: &Message, expected: &str) {
     let mut bytes = BytesMut::new();
     message.encode(&mut bytes);
@@ -148,7 +148,8 @@ fn questions_about_others_keep_their_bytes() {
     assert_eq!(Message::decode(&mut unknown.freeze()), Err(WireError::Tag(3)));
 }
 
-/// A chosen block cannot be refused, so a block that any router could not handle is refused before.
+/// A block that some router could not handle is refused before it is proposed, because a chosen block cannot
+/// be refused.
 #[test]
 fn poison_is_no_route_block() {
     let sound = |bytes: Bytes| match LogEntry::decode(bytes) {
@@ -168,7 +169,8 @@ fn poison_is_no_route_block() {
     assert!(!sound(whole.slice(..whole.len() - 1)), "a body is cut off");
 }
 
-/// Half of the bytes are noise and half are changed messages, so that decoders get far.
+/// Random bytes never make a decoder panic. Half of the inputs are noise and half are changed messages, so
+/// that decoders get far.
 #[test]
 fn random_bytes_never_panic() {
     let mut state = 1u64;

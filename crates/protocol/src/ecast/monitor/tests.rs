@@ -13,8 +13,8 @@ use crate::ecast::{
 
 const MEMBER: u64 = JUDGED + 1;
 
-/// Builds a domain of three routers with two members: 7, which others judge, and [`MEMBER`]. All routers have
-/// links to both.
+/// Builds a domain of three routers with two members: 7, which processes other than the routers judge, and
+/// [`MEMBER`]. All routers have links to both members.
 fn domain() -> Routers {
     let mut domain = Routers::founded();
     for router in domain.routers.keys().copied().collect::<Vec<_>>() {
@@ -126,7 +126,7 @@ fn a_lead_router_that_hears_no_other_expels_nobody() {
     let leader = domain.leader();
     domain.silent = Some(leader);
     domain.unlink(leader, process(MEMBER));
-    // The others elect a leader that hears the member.
+    // The other two routers elect a leader that hears the member.
     run(&mut domain, &[7, MEMBER], 3_000);
     domain.silent = None;
     run(&mut domain, &[7, MEMBER], 3_000);

@@ -249,13 +249,13 @@ fn what_a_sender_knows_the_outcomes_of_is_not_waited_for() {
 fn numbers_that_a_recovery_leaves_out_are_used_up() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a"])]);
-    // 3 and 4 are lost, and some member delivered 5.
+    // The sender's messages 3 and 4 are lost, and some member delivered message 5.
     order.learn(LogEntry::encode_recovered(&recovery(2, 3, &[(3, 1, 5)])));
     let outcome = |number| order.sender(process(1)).and_then(|sender| sender.outcome(number));
     let lost = Some(Outcome::MaybeApplied);
     assert_eq!([3, 4, 5].map(outcome), [Some(Outcome::Stable), lost, None], "it knew of 3");
     assert_eq!(order.expected(process(1)), 6);
-    // From an unknown process, only its first message is accepted.
+    // Of an unknown process's messages, only the first is accepted.
     for (number, known) in [(1, true), (5, false)] {
         let mut order = self::order();
         learn(&mut order, &[block(1, 1, &["*join", "a"])]);

@@ -42,8 +42,8 @@ fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
 
 #[test]
 fn the_history_begins_where_nobody_lacks_anything() {
-    // The third member has delivered nothing since position 5. It lacks nothing up to 20 nevertheless, as the
-    // first one's base says.
+    // The third member has delivered nothing since position 5. It lacks nothing up to 20 nevertheless,
+    // because the first member's base is 20.
     let all = &[7, 8, 9];
     let witnesses =
         [(7, witness(30, 20, 10, all)), (8, witness(25, 18, 10, all)), (9, witness(5, 0, 0, all))];
@@ -73,8 +73,7 @@ fn one_that_kept_all_behind_the_ground_stays() {
 
 #[test]
 fn one_that_was_removed_and_does_not_know_has_no_say() {
-    // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for those who are
-    // members.
+    // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for members.
     let witnesses = [
         (7, witness(15, 20, 0, &[7, 9])),
         (8, witness(10, 0, 0, &[7, 8, 9])),
@@ -92,13 +91,13 @@ fn who_has_not_heard_of_the_last_beginning_stays_if_it_counted() {
         heard.counted = counted.iter().map(|node| process(*node)).collect();
         heard
     };
-    // The other member's base, 25, was true in the earlier generation.
+    // The other member's base, 25, was true in the earlier generation only.
     let other = witness(10, 25, 0, &[7, 8]);
     assert_eq!(chosen(&[(7, heard(&[7])), (8, other.clone())]), Some((30, vec![7, 8], vec![7])));
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));
 }
 
-/// Process 9 joined at position 6, behind the ground; only 7 has the delivery.
+/// Builds a delivery that only member 7 has: the joining of process 9 at position 6, behind the ground.
 fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     let mut block = DeliverBlockBuilder::default();
     block.push(&Delivery {
@@ -150,8 +149,8 @@ fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
     );
 }
 
-/// A founder that is killed continues from the ground or ends, with any part of its records durable. It never
-/// begins an empty domain.
+/// A founder that is killed and restarted, with any part of its records durable, continues from the ground or
+/// ends. It never begins an empty domain.
 #[test]
 fn a_founder_that_is_restarted_without_its_ground_ends() {
     let (mut ended, mut went_on) = (0, 0);

@@ -50,7 +50,7 @@ impl<R: Routing> Router<R> {
     /// recorded the beginning.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.resumes = false;
-        // The log first reports what it knows to be chosen.
+        // The log first reports the slots that it knows to be chosen.
         self.drive(cx, Input::Drained, out);
         if self.knows_beginning() {
             return;
@@ -60,13 +60,14 @@ impl<R: Routing> Router<R> {
             _ => false,
         };
         if self.paxos.unchosen().into_iter().any(begins) {
-            // Members may have heard of that beginning, so there must be no other. The entry is learned once
-            // this router leads.
+            // Members may have heard of the beginning that this log contains, so there must be no second
+            // beginning. The entry is learned once this router leads.
             self.founding = true;
             return;
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
-            // A founder's ground was in memory only, and nobody has heard of it.
+            // This router was a founder. The ground that it chose was in memory only, and nobody has heard of
+            // that ground.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
@@ -99,7 +100,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Proposes the beginning of the generation, once all have answered or the time is over.
+    /// Proposes the beginning of the generation, once all members have answered or their time is over.
     pub(super) fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(gathering) = &mut self.gathering else { return };
         let over = gathering.until().is_some_and(|until| until <= cx.now);
@@ -126,7 +127,8 @@ impl<R: Routing> Router<R> {
             out.emit(RouterEvent::Reformed(reformed));
         }
         if began_here {
-            // If no router survives to inform the others, members that have heard of the beginning can.
+            // If no router survives to tell the others of this generation, members that have heard of its
+            // beginning can tell them.
             let members = R::members(self.order.config()).into_iter();
             let members: Vec<ProcessId> = members.filter(|it| !self.order.is_fenced(*it)).collect();
             let told = members.iter().copied().filter(|it| self.linked.contains(it)).collect();
@@ -134,8 +136,8 @@ impl<R: Routing> Router<R> {
             out.send(Destination::Many(told), Message::Counted { generation, members }, None);
         }
         // Fenced members learn the leader, too, because they would not accept their removal from an unknown
-        // router. If the generation began elsewhere, all members do: they may have reported their deliveries
-        // before this router could judge them.
+        // router. If the generation began at a router other than this one, all members learn the leader: they
+        // may have reported their deliveries before this router could judge them.
         let mut told = self.linked.clone();
         told.retain(|it| !began_here || self.order.is_fenced(*it));
         self.tell_lead(told.into_iter().collect(), out);

@@ -59,7 +59,8 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
     let (last, refused) = (domain.routers[&leader].position(), domain.refused(leader));
-    // A block in another's name, one without a message, and bytes that are no block.
+    // Three wrong blocks: one in the name of a different sender, one without a message, and bytes that are no
+    // block.
     for (count, wrong) in (1..).zip([block(8, 2, &["a"]), block(7, 2, &[]), Bytes::from_static(b"a")]) {
         domain.say(process(7), leader, Message::Route(wrong));
         assert_eq!(domain.refused(leader), refused + count);
@@ -72,7 +73,8 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     domain.heard(process(7));
     let (at, ahead) = (Position(last.0 + 1), Position(last.0 + 2));
     assert_eq!(domain.routers[&leader].position(), at);
-    // Each of these would count as confirmed by both, if the router believed it.
+    // Each of these reports is ahead of the history. The message would count as confirmed by both members if
+    // the router believed the report.
     let wrong = [(ahead, at, at), (at, ahead, at), (at, at, ahead)];
     for (count, has) in (4..).zip(wrong) {
         domain.has(7, leader, has);
@@ -336,7 +338,7 @@ fn bereft() -> (Routers, ProcessId) {
     (domain, survivor)
 }
 
-/// Builds a domain whose survivor was told to continue, and waits for the members.
+/// Builds a domain whose survivor got the command to continue, and waits for the members.
 fn gathering() -> (Routers, ProcessId) {
     let (mut domain, survivor) = bereft();
     let reform = RouterCommand::Reform { id: CommandId(1), patience: A_WHILE };
@@ -358,7 +360,7 @@ fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
     domain.run(Duration::from_millis(500));
     assert!(domain.routers[&survivor].log().is_leader() && !domain.routers[&survivor].is_leader());
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
-    // The survivor ignores a member that has reported, too, as long as others have not.
+    // The survivor ignores even a member that has reported, as long as other members have not reported.
     let generation = domain.routers[&survivor].generation();
     domain.say(process(7), survivor, tail(generation, last));
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
@@ -400,7 +402,8 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         assert!(told.iter().all(out), "{message:?}: {told:?}");
     }
     assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
-    // A member that is in gets a notice, however late its report. A process without deliveries may join.
+    // A member of the new generation gets a notice, however late its report is. A process without deliveries
+    // may join.
     let witness = |delivered| {
         let Message::Tail(tail) = tail(generation, delivered) else { unreachable!("it was made so") };
         let (kept_behind, base, sent) = (Position(0), Position(0), 0);
@@ -419,14 +422,14 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         domain.say(process(member), survivor, message);
         assert_eq!(domain.heard(process(member)), [Message::Notice(Notice::default())], "{member}");
     }
-    // A process that is no member and has deliveries knows of messages that nobody here knows.
+    // A process that is no member and has deliveries knows of messages that are unknown here.
     domain.say(process(9), survivor, tail(generation, last));
     let wedged = Notice { wedged: true, ..Notice::default() };
     assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
 }
 
-/// A member that was fenced off is asked like any other at the next generation, so that it learns that it is
-/// out.
+/// At the next generation, a member that was fenced off is asked like any other member, so that it learns
+/// that it is out.
 #[test]
 fn one_that_is_out_is_asked_too_while_members_are_heard() {
     let (mut domain, survivor) = gathering();

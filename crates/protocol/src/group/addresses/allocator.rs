@@ -9,14 +9,15 @@ use crate::{group::id::GroupId, id::ProcessId};
 /// Upper bound of an address's deliveries to processes outside the group, in percent.
 pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 
-/// The result of the last assignment, in messages a second as they were reported, in powers of two.
+/// The result of the last assignment of addresses. Deliveries are computed from the reported rates of groups,
+/// which are powers of two, in messages a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
-    /// Groups that are large and busy enough.
+    /// Number of groups that are large and busy enough for an address.
     pub candidates: u64,
-    /// Candidates that have an address.
+    /// Number of candidates that have an address.
     pub served: u64,
-    /// Addresses in use.
+    /// Number of addresses in use.
     pub addresses: u64,
     /// Deliveries by addresses to members of the group, a second.
     pub wanted: u64,
@@ -32,7 +33,7 @@ pub(super) struct Candidate {
     pub(super) members: Vec<ProcessId>,
     /// The candidate's rate, in messages a second.
     pub(super) rate: u64,
-    /// The candidate's present address.
+    /// The candidate's present address, if it has one.
     pub(super) before: Option<u16>,
 }
 
@@ -41,14 +42,14 @@ pub(super) struct Candidate {
 struct MemberCluster {
     /// The listening processes, in order.
     members: Vec<u32>,
-    /// Rate of all groups, in messages a second.
+    /// Sum of the rates of all groups of the cluster, in messages a second.
     rate: u64,
     wanted: u64,
     unwanted: u64,
     groups: Vec<usize>,
 }
 
-/// Clusters, and the clusters of each process.
+/// An assignment in progress: the clusters, and for each process the clusters that it listens to.
 struct Placement<'a> {
     candidates: &'a [Candidate],
     /// The former address of each candidate, if it still exists.
@@ -66,7 +67,7 @@ struct Placement<'a> {
     left: Vec<usize>,
 }
 
-/// Assigns at most `limit` addresses, from 0 on.
+/// Assigns at most `limit` addresses, numbered from 0. Returns each group's address, and statistics.
 pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
     let before = |it: &Candidate| it.before.filter(|address| usize::from(*address) < limit);
     let before: Vec<Option<u16>> = candidates.iter().map(before).collect();
@@ -98,7 +99,7 @@ pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupI
         placement
     };
     let kept = place(true);
-    // A group keeps its address, unless that costs a tenth of the deliveries that could be served.
+    // Groups keep their addresses, unless a fresh placement would serve over a tenth more deliveries.
     let served = |placement: &Placement<'_>| placement.clusters.iter().map(|it| it.wanted).sum::<u64>();
     let all: u64 = order.iter().map(weight).sum();
     let placement = if served(&kept) == all {
@@ -212,14 +213,16 @@ impl Placement<'_> {
         }
         it.members.extend(&new);
         it.members.sort_unstable();
-        // Either of two clusters with equal listeners serves, so the first stays.
+        // If two clusters have the same listeners, either fits a new group, so the map keeps the earlier
+        // cluster.
         self.same.entry(it.members.clone()).or_insert(cluster);
         for process in new {
             self.of_process[process as usize].push(cluster);
         }
     }
 
-    /// Gives each cluster an address: the former one of most of its traffic, or else a free one.
+    /// Gives each cluster an address: the former address of most of its traffic, or else a free address.
+    /// Returns each group's address, and statistics.
     fn number(self) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
         let mut statistics =
             AddressStatistics { candidates: self.candidates.len() as u64, ..AddressStatistics::default() };

@@ -5,52 +5,56 @@
 //! address, at most [`UNWANTED_PERCENT_MAX`](allocator::UNWANTED_PERCENT_MAX) percent reach processes outside
 //! the group, as of the last assignment.
 //!
-//! **Source.** 000 §6, which has it from Dr. Multicast: addresses are scarce, because switches and network
-//! cards filter few of them and let everything pass above that. "Allocate IPMC addresses to those groups with
-//! the largest membership and highest data rate, merging similar groups if the software filtering cost of
-//! doing so will be small enough."
+//! **Source.** 000 §6, which follows Dr. Multicast: addresses are scarce, because switches and network cards
+//! filter only few addresses, and let all traffic pass above that number. "Allocate IPMC addresses to those
+//! groups with the largest membership and highest data rate, merging similar groups if the software filtering
+//! cost of doing so will be small enough."
 //!
 //! **Assignment.** The routers assign addresses, as part of the order: the assignment is a function of the
 //! earlier control messages. So it is the same at all routers, and no router's death interrupts it.
-//! 1. *Rates.* The member with rank 0 counts the soft messages that it delivers. It reports their number a
-//!    second ([`Control::Rates`](super::Control)), rounded up to a power of two, when that has changed by two
-//!    powers, begun or ended: a steady group sends no reports. A member that gets rank 0 reports again.
+//! 1. *Rates.* The member with rank 0 counts the soft messages that it delivers. It reports the number of
+//!    messages a second ([`Control::Rates`](super::Control)), rounded up to a power of two, when this rate
+//!    has changed by two powers, or the traffic has begun or ended: a steady group sends no reports. A member
+//!    that gets rank 0 reports again.
 //! 2. *Assignment.* The routers note rates, joins and leaves. Once a [sixteenth](DRIFT_SHARE) of all members
-//!    × rates has changed, the next report makes them assign again ([`allocator`]). So the cost is that of
-//!    one pass over all groups for that many changes. Groups keep their address while it is fit.
+//!    × rates has changed, the next report makes them assign again ([`allocator`]). So many changes share the
+//!    cost of one pass over all groups. Groups keep their address while it is fit.
 //! 3. *Distribution.* The report goes to the members of all groups whose address it changes, each with its
 //!    own changes. A joining process gets the address with its admission.
 //!
 //! **Members.** A process listens to the addresses of its groups as soon as it knows them. It begins to send
-//! by an address a little later, so that the others listen by then. A group's views are independent of its
-//! address, which stays through them: messages carry the group and the view. Those of an earlier view are
-//! ignored, and those of a later one wait, whichever way they come.
+//! by an address a little later, so that the other members listen by then. A group's views are independent of
+//! its address, which stays when the view changes: messages carry the group and the view. Messages of an
+//! earlier view are ignored, and messages of a later view wait, by whichever way they come.
 //!
 //! **Members that do not hear** are found as with any cast, each separately (`lanes`): a multicast message
-//! that had to be repaired was lost. Such a member gets copies of its own, or the link's, and multicast is
-//! tried again after a while. Messages that it hears all the same are doubles, recognized by their number. An
-//! address serves at least two members: for one, a single copy costs the same.
+//! that had to be repaired was lost. Such a member gets separate copies, by cast or over the link, and
+//! multicast is tried again after a while. Messages that the member hears by multicast all the same are
+//! doubles, recognized by their number. An address serves at least two members: for one, a single copy costs
+//! the same.
 //!
-//! **Unwanted deliveries.** A listener of an address hears all groups that share it, other domains whose
-//! addresses happen to be the same, and itself. The host passes on only messages of processes with a standing
-//! link; a process ignores messages of a group in which it is not. Both are counted.
+//! **Unwanted deliveries.** A listener of an address hears all groups that share the address, other domains
+//! that happen to use the same address, and its own messages. The host passes on only messages of processes
+//! with a standing link; a process ignores messages of a group in which it is not. Both kinds of ignored
+//! messages are counted.
 //!
 //! **Attacks considered.**
-//! - *An address changes while messages are on their way:* processes that stopped listening to the former one
-//!   lose them, and they are repaired. The new address is unproven: one message at a time uses it until one
-//!   was confirmed.
+//! - *An address changes while messages are on their way:* processes that stopped listening to the former
+//!   address lose the messages, which are then repaired. The new address is unproven: one message at a time
+//!   uses it until a message was confirmed.
 //! - *A member claims that its group sends a million messages a second:* rates are capped at [`LEVEL_MAX`],
 //!   and its group takes one address.
 //! - *A dropped process goes on listening:* it hears messages that follow its end, and ignores them. A
 //!   group's key seals them.
-//! - *A dropped process goes on sending:* no link to it stands, and the firewall is at the members.
+//! - *A dropped process goes on sending:* no link to the process stands, and members refuse its messages
+//!   (firewall).
 //! - *Two members report different rates:* the last report of a member counts.
 //! - *A group of two, or an idle one, has an address:* it loses the address at the next assignment; an empty
 //!   group at once.
 //!
 //! **Where we differ.** Dr. Multicast clusters by k-means. Here groups are placed one by one, the most
-//! important first, at the address where they add the fewest unwanted deliveries, within its bound. That is
-//! one pass over all members of all groups, and placed groups stay.
+//! important first, at the address where they add the fewest unwanted deliveries, within the bound of that
+//! address. That is one pass over all members of all groups, and placed groups stay.
 
 mod allocator;
 
@@ -77,9 +81,9 @@ const MEMBERS_MIN: usize = 3;
 const LEVEL_MIN: u8 = 4;
 /// Upper bound of a rate level.
 const LEVEL_MAX: u8 = 24;
-/// Inverse of the share of all members × rates whose change causes a new assignment.
+/// The divisor of the total members × rate that gives the change at which addresses are assigned again.
 const DRIFT_SHARE: u64 = 16;
-/// Number of address blocks, of which each domain uses a random one.
+/// Number of blocks of multicast addresses. Each domain uses a random one of these blocks.
 const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
 
 /// Counts the soft messages of a group at one member.
@@ -95,8 +99,8 @@ impl Meter {
         self.messages += messages as u64;
     }
 
-    /// Returns the level to report, if it is news, for a span of `seconds`. `members` is `None` if another
-    /// member reports.
+    /// Returns the level to report for a span of `seconds`, if it differs enough from the last report.
+    /// `members` is `None` if another member of the group reports.
     pub(super) fn read(&mut self, seconds: f64, members: Option<usize>, has_address: bool) -> Option<u8> {
         let rate = (std::mem::take(&mut self.messages) as f64 / seconds) as u64;
         let Some(members) = members else {
@@ -106,7 +110,8 @@ impl Meter {
         let level = (u64::BITS - rate.leading_zeros()).min(LEVEL_MAX.into()) as u8;
         let is_fit = level >= LEVEL_MIN && members >= MEMBERS_MIN;
         let is_news = match self.told {
-            // Another member reported before, and the group was busy then.
+            // A new reporter also reports an idle group that has an address, because its predecessor reported
+            // a busy one.
             None => is_fit || has_address,
             Some(0) => is_fit,
             Some(told) => told.abs_diff(level) >= 2 || members < MEMBERS_MIN,
@@ -115,7 +120,7 @@ impl Meter {
     }
 }
 
-/// The routers' rates and addresses, a function of the order.
+/// Rates and addresses of all groups, as routers know them: a function of the order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Addresses {
     groups: Shards<Assigned>,
@@ -123,11 +128,11 @@ pub(super) struct Addresses {
     first: Option<u32>,
     /// Sum over all groups of members × rate, at the last assignment.
     weight: u64,
-    /// The part of `weight` that has changed since the last assignment.
+    /// The summed change of members × rate since the last assignment.
     drift: u64,
     /// The position of the last assignment.
     moved_at: Position,
-    /// The groups whose address the last assignment changed.
+    /// The groups whose addresses the last assignment changed.
     moved: Shared<BTreeSet<GroupId>>,
     statistics: AddressStatistics,
 }
@@ -136,7 +141,7 @@ pub(super) struct Addresses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Assigned {
     level: u8,
-    /// The group's index among the domain's addresses.
+    /// The index of the group's address among the domain's addresses.
     address: Option<u16>,
 }
 
@@ -151,7 +156,7 @@ impl Addresses {
         self.statistics
     }
 
-    /// Takes a member's report of a group's rate. Returns whether it is news.
+    /// Stores a member's report of a group's rate. Returns whether the rate is new.
     pub(super) fn rate(&mut self, id: GroupId, group: &Group, level: u8) -> bool {
         let level = level.min(LEVEL_MAX);
         let before = self.groups.get(id).map_or(0, |it| it.level);
@@ -164,7 +169,7 @@ impl Addresses {
         true
     }
 
-    /// Notes that a view of a group begins.
+    /// Updates the weights when a view of a group begins.
     pub(super) fn begins(&mut self, id: GroupId, group: &Group) {
         if let Some(Assigned { level, .. }) = self.groups.get(id) {
             let changed = group.view.joined.len() + group.view.left.len();
@@ -179,7 +184,7 @@ impl Addresses {
         }
     }
 
-    /// Assigns addresses again, at this position, if enough has changed.
+    /// Assigns addresses again, at the position of this message, if enough has changed.
     pub(super) fn settle<'a>(
         &mut self,
         at: Position,
@@ -224,13 +229,13 @@ impl Addresses {
         (self.moved_at, self.moved) = (at, Shared::new(moved));
     }
 
-    /// Returns the groups whose address the message at this position changed.
+    /// Returns the groups whose addresses the message at this position changed.
     pub(super) fn moved(&self, at: Position) -> impl Iterator<Item = GroupId> + '_ {
         self.moved.iter().copied().filter(move |_| self.moved_at == at)
     }
 }
 
-/// Returns members × rate. A group that sends nothing weighs nothing.
+/// Returns members × rate. A group that sends nothing has weight 0.
 fn weight(members: usize, level: u8) -> u64 {
     if level == 0 { 0 } else { (members as u64) << level }
 }

@@ -1,9 +1,9 @@
-//! The reports of a group's rate.
+//! Tests of the reports of a group's rate.
 
 use super::*;
 
-/// Returns the reported levels of a group of `members` members, for these numbers of messages in ten seconds
-/// each.
+/// Returns the levels that a member of a group of `members` members reports. Each entry of `messages` is the
+/// number of messages in ten seconds.
 fn told(meter: &mut Meter, members: usize, messages: &[usize]) -> Vec<Option<u8>> {
     let read = |messages: &usize| {
         meter.count(*messages);

@@ -1,11 +1,11 @@
 //! Events that wait behind a state.
 //!
-//! A state may take long, and updates come all the while. If each update were kept as an event with a
-//! reference to its receive buffer, millions of updates would take many times their bytes, and as long to
-//! move. So consecutive soft updates of one sender are one event here, if nothing between them has a place in
-//! the order. Soft updates of several senders have no order among each other. Ordered updates are copied out
-//! of their buffers. So the memory of all events is known ([`EventBacklog::bytes`]), and the owner can bound
-//! it.
+//! The transfer of a state may take long, and updates keep coming meanwhile. If each update were kept as an
+//! event with a reference to its receive buffer, millions of updates would take many times the memory of
+//! their bytes, and long to move. So consecutive soft updates of one sender are one event here, if nothing
+//! between them has a place in the order. Soft updates of several senders have no order among each other.
+//! Ordered updates are copied out of their buffers. So the memory of all events is known
+//! ([`EventBacklog::bytes`]), and the owner can bound it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +17,7 @@ use crate::{
     id::ProcessId,
 };
 
-/// Upper bound of a merged event, in bytes, because a growing buffer is copied now and then.
+/// Upper bound of a merged event, in bytes. It limits the copying that a growing buffer needs now and then.
 const RUN_BYTES_MAX: usize = 256 << 10;
 
 /// Memory of an event in addition to its updates or entries, in bytes.
@@ -29,10 +29,10 @@ const ENTRY_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct EventBacklog {
     events: VecDeque<WaitingEvent>,
-    /// Number of events that were taken since the last [`EventBacklog::clear`].
+    /// Number of events that were taken from the queue since the last [`EventBacklog::clear`].
     taken: usize,
-    /// The last run of each sender, while it can grow: its number among all events since the last
-    /// [`EventBacklog::clear`].
+    /// The last run of each sender, while further updates may join it: the run's number among all events
+    /// since the last [`EventBacklog::clear`].
     open: BTreeMap<ProcessId, usize>,
     /// Memory of the events, in bytes.
     bytes: usize,
@@ -43,7 +43,7 @@ pub(super) struct EventBacklog {
 #[derive(Debug)]
 enum WaitingEvent {
     Event(Box<Event>),
-    /// Consecutive soft updates of one sender, from this number on.
+    /// Consecutive soft updates of one sender. The first has this number.
     Run {
         group: GroupId,
         sender: ProcessId,
@@ -95,7 +95,7 @@ impl EventBacklog {
         }
     }
 
-    /// Appends an event, and closes all runs.
+    /// Appends an event. Later soft updates begin new runs.
     fn put(&mut self, waiting: WaitingEvent) {
         self.open.clear();
         self.bytes += waiting.bytes();
@@ -104,7 +104,7 @@ impl EventBacklog {
 
     fn push_soft(&mut self, group: GroupId, sender: ProcessId, updates: &Updates) {
         let Place::Soft(number) = updates.first() else { unreachable!("soft updates have soft places") };
-        // A run that was taken has a smaller number than all present events.
+        // The number of a run that was taken is smaller than the numbers of all present events.
         let place = self.open.get(&sender).and_then(|number| number.checked_sub(self.taken));
         if let Some(WaitingEvent::Run { first, writer, .. }) = place.map(|place| &mut self.events[place])
             && *first + u64::from(writer.count()) == number
@@ -137,7 +137,7 @@ impl EventBacklog {
         *self = EventBacklog::default();
     }
 
-    /// Takes the first events, up to this memory, but at least one if there is any.
+    /// Removes and returns the first events, up to this memory, but at least one event if there is any.
     pub(super) fn take(&mut self, bytes_max: usize) -> Vec<Event> {
         let (mut events, mut room) = (Vec::new(), bytes_max);
         while let Some(first) = self.events.front().map(WaitingEvent::bytes)
@@ -167,7 +167,7 @@ mod tests {
         Event::Deliver { group: GroupId(1), sender: process(sender), updates }
     }
 
-    /// Returns the events as text: the sender, the first place, the updates.
+    /// Returns the events as text: sender, first place, and updates.
     fn told(behind: &mut EventBacklog) -> Vec<(u64, Place, String)> {
         let words = |event| {
             let Event::Deliver { sender, updates, .. } = event else { panic!("nothing else was put in") };
@@ -223,12 +223,12 @@ mod tests {
         let all = behind.bytes();
         assert!((9_000..18_000).contains(&all), "{all}");
         assert_eq!(behind.take(all / 2).len(), 4);
-        // The run is still here, and grows.
+        // The run was not taken yet, so the new update joins it.
         behind.push(deliver(7, Place::Soft(2), "b"));
         assert_eq!(behind.take(1).len(), 1, "one at least");
         assert_eq!(behind.take(usize::MAX).len(), 5);
         assert_eq!(behind.bytes(), 0);
-        // The run was taken, so another one begins.
+        // The former run was taken, so a new run begins.
         behind.push(deliver(7, Place::Soft(3), "c"));
         let words = told(&mut behind);
         assert_eq!(words, [(7, Place::Soft(3), String::from("c"))]);

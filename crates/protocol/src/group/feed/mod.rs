@@ -1,15 +1,15 @@
 //! The feed: a state on its way from a member that has it to one that joined.
 //!
 //! The joiner requests one piece at a time, so it sets the pace and the giver need not remember its progress.
-//! It requests at most [`Settings::state_bytes_per_second`](super::Settings::state_bytes_per_second) in a
-//! second, because a large state at full speed takes processor time from the other members. It holds messages
-//! like any member, and keeps deliveries until the host has applied the state.
+//! The joiner requests at most [`Settings::state_bytes_per_second`](super::Settings::state_bytes_per_second)
+//! in a second, because a large state at full speed takes processor time from the other members. The joiner
+//! holds messages like any member, and keeps deliveries until the host has applied the state.
 //!
 //! **Stages** of a joiner.
 //! 1. *Awaits*: the state is on its way. Events wait in [`EventBacklog`].
 //! 2. *Hands over*: the host has the state, and gets the events step by step. Each step waits until the host
-//!    has applied the one before. So the host holds one step at most, and a state that takes long to restore
-//!    delays only the events. Later deliveries wait behind them.
+//!    has applied the previous step. So the host holds one step at most, and a state that takes long to
+//!    restore delays only the events. Later deliveries wait behind them.
 //! 3. *Live*: nothing waits, and events pass. The command to join is done.
 //!
 //! **Memory.** In the first two stages the events take at most
@@ -30,11 +30,11 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// Upper bound of the memory that a joiner reserves at once for the state, in bytes. Untouched memory costs
-/// nothing, while growing step by step would copy all of it each time.
+/// Upper bound of the memory that a joiner reserves for the state in advance, in bytes. Untouched memory
+/// costs nothing, whereas a buffer that grows step by step is copied each time.
 const SET_ASIDE_MAX: u64 = 1 << 30;
 
-/// Delay of a piece that the next request makes up for. A longer delay is not made up for.
+/// Longest delay of a piece that the next request makes up for.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
 /// The transfer of a state at one member: the side that gives the state, and the side that receives it.
@@ -45,18 +45,18 @@ pub(super) struct Feed {
     behind: EventBacklog,
     /// Time of the first request for the state.
     since: Time,
-    /// States that others get from here, by view; `None` until the host has provided the state.
+    /// The states that other members get from here, by view; `None` until the host has provided the state.
     given: BTreeMap<Position, Option<Bytes>>,
 }
 
 #[derive(Debug, Default)]
 enum FeedStage {
-    /// Events pass.
+    /// Nothing waits: events pass straight to the host.
     #[default]
     Live,
     /// The state is on its way.
     Awaits(AwaitedState),
-    /// The host has the state, and has not confirmed its last events.
+    /// The host has the state, but has not yet confirmed the events that it got last.
     HandsOver,
 }
 
@@ -65,11 +65,11 @@ struct AwaitedState {
     giver: ProcessId,
     since: Position,
     here: BytesMut,
-    /// Whether a piece came since the last repeated request.
+    /// Whether a piece arrived since the last repeated request.
     moving: bool,
     /// Time from which the pace allows the next request.
     due: Time,
-    /// Whether the next piece has not been requested.
+    /// Whether the next piece is not yet requested.
     paused: bool,
 }
 
@@ -78,26 +78,27 @@ struct AwaitedState {
 pub(super) enum RequestReason {
     /// The next piece is needed.
     Next,
-    /// The last request may be lost. It is repeated only if no piece came since the last repetition.
+    /// The last request or its answer may be lost. The request is repeated only if no piece came since the
+    /// last repetition.
     Again,
 }
 
-/// The next request for an awaited state, or its time.
+/// The next request for an awaited state, or the time at which it is due.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// A request to this process, as of this view.
+    /// A request, to this process, for the state as of this view.
     Now(ProcessId, Position, Direct),
-    /// A request must wait until this instant.
+    /// The next request must wait until this instant.
     At(Time),
 }
 
 impl Feed {
-    /// Whether the state is on its way.
+    /// Whether this process awaits a state that is on its way.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(self.stage, FeedStage::Awaits(_))
     }
 
-    /// Whether events pass: the host has the state, and everything after it.
+    /// Whether events pass straight to the host, which has the state and everything after it.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, FeedStage::Live)
     }
@@ -107,7 +108,7 @@ impl Feed {
         self.behind.bytes()
     }
 
-    /// Begins to await a state from `giver`, which includes all earlier events.
+    /// Begins to await a state from `giver`. The state includes all events before view `since`.
     pub(super) fn begin(&mut self, giver: ProcessId, since: Position, now: Time) {
         self.behind.clear();
         let (here, due) = (BytesMut::new(), Time::ZERO);
@@ -115,13 +116,13 @@ impl Feed {
         self.since = now;
     }
 
-    /// Ends the wait for a state, because there is none.
+    /// Ends the wait for a state, because no member has one.
     pub(super) fn give_up(&mut self) {
         self.behind.clear();
         self.stage = FeedStage::Live;
     }
 
-    /// Passes an event on, or keeps it.
+    /// Returns an event that may pass to the host, or keeps it behind the state.
     pub(super) fn pass(&mut self, event: Event) -> Option<Event> {
         if self.is_live() {
             return Some(event);
@@ -130,8 +131,8 @@ impl Feed {
         None
     }
 
-    /// Notes that the host has applied all its events. Returns the next ones, up to this memory; if there are
-    /// none, events pass from now on. `None` if the host had confirmed them before.
+    /// Notes that the host has applied all its events. Returns the next events, up to this memory. If no
+    /// events wait, later events pass from now on. Returns `None` if no confirmation was due.
     pub(super) fn hand_over(&mut self, bytes_max: usize) -> Option<Vec<Event>> {
         if !matches!(self.stage, FeedStage::HandsOver) {
             return None;
@@ -155,7 +156,7 @@ impl Feed {
         matches!(&self.stage, FeedStage::Awaits(awaited) if awaited.paused)
     }
 
-    /// Returns the next request, or its time.
+    /// Returns the next request, or the time at which it is due.
     pub(super) fn wanted(&mut self, ask: RequestReason, now: Time) -> Option<Wanted> {
         let FeedStage::Awaits(awaited) = &mut self.stage else { return None };
         if ask == RequestReason::Again && (std::mem::take(&mut awaited.moving) || awaited.paused) {
@@ -169,7 +170,7 @@ impl Feed {
         Some(Wanted::Now(awaited.giver, awaited.since, direct))
     }
 
-    /// Takes a piece. Returns the whole state if it was the last one.
+    /// Stores a piece of the state. Returns the whole state if this was the last piece.
     pub(super) fn piece(
         &mut self,
         from: ProcessId,
@@ -198,19 +199,19 @@ impl Feed {
         Some((state, since))
     }
 
-    /// Notes that others get the state as of `view` from here.
+    /// Notes that other members get the state of `view` from here.
     pub(super) fn promise(&mut self, view: Position) {
         self.given.insert(view, None);
     }
 
-    /// Takes a state from the host.
+    /// Stores a state that the host provides.
     pub(super) fn give(&mut self, view: Position, state: Bytes) {
         if let Some(given) = self.given.get_mut(&view) {
             *given = Some(state);
         }
     }
 
-    /// Drops the states of views that nobody wants.
+    /// Drops the states of views from which no member still needs a state.
     pub(super) fn keep(&mut self, wanted: impl Fn(Position) -> bool) {
         self.given.retain(|view, _| wanted(*view));
     }
@@ -231,14 +232,14 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Takes the next hundred bytes of a state of this length, at this instant; a thousand come in a second.
+    /// Feeds the next hundred bytes of a state of this length, at this instant. The pace is a thousand bytes
+    /// a second.
     fn take(feed: &mut Feed, giver: ProcessId, (offset, total): (u64, u64), now: u64) -> bool {
         let piece = Bytes::from_static(&[7; 100]);
         feed.piece(giver, Position(3), (offset, total), &piece, (Time(now * MS), 1_000)).is_some()
     }
 
-    /// Returns the offset of the piece that is requested at this instant, or the instant before which none
-    /// is.
+    /// Returns the offset of the piece to request now, or else the earliest time of the next request.
     fn asks(feed: &mut Feed, ask: RequestReason, now: u64) -> Result<u64, Option<u64>> {
         match feed.wanted(ask, Time(now * MS)) {
             Some(Wanted::Now(_, _, Direct::StateWanted { offset })) => Ok(offset),
@@ -262,13 +263,13 @@ mod tests {
             Err(None),
             "nothing that was asked for is missing"
         );
-        // A piece is a little late, which the next request makes up for.
+        // If a piece is a little late, the next request makes up for the delay.
         assert_eq!(asks(&mut feed, RequestReason::Next, 1_101), Ok(100));
         assert!(!feed.is_due());
         assert!(!take(&mut feed, giver, (100, 400), 1_105));
         assert_eq!(asks(&mut feed, RequestReason::Next, 1_105), Err(Some(1_200)));
         assert_eq!(asks(&mut feed, RequestReason::Next, 1_200), Ok(200));
-        // A piece is much later, which no request makes up for.
+        // If a piece is much later, no request makes up for the delay.
         assert!(!take(&mut feed, giver, (200, 400), 1_900));
         assert_eq!(asks(&mut feed, RequestReason::Next, 1_900), Err(Some(2_000)));
         assert_eq!(asks(&mut feed, RequestReason::Next, 2_000), Ok(300));

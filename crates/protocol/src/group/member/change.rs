@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl GroupMember {
-    /// Takes the answer to the join: the routers' state of the group, in which this process waits or is a
-    /// member, or a refusal because of a newer checkpoint. Returns whether it was admitted.
+    /// Applies the answer to the join: the routers' state of the group, in which this process waits or is a
+    /// member, or a refusal because of a newer checkpoint. Returns whether the process was admitted.
     pub(in crate::group) fn admitted(
         &mut self,
         scene: &mut Scene<'_>,
@@ -58,8 +58,8 @@ impl GroupMember {
         self.wedge(scene.effects);
     }
 
-    /// Takes a step of the order for this group. Returns whether this process is still in it, or about to
-    /// join.
+    /// Applies a step of the order to this group. Returns whether this process is still in the group, or
+    /// about to join.
     pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &GroupStep) -> bool {
         let Some(group) = &mut self.group else { return true };
         let turns = group.step(at, step).unwrap_or_default();
@@ -97,7 +97,7 @@ impl GroupMember {
                 }
             }
         }
-        // After a suspicion, or the arrival of a state, fewer processes may be awaited.
+        // After a suspicion, or once a state has arrived, fewer processes may need a state from this member.
         let (me, group) = (self.me, self.group.as_ref().expect("the group stays while a message is handled"));
         let feeds = |view| {
             let feed = Standing::Fed { giver: me, since: view };
@@ -113,19 +113,19 @@ impl GroupMember {
         if !self.is_member() || !survives {
             return;
         }
-        // No report includes messages after a gap. If one were held later, a later cut could reach further
-        // than an earlier one.
+        // No report includes messages after a gap. If such messages were held later, a later cut could reach
+        // further than an earlier one.
         self.streams.forget_ahead();
         let counts = self.streams.counts();
         let report = SurvivorReport { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
         (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
         (self.waiting_since, self.attempts) = (scene.now, 0);
-        // A suspicion during a change prepares it again, and the wait continues.
+        // A suspicion during a change restarts the change, and own soft messages keep waiting.
         self.changing_since.get_or_insert(scene.now);
         scene.effects.reports.push((self.id, report));
     }
 
-    /// Requests missing messages of the cut, or confirms that none is missing.
+    /// Requests messages of the cut that are missing here, or confirms that none is missing.
     pub(super) fn repair(&mut self, scene: &mut Scene<'_>) {
         let (Some(cut), Some(change)) = (&self.cut, self.group.as_ref().and_then(|it| it.change.as_ref()))
         else {
@@ -160,7 +160,7 @@ impl GroupMember {
         }
     }
 
-    /// Begins a view. Returns whether this process is in it.
+    /// Begins a view. Returns whether this process is in the view.
     fn install(&mut self, scene: &mut Scene<'_>) -> bool {
         let was_member = self.is_member();
         if was_member {
@@ -194,7 +194,8 @@ impl GroupMember {
                 if let Some(Record { newest, .. }) = self.record
                     && !Record::admits(self.record, self.offer)
                 {
-                    // All holders of the state are gone. Another process may have the newest checkpoint.
+                    // All holders of the state are gone, and the checkpoint of another process may be the
+                    // newest.
                     scene.effects.control(&Control::Quit { group: self.id });
                     self.refuse(scene, newest);
                     return false;
@@ -245,7 +246,7 @@ impl GroupMember {
         }
     }
 
-    /// Delivers the rest of the view that ends.
+    /// Delivers the remaining messages of the view that ends.
     fn end_view(&mut self, scene: &mut Scene<'_>) {
         self.installing = true;
         self.deliver(scene);
@@ -289,7 +290,7 @@ impl GroupMember {
         }
     }
 
-    /// Takes a piece of the state.
+    /// Stores a piece of the state, and hands the complete state to the host.
     pub(super) fn on_state(
         &mut self,
         scene: &mut Scene<'_>,
@@ -299,8 +300,8 @@ impl GroupMember {
         piece: &bytes::Bytes,
     ) {
         if self.limit.is_some() {
-            // This process reported that it has no state, so it requests the state again once the view is
-            // installed.
+            // This process reported that it has no state, so it accepts no piece of a state now. It requests
+            // the state again once the view is installed.
             return;
         }
         let pace = scene.settings.state_bytes_per_second;
@@ -338,9 +339,9 @@ impl GroupMember {
         self.wedge(scene.effects);
     }
 
-    /// Suspects survivors that delay a change for too long; survivors that do not delay it act. If each
-    /// survivor lacks messages that it cannot get from another, they suspect each other one by one, the
-    /// youngest first.
+    /// Suspects survivors that delay a change for too long. The survivors that delay nothing make the
+    /// suspicion. If each survivor lacks messages that it cannot get from another survivor, all suspect one
+    /// another one by one, the youngest first.
     pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
         let Some(group) = &self.group else { return };
         let Some(change) = &group.change else { return };
@@ -354,7 +355,8 @@ impl GroupMember {
             late = group.survivors().filter(|id| *id != self.me).last().into_iter().collect();
             group.survivors().position(|id| id == self.me)
         } else {
-            // The own message is on its way through the order, and so may be the others'.
+            // This member's own message is on its way through the order, and the other survivors' messages
+            // may be, too.
             None
         };
         let Some(rank) = rank else { return };
@@ -369,7 +371,7 @@ impl GroupMember {
         }
     }
 
-    /// Restarts the wait after this process slept, because survivors may have answered meanwhile.
+    /// Restarts the waiting time after this process slept, because survivors may have answered meanwhile.
     pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
         self.waiting_since = scene.now;
     }

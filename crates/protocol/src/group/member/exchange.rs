@@ -13,7 +13,7 @@ use crate::{
     id::ProcessId,
 };
 
-/// Upper bound of the gaps in a stream that are requested at once.
+/// Largest number of gaps of a stream that one request names.
 const HOLES_MAX: usize = 16;
 
 /// Returns the memory of a message of a later view, in bytes.
@@ -26,7 +26,7 @@ pub(super) fn early_bytes(direct: &Direct) -> usize {
 }
 
 impl GroupMember {
-    /// Takes a direct message of another member.
+    /// Handles a direct message of another member.
     pub(in crate::group) fn on_direct(
         &mut self,
         scene: &mut Scene<'_>,
@@ -37,14 +37,15 @@ impl GroupMember {
         match direct {
             Direct::StateWanted { offset } => {
                 let piece = self.feed.answer(view, offset, scene.settings.piece_bytes);
-                // If the host has not provided the state, the joiner asks again.
+                // If the host has not yet provided the state, there is no answer now, and the joiner asks
+                // again.
                 if let Some(piece) = piece.filter(|_| self.knows(from)) {
                     self.say(scene, vec![from], view, piece);
                 }
                 return;
             }
             Direct::Word { body } => {
-                // The bytes do not wait for views, so they do not wait for an awaited state either.
+                // Such bytes are independent of views, so they do not wait for an awaited state either.
                 let group = self.id;
                 scene.effects.events.extend(self.knows(from).then_some(Event::Said { group, from, body }));
                 return;
@@ -95,7 +96,7 @@ impl GroupMember {
     /// Keeps a message of a later view until that view is installed here.
     fn keep(&mut self, scene: &mut Scene<'_>, from: ProcessId, view: Position, direct: Direct) {
         if !matches!(direct, Direct::Soft { .. } | Direct::Receipts { .. }) {
-            // The sender requests again.
+            // The message does not fit, so it is dropped, and its sender has to send it again.
             return;
         }
         let bytes = early_bytes(&direct);
@@ -106,7 +107,7 @@ impl GroupMember {
     }
 
     fn on_soft(&mut self, scene: &mut Scene<'_>, (sender, first): (ProcessId, u64), messages: Vec<Soft>) {
-        // After its report a member puts nothing aside.
+        // After its report, a member keeps no messages that came after a gap.
         let room = if self.limit.is_none() { scene.settings.ahead_bytes } else { 0 };
         // This process knows its own stream best, and only members have streams to repair.
         let Some(stream) = self.streams.get_mut(sender).filter(|_| sender != self.me) else {
@@ -117,7 +118,8 @@ impl GroupMember {
         for soft in messages {
             let first = next;
             next = next.saturating_add(soft.count());
-            // A repeated message counts, because its sender may not know that it is here.
+            // Messages that are already here cause a new receipt, too, because their sender may not know that
+            // they arrived.
             news |= stream.take(first, soft, room) != TakeResult::Gap;
         }
         if news {
@@ -132,14 +134,15 @@ impl GroupMember {
         self.streams.receipt(from, &receipt.counts, receipt.ordered);
         let held = receipt.counts.get(&self.me).copied().unwrap_or(0);
         self.lanes.confirmed(from, held.min(self.sent));
-        // The sender's messages left before this receipt, but casts may be lost, or late.
+        // The sender sent these messages before this receipt, but casts may be lost or late.
         if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
             stream.tell(*sent);
             self.note_gap(scene, from);
         }
-        // Other members can send what the sender's link cannot: their receipts show that they hold it.
+        // Other members can repair messages that the sender's link cannot deliver: their receipts show that
+        // they hold these messages.
         for (&sender, &count) in &receipt.counts {
-            // Only members have streams; a correct member sends no count of others.
+            // Only members have streams, and a correct member sends no count for other processes.
             let Some(next) = self.streams.get(sender).map(|stream| stream.received() + 1) else { continue };
             let reached = sender == from || scene.linked.contains(&sender);
             if sender != self.me && !reached && count >= next && self.asked.insert(sender, next) != Some(next)
@@ -150,7 +153,8 @@ impl GroupMember {
         self.deliver(scene);
     }
 
-    /// Takes a receipt for several members, through the tree: each of them holds at least this.
+    /// Handles a receipt for several members that came through the tree: each of these members holds at least
+    /// the sums.
     fn on_round(&mut self, scene: &mut Scene<'_>, from: ProcessId, of: Holders, mut sum: Sum) {
         let tree = self.tree(scene);
         let rank = self.view.ids().position(|id| id == from);
@@ -186,8 +190,8 @@ impl GroupMember {
         ranks.map(|rank| self.view.members[rank].peer.id).collect()
     }
 
-    /// Notes that a stream may have a gap. The gap is requested if it does not close soon, because casts may
-    /// be overtaken.
+    /// Notes that a stream may have a gap. The gap is requested only if it stays open for a while, because
+    /// casts may overtake one another.
     fn note_gap(&mut self, scene: &mut Scene<'_>, sender: ProcessId) {
         let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { return };
         if self.gaps_at.is_none() && self.asked.get(&sender) != Some(&(stream.received() + 1)) {
@@ -197,12 +201,12 @@ impl GroupMember {
         }
     }
 
-    /// Whether others have sent more than is held here.
+    /// Whether other members have sent more messages than are held here.
     pub(super) fn lacks(&self) -> bool {
         self.others().into_iter().any(|id| self.streams.get(id).is_some_and(Stream::lacks))
     }
 
-    /// Requests gaps that were open for long enough, and the next piece of a state, if it is due.
+    /// Requests gaps that were open for long enough, and the next piece of a state, if that request is due.
     pub(in crate::group) fn ask_for_due(&mut self, scene: &mut Scene<'_>) {
         match self.gaps_at {
             Some(at) if at <= scene.now => self.ask_for_gaps(scene),
@@ -218,7 +222,7 @@ impl GroupMember {
     fn ask_for_gaps(&mut self, scene: &mut Scene<'_>) {
         self.gaps_at = None;
         if self.cut.is_some() {
-            // Repair requests the missing messages from members that reported them.
+            // During a change, `repair` requests the missing messages from the members that reported them.
             return;
         }
         let (others, mut asks) = (self.others(), Vec::new());
@@ -229,7 +233,7 @@ impl GroupMember {
                 let told = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
                 scene.linked.contains(id) && (**id == sender || told.is_some_and(|count| *count >= next))
             };
-            // Only the sender of the missing message has it for sure.
+            // Only the sender of a missing message holds it for certain.
             let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
             if let Some(holder) = holder.filter(|_| self.asked.get(&sender) != Some(&next)) {
                 asks.push((sender, next, *holder, stream.holes(HOLES_MAX)));
@@ -259,7 +263,7 @@ impl GroupMember {
         self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
     }
 
-    /// Ends a batch: new messages leave.
+    /// Ends a batch of inputs: new messages and receipts leave now.
     pub(in crate::group) fn drained(&mut self, scene: &mut Scene<'_>) {
         if !self.is_member() {
             return;
@@ -275,13 +279,13 @@ impl GroupMember {
         }
     }
 
-    /// Sends the new messages of the own stream. They go by the group's address to the members that it
-    /// reaches, as casts to those that casts reach, in small pieces, and over links to the others.
+    /// Sends the new messages of the own stream: by the group's address to the members that it reaches, as
+    /// separate casts in small pieces to the members that casts reach, and over links to all other members.
     fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let (sender, view, now) = (self.me, self.view.number, scene.now);
         let window = scene.settings.cast_window_bytes;
         let room = scene.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
-        // Other members may learn of the address a little later, and begin to listen then.
+        // Other members may learn of the address, and begin to listen to it, a little later than this member.
         let known = now.since(self.addressed) >= scene.settings.interval * 2;
         let address = self.address.filter(|_| known);
         while self.sent < self.own_stream().received() {
@@ -305,7 +309,7 @@ impl GroupMember {
                 (heard, links) =
                     others.iter().partition(|id| takes(&self.lanes, id, CastRoute::Multicast, bytes));
                 if heard.len() < 2 {
-                    // A separate copy costs the same for one member.
+                    // For only one member, a separate copy costs no more than a multicast.
                     (heard, links) = (Vec::new(), others.to_vec());
                 }
                 (casts, links) =
@@ -317,7 +321,7 @@ impl GroupMember {
             if heard.is_empty() && casts.is_empty() {
                 run = self.own_stream().messages(first..=u64::MAX, scene.settings.piece_bytes);
             }
-            // In a view without others the messages are freed before they can leave.
+            // In a view without other members, messages are freed before they can be sent.
             let Some(MessageRun { first, last, messages, .. }) = run else { break };
             self.sent = last;
             let direct = Direct::Soft { sender, first, messages };
@@ -356,8 +360,8 @@ impl GroupMember {
         }
     }
 
-    /// Returns the receivers of the common receipt: the members directly below, and, at the root, members
-    /// that asked, because nobody else may reach them.
+    /// Returns the receivers of the receipt that goes down: the members directly below and, at the root, also
+    /// the members that asked, because no other member may reach them.
     fn told_down(&self, tree: Tree) -> Vec<ProcessId> {
         let mut to = self.ranked(tree.below());
         if tree.above().is_none() {
@@ -367,14 +371,14 @@ impl GroupMember {
         to
     }
 
-    /// Returns the sum of the own branch, if it has to be sent now.
+    /// Returns the receipt of the own branch, if it has to be sent now.
     fn branch_told(&mut self, tree: Tree) -> Option<Sum> {
         if !self.receipts.may_tell_branch() {
             return None;
         }
         let GroupMember { streams, receipts, confirmed_through, passed, .. } = self;
         let branch: Vec<ProcessId> = tree.branch().map(|rank| self.view.members[rank].peer.id).collect();
-        // The first member of the branch is this one.
+        // The first entry of the branch is this member.
         let others = &branch[1..];
         let held =
             others.iter().map(|id| streams.receipt_of(*id).map_or(Position(0), |receipt| receipt.ordered));
@@ -383,7 +387,7 @@ impl GroupMember {
         receipts.branch(ordered, passed, || streams.least(others.iter()))
     }
 
-    /// Sends the receipt of the own branch up the tree, and the receipt of all down.
+    /// Sends the receipt of the own branch up the tree, and the receipt of all members down.
     fn tell_round(&mut self, scene: &mut Scene<'_>, tree: Tree) {
         let told = self.branch_told(tree);
         let (up, down) = match tree.above() {
@@ -397,7 +401,7 @@ impl GroupMember {
         }
     }
 
-    /// Handles a tick: messages that may be lost are sent again.
+    /// Handles a tick: sends messages and requests again that may be lost.
     pub(in crate::group) fn tick(&mut self, scene: &mut Scene<'_>) {
         self.ask_state(scene, RequestReason::Again);
         if !self.is_member() {
@@ -424,7 +428,7 @@ impl GroupMember {
         self.chase(scene);
     }
 
-    /// Sends members the messages of the own stream that they have lacked since the last tick.
+    /// Sends members the messages of the own stream that they already lacked at the last tick.
     fn push_on(&mut self, scene: &mut Scene<'_>) {
         let all = self.streams.received(self.me);
         for other in self.others() {

@@ -1,4 +1,4 @@
-//! The touch of a process: when it knows that it is cut off.
+//! Tests of the touch of a process: a process notices in time that it is cut off.
 
 use super::*;
 use crate::{
@@ -33,7 +33,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Lets `millis` milliseconds pass. Returns the reports of touch.
+    /// Advances time by `millis` milliseconds. Returns the reports of touch.
     fn pass(&mut self, millis: u64) -> Vec<bool> {
         self.now = self.now + Duration::from_millis(millis);
         let (me, mut random, mut out) = (self.process.me.id, || 0, Out::default());
@@ -42,7 +42,7 @@ impl Alone {
         out.0
     }
 
-    /// Lets time pass in steps of 50 ms.
+    /// Advances time by `millis` milliseconds in steps of 50 ms. Returns the reports of touch.
     fn wait(&mut self, millis: u64) -> Vec<bool> {
         (0..millis / 50).flat_map(|_| self.pass(50)).collect()
     }
@@ -61,7 +61,8 @@ fn who_hears_no_router_is_out_of_touch_though_its_links_stand() {
     assert!(alone.wait(1_000).is_empty(), "it was told");
     alone.process.routers_heard(alone.now);
     assert_eq!(alone.wait(50), [true]);
-    // A process that slept has not read the messages that came meanwhile.
+    // A process that slept does not report a loss of touch, because it has not yet read the messages that
+    // came meanwhile.
     assert!(alone.pass(5_000).is_empty() && alone.wait(1_400).is_empty());
     assert_eq!(alone.wait(100), [false]);
 }

@@ -1,9 +1,10 @@
 //! The schedule of receipts: at once in a small view, up and down a tree in a large one.
 //!
-//! In a large view, receipts to all at the end of every turn would cost more than the messages themselves.
-//! There a member sends the receipt of its whole branch to the member above it in the tree, and the root
-//! sends the receipt of all down: at each tick while anything is held, and at once if a safe message waits
-//! for it. Members that asked recently get receipts at once, past the tree.
+//! In a large view, receipts to all at the end of every turn would cost more than the messages themselves. In
+//! such a view a member sends the receipt of its whole branch to the member above it in the tree, and the
+//! root sends the receipt of all members down. They do so at each tick while anything is held, and at once if
+//! a safe message waits for the receipt. Members that asked recently get receipts directly and at once, not
+//! through the tree.
 
 mod tree;
 
@@ -12,37 +13,37 @@ use std::collections::BTreeMap;
 pub(super) use self::tree::Tree;
 use crate::{ecast::Position, id::ProcessId, time::Time};
 
-/// A member's receipts to send, and its requests for receipts.
+/// The receipts that a member has to send, and its requests for receipts.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// Whether this member's counts have changed since all members got a receipt.
+    /// Whether this member's counts have changed since all other members got a receipt.
     due: bool,
     /// Whether all members get a receipt at the end of the turn.
     urgent: bool,
     round: BranchReceipts,
-    /// Whether this member's counts have changed since the asking members got a receipt.
+    /// Whether this member's counts have changed since the members in `askers` got a receipt.
     due_to_askers: bool,
-    /// Members that asked, and the time until which they get a receipt of each change.
+    /// Members that asked for receipts, each with the time until which it gets a receipt of every change.
     askers: BTreeMap<ProcessId, Time>,
-    /// Whether to request receipts of the others.
+    /// Whether to request receipts from the other members.
     asks: bool,
     /// Number of ticks of this member.
     ticks: usize,
-    /// The tick at which this member last asked for room.
+    /// The tick at which this member last requested receipts because its window was filling up.
     asked_for_room: Option<usize>,
-    /// Number of freed soft updates at its last turn.
+    /// Number of soft updates that were freed when it was last this member's turn to ask all others.
     freed_at_turn: Option<u64>,
 }
 
 /// A member's part in the tree of a large view.
 #[derive(Debug, Default)]
 struct BranchReceipts {
-    /// Whether a tick has passed, so that the receipt of the branch is sent even without news, because the
-    /// last may be lost.
+    /// Whether a tick has passed since the last receipt of the branch. The branch sends a receipt at each
+    /// tick even without news, because the last receipt may be lost.
     due: bool,
     /// The news for which a safe message may wait.
     soon: SafeNews,
-    /// The positions of the branch's members in the last receipt.
+    /// The positions of the branch's members, as the last receipt named them.
     told: Vec<Position>,
     /// The position of this member's last delivery when it sent the last receipt of the branch.
     passed: Position,
@@ -55,7 +56,7 @@ struct BranchReceipts {
 pub(super) struct Sum {
     /// For each stream, the number up to which all members of the branch hold it.
     pub(super) counts: BTreeMap<ProcessId, u64>,
-    /// The position up to which each member has the order, by the members' places in [`Tree::branch`].
+    /// For each member, in the order of [`Tree::branch`], the position up to which it has the order.
     pub(super) ordered: Vec<Position>,
 }
 
@@ -64,32 +65,33 @@ pub(super) struct Sum {
 pub(super) enum SafeNews {
     #[default]
     Nothing,
-    /// All members have more of the order.
+    /// Every member of the branch holds more of the order than before.
     All,
-    /// At least one member has more of the order.
+    /// At least one member of the branch holds more of the order than before.
     Some,
 }
 
-/// Number of ticks between two checks for lost messages in a large view: the length of a round, and one more.
+/// Number of ticks between two checks for lost messages in a large view: the length of a round of receipts,
+/// plus one.
 const TICKS_OF_A_ROUND: usize = 4;
 
-/// The reason why a member waits for receipts of others.
+/// The reason for which a member waits for receipts of other members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitReason {
     Nothing,
-    /// The member waits for ordered messages, and some proceeded since the last tick.
+    /// The member waits for ordered messages, and has delivered some since the last tick.
     Moving,
-    /// The member waits for ordered messages, and none proceeded since the last tick.
+    /// The member waits for ordered messages, and has delivered none since the last tick.
     Stuck,
-    /// A flush.
+    /// The member waits for the end of a flush.
     Flush,
 }
 
-/// The consequence of a tick.
+/// The action that follows a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tick {
     Nothing,
-    /// The member sends others the messages that they lack.
+    /// The member sends other members the messages that they lack.
     PushOn,
 }
 
@@ -99,18 +101,18 @@ impl Receipts {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Whether all others have a receipt of the present counts.
+    /// Whether all other members have a receipt of the present counts.
     pub(super) fn are_told(&self) -> bool {
         !self.due
     }
 
-    /// Notes that more of the order is here, for which a safe message may wait.
+    /// Notes that more of the order is here, and that a safe message may wait for this news.
     pub(super) fn hurry(&mut self, awaited: SafeNews) {
         self.round.soon = self.round.soon.max(awaited);
     }
 
-    /// Notes a receipt of a branch below: the own branch may hold more now, for which a safe message may
-    /// wait.
+    /// Notes a receipt from a branch below: the own branch may hold more now, and a safe message may wait for
+    /// this news.
     pub(super) fn told_from_below(&mut self, awaited: SafeNews) {
         self.due = true;
         self.hurry(awaited);
@@ -121,7 +123,7 @@ impl Receipts {
         self.round.down = Some(sum);
     }
 
-    /// Takes the receipt that goes down at the end of a turn.
+    /// Takes the receipt of all members that goes down at the end of a turn.
     pub(super) fn passed_down(&mut self) -> Option<Sum> {
         self.round.down.take()
     }
@@ -131,9 +133,9 @@ impl Receipts {
         self.round.due || self.round.soon != SafeNews::Nothing
     }
 
-    /// Returns the receipt of the branch, if it has to be sent at the end of this turn: up, or down from the
-    /// root. `ordered` has the positions of the branch's members. `passed`, at the root alone, is the
-    /// position of its last delivery: all may deliver what the root may.
+    /// Returns the receipt of the branch, if it has to be sent at the end of this turn: up, or down if this
+    /// member is the root. `ordered` holds the positions of the branch's members. `passed` is the position of
+    /// the last delivery, and is given at the root alone: all members may deliver what the root may deliver.
     pub(super) fn branch(
         &mut self,
         ordered: Vec<Position>,
@@ -160,32 +162,32 @@ impl Receipts {
         self.round = BranchReceipts::default();
     }
 
-    /// Notes that a member asks. That member gets a receipt of each change until `until`.
+    /// Notes that a member asked for receipts. That member gets a receipt of each change until `until`.
     pub(super) fn asked_by(&mut self, member: ProcessId, until: Time) {
         self.askers.insert(member, until);
         self.owe();
     }
 
-    /// Returns the members that asked recently.
+    /// Returns the members that recently asked for receipts.
     pub(super) fn askers(&self) -> impl Iterator<Item = ProcessId> {
         self.askers.keys().copied()
     }
 
-    /// Requests receipts of the others.
+    /// Requests receipts from all other members at the end of the turn.
     pub(super) fn ask(&mut self) {
         self.asks = true;
     }
 
-    /// Requests receipts because the own window is filling up, and cannot wait for the tree. At most once a
-    /// tick.
+    /// Requests receipts from all other members, because the own window is filling up and cannot wait for the
+    /// tree. Does so at most once a tick.
     pub(super) fn ask_for_room(&mut self) {
         if self.asked_for_room != Some(self.ticks) {
             (self.asks, self.asked_for_room) = (true, Some(self.ticks));
         }
     }
 
-    /// Ends a turn. Returns the receivers of a receipt, and whether it requests theirs. `None` if nobody gets
-    /// one.
+    /// Ends a turn. Returns the receivers of a receipt, and whether to request theirs in return. Returns
+    /// `None` if no member gets a receipt.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -207,9 +209,9 @@ impl Receipts {
         Some((to, std::mem::take(&mut self.asks)))
     }
 
-    /// Handles a tick. `held` are the bytes of held soft messages, `freed` is the number of updates freed in
-    /// this view. `waits` is the reason to wait for others. `is_apart` says whether the link to the member
-    /// above is missing.
+    /// Handles a tick. `held` is the size of held soft messages in bytes, and `freed` the number of updates
+    /// freed in this view. `waits` is the reason to wait for other members, and `is_apart` whether the link
+    /// to the member above is missing.
     pub(super) fn tick(
         &mut self,
         tree: Tree,
@@ -224,8 +226,9 @@ impl Receipts {
             comes = Tick::PushOn;
         } else if any || self.due {
             self.round.due = true;
-            // If all members asked at every tick, each would get receipts from all. So members take turns to
-            // ask all others directly instead of through the tree, and do so only if a caller waits.
+            // If all members asked at every tick, each member would get receipts from all others. So members
+            // take turns to ask all others directly instead of through the tree, and do so only while a
+            // caller waits.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;
@@ -233,9 +236,9 @@ impl Receipts {
                     self.owe();
                     self.urgent = true;
                 }
-                // If nothing was freed since the last turn, the held messages may wait for a lost receipt.
-                // The number of held messages is no evidence, because it stays equal when members send at a
-                // steady pace.
+                // If nothing was freed since this member's last turn, the held messages may wait for a lost
+                // receipt. The number of held messages is no evidence, because it stays equal when members
+                // send at a steady pace.
                 let here = (held > 0).then_some(freed);
                 self.asks |= here.is_some() && self.freed_at_turn == here;
                 self.freed_at_turn = here;

@@ -1,15 +1,16 @@
-//! The tree of a large view: members are placed by rank, and each has a bounded number directly below it.
+//! The tree of a large view: members are placed by rank, and a bounded number of members is directly below
+//! each.
 
 use std::ops::Range;
 
 /// A member's place in the tree of its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// The member's rank. The first is the root.
+    /// The member's rank. The member with rank 0 is the root.
     pub(crate) rank: usize,
     /// Number of members of the view.
     pub(crate) members: usize,
-    /// Upper bound of the members directly below one member.
+    /// Maximum number of members directly below one member.
     pub(crate) width: usize,
 }
 
@@ -45,7 +46,7 @@ impl Tree {
         .flatten()
     }
 
-    /// Returns the place of another member.
+    /// Returns the place of the member with this rank.
     pub(crate) fn of(self, rank: usize) -> Tree {
         Tree { rank, ..self }
     }

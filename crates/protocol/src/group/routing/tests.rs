@@ -1,4 +1,4 @@
-//! The routing of groups: the receivers of messages, and refusals.
+//! Tests of the routing of groups: the receivers of messages, and refusals.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Domain {
         domain
     }
 
-    /// Orders a control message. Returns its receivers.
+    /// Submits a control message of `node` to the order. Returns its receivers.
     fn submit(&mut self, node: u64, control: &Control) -> Result<Vec<u64>, Refusal> {
         self.at += 1;
         let (sender, body) = (process(node), control.encode());
@@ -78,7 +78,7 @@ fn control_goes_to_whom_it_concerns() {
     assert_eq!(domain.join(3), [1, 2, 3]);
     assert_eq!(domain.send(2), Ok(vec![1, 2, 3]));
     assert_eq!(domain.send(4), Err(NOT_MEMBER));
-    // The exit of a process without groups goes to nobody else.
+    // The exit of process 3 goes to the other members of its group, and not to process 4, which has no group.
     assert_eq!(domain.submit(3, &Control::Exit), Ok(vec![1, 2]));
     assert_eq!(domain.send(2), Ok(vec![1, 2]), "nobody waits for the confirmation of who was dropped");
     assert_eq!(domain.submit(3, &Control::Leave { group: GROUP }), Err(NOT_MEMBER));
@@ -93,7 +93,7 @@ fn who_leaves_hears_that_it_is_out() {
     domain.submit(2, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report().last(), Some(&vec![1, 2]));
     assert_eq!(domain.send(2), Err(NOT_MEMBER));
-    // The group is forgotten after the message with which its last member left.
+    // The group is forgotten with the message after the one by which its last member left.
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report(), [vec![1]]);
     assert!(domain.roster.group(GROUP).is_some_and(Group::is_empty));
@@ -141,7 +141,8 @@ fn comes(checkpoint: Option<Mark>, forced: bool) -> Control {
 }
 
 impl Domain {
-    /// Lets the only process join. Returns whether it was admitted; if so, it leaves again.
+    /// Lets a process join a group without members. Returns whether the process was admitted; if so, the
+    /// process leaves again.
     fn comes(&mut self, control: &Control) -> bool {
         self.comes_and_keeps(control, None)
     }
@@ -215,14 +216,14 @@ fn an_idle_group_has_a_name_as_long_as_its_checkpoint_is_known() {
     for _ in 0..2 {
         assert_eq!(idle(&domain), [(GROUP, String::from("seven"), mark(5))]);
         assert_eq!(domain.roster.groups().count(), 0, "nobody is in it");
-        // Other processes come and go meanwhile, and an older checkpoint is refused.
+        // Meanwhile other processes join and leave, and a process with an older checkpoint is refused.
         assert!(!domain.comes(&comes(Some(mark(4)), false)));
     }
     let left = domain.roster.group(GROUP).expect("its name is left");
     assert_eq!(left, &Group { name: String::from("seven"), ..Group::default() });
     domain.submit(1, &comes(Some(mark(5)), false)).expect("it returns");
     assert!(idle(&domain).is_empty(), "somebody is in it");
-    // Without its record the group does not exist.
+    // A group without members and without a record does not exist.
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     domain.report();
     domain.roster.records.remove(GROUP);
@@ -266,7 +267,7 @@ fn rates(level: u8) -> Control {
 }
 
 impl Domain {
-    /// Returns the moves that a process gets with the last control message.
+    /// Returns the changes of addresses that `to` gets with this control message.
     fn moves(&self, control: &Control, to: u64) -> Option<Moves> {
         let id = MessageId { sender: process(1), number: self.at };
         let told = Groups::attachment(&self.roster, id, &control.encode(), process(to));

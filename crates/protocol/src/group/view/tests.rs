@@ -1,4 +1,4 @@
-//! View changes, step by step.
+//! Tests of view changes, step by step.
 
 use super::*;
 use crate::{group::SEATS_MAX, id::Incarnation};
@@ -50,7 +50,7 @@ fn places(places: &[(ProcessId, SeatId)]) -> Vec<(u64, u32)> {
     places.iter().map(|(id, seat)| (id.node, seat.0)).collect()
 }
 
-/// Makes all survivors report the same, so that the change in progress ends.
+/// Makes all survivors send the same report, so that the change in progress ends.
 fn agree(group: &mut Group, at: u64) {
     let prepared = group.change.as_ref().expect("one is under way").prepared.0;
     for id in group.late() {
@@ -64,13 +64,13 @@ fn seats_change_with_the_view() {
     let taken = group.step(Position(20), &GroupStep::Seats(process(1), seats(&[0, 1, 2])));
     assert_eq!(taken, Some(vec![Turn::Prepared]));
     assert_eq!(group.view.places().count(), 2, "not before the next view");
-    // Seats that are submitted during the change are in the same view.
+    // Seats that are submitted during the change belong to the same new view.
     assert_eq!(group.step(Position(21), &GroupStep::Seats(process(2), seats(&[0, 1]))), Some(vec![]));
     agree(&mut group, 22);
     let all: Vec<_> = group.view.places().collect();
     assert_eq!(places(&all), [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]);
     assert!(group.view.joined.is_empty() && group.view.left.is_empty());
-    // The first may go before others.
+    // A process may give up its first seat before its other seats.
     group.step(Position(30), &GroupStep::Seats(process(1), seats(&[1, 2])));
     agree(&mut group, 31);
     let all: Vec<_> = group.view.places().collect();
@@ -82,7 +82,7 @@ fn seats_change_with_the_view() {
     assert_eq!(group.seats.of(process(1)), [SeatId(0)], "nothing is kept of who is gone");
 }
 
-/// A group as builds stored it that knew one member in each process.
+/// The stored form of a group in builds that knew one member for each process.
 #[derive(serde::Serialize)]
 struct Before {
     name: String,
@@ -134,7 +134,8 @@ fn reports_make_the_cut_and_repairs_the_view() {
     let mut group = group(&[1, 2, 3]);
     assert_eq!(group.step(Position(20), &GroupStep::Drop(process(1))), Some(vec![Turn::Prepared]));
     assert_eq!(group.step(Position(21), &report(2, 20, &[(1, 5), (2, 1)])), Some(vec![]));
-    // A suspected process has no say, and an earlier or repeated report does not count.
+    // A report does not count if its sender is suspected, if it belongs to an earlier change, or if it
+    // repeats another report.
     assert_eq!(group.step(Position(22), &report(1, 20, &[(1, 9)])), None);
     assert_eq!(group.step(Position(22), &report(3, 19, &[])), None);
     assert_eq!(group.step(Position(22), &report(2, 20, &[(1, 6)])), None);
@@ -248,7 +249,7 @@ fn another_gives_the_state_if_the_giver_goes() {
     let fed = |group: &Group| group.view.entry(process(3)).map(|entry| entry.standing);
     let Some(Standing::Fed { giver, since }) = fed(&group) else { panic!("it has no state") };
     assert_eq!(since, Position(21));
-    // It waits for another view's state.
+    // The process waits for the state of another view, so this report is ignored.
     assert_eq!(group.step(Position(22), &GroupStep::Whole(process(3), Position(20))), None);
     let other = if giver == process(1) { 2 } else { 1 };
     group.step(Position(30), &GroupStep::Drop(giver));
@@ -262,8 +263,8 @@ fn another_gives_the_state_if_the_giver_goes() {
     assert_eq!((fed(&group), members(&group)), (Some(Standing::Whole), vec![3]));
 }
 
-/// The state was thrown away once, with all flushed messages: the order had the joiner's report of the state
-/// after its giver's death.
+/// A joiner that received the state keeps it even if the order has its report only after its giver's death.
+/// Once, the state was dropped in this case, together with all flushed messages.
 #[test]
 fn a_state_that_arrived_is_not_forgotten() {
     let mut group = group(&[1]);
@@ -293,7 +294,7 @@ fn the_last_that_has_the_state_is_not_let_go() {
         group.step(Position(23), &report(node, 22, &[]));
     }
     assert_eq!(members(&group), [2]);
-    // A member that is alone leaves at once.
+    // A member that is alone in its group leaves at once.
     group.step(Position(30), &GroupStep::Leave(process(2)));
     group.step(Position(31), &report(2, 30, &[]));
     assert!(group.is_empty());

@@ -25,13 +25,13 @@ pub enum ClientCommand {
         /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
         /// close to the newest. `None` lets the client choose.
         request: Option<RequestId>,
-        /// Hash of the statement. The ranges refuse another statement under a known id.
+        /// Hash of the statement. The ranges refuse a different statement under a known id.
         print: u64,
         /// Whether the id may have been used before.
         repeated: bool,
         /// The table.
         table: u32,
-        /// The ring keys concerned; disjoint.
+        /// The ring keys that the write touches; disjoint.
         ranges: SmallVec<[Range; 2]>,
         /// Whether the write can fail at run time.
         fallible: bool,
@@ -46,7 +46,7 @@ pub enum ClientCommand {
         strength: Strength,
         /// The table.
         table: u32,
-        /// The ring keys concerned; disjoint.
+        /// The ring keys that the read touches; disjoint.
         ranges: SmallVec<[Range; 2]>,
         /// The operation, opaque here.
         operation: Bytes,
@@ -58,13 +58,13 @@ pub enum ClientCommand {
         /// The change.
         control: Control,
     },
-    /// The user has consumed more of one process's pieces.
+    /// The user has consumed more of the pieces from one process.
     Consumed {
-        /// The request.
+        /// The read's token.
         token: u64,
-        /// The process.
+        /// The process that sent the pieces.
         from: ProcessId,
-        /// Bytes consumed since the answer's beginning.
+        /// Bytes that the user has consumed since the beginning of this process's answer.
         bytes: u64,
     },
     /// The user stops waiting. Ends the request at once: a write with [`ClientError::NotSent`] or
@@ -93,7 +93,7 @@ pub enum ClientEvent {
         /// The pieces so far, in the order of the processes.
         parts: Vec<ProcessAnswer>,
     },
-    /// A further piece of an answer that has begun.
+    /// The next piece of an answer that has begun.
     Part {
         /// The request.
         token: u64,
@@ -111,7 +111,7 @@ pub enum ClientEvent {
         /// The answer's position, or stamp; 0 for control messages and basic reads.
         at: Position,
         /// The answer: of a read by process, in id order; of a write by range. Empty for a read that has
-        /// begun, whose pieces were all handed over.
+        /// begun, because the user already has all its pieces.
         parts: Vec<ProcessAnswer>,
     },
     /// The request failed.
@@ -154,11 +154,11 @@ pub enum ClientEvent {
 pub struct ProcessAnswer {
     /// The process.
     pub from: ProcessId,
-    /// The read's cost there.
+    /// The read's cost at the process.
     pub spent: ReadCost,
     /// The answer, opaque here; usually one piece.
     pub pieces: SmallVec<[Bytes; 1]>,
-    /// Whether all pieces of it are here.
+    /// Whether all pieces of the answer are here.
     pub ended: bool,
 }
 
@@ -168,7 +168,7 @@ impl ClientError {
     pub fn fate(self) -> Option<Fate> {
         match self {
             ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: Some(request) }),
-            // Supers will found the ring at any moment.
+            // Supers will found the ring soon, so the request may be sent again.
             ClientError::Rejected(refusal::NO_RING) => Some(Fate::NotSent),
             ClientError::Rejected(_)
             | ClientError::OtherStatement
@@ -187,7 +187,7 @@ impl ClientError {
 
     /// Returns the error to report if the write may have been sent under its id before. Only errors that the
     /// order or the ranges derive from the id itself stay definite. Any other error concerns this attempt
-    /// alone, and an earlier one may have been applied.
+    /// alone, and an earlier attempt may have been applied.
     pub fn of_repetition(self, request: RequestId) -> ClientError {
         match self {
             ClientError::Expired | ClientError::OtherStatement | ClientError::Forgotten { .. } => self,
@@ -218,11 +218,12 @@ pub enum ClientError {
     /// The request was refused and applied nowhere. Never the error of a write whose id may have been used
     /// before.
     Rejected(Refusal),
-    /// The request's id has expired. This attempt was not executed; whether an earlier one was is unknown.
+    /// The request's id has expired. This attempt was not executed. Whether an earlier attempt was executed
+    /// is unknown.
     Expired,
-    /// The request's id belongs to another statement. The request was not executed.
+    /// The request's id belongs to a different statement. The request was not executed.
     OtherStatement,
-    /// The request is a repetition, and the answer is no longer known.
+    /// The request is a repetition of a write whose answer is no longer known.
     Forgotten {
         /// Whether the write took effect. If not, it failed and changed nothing.
         applied: bool,
@@ -237,17 +238,17 @@ pub enum ClientError {
         /// The process.
         process: ProcessId,
     },
-    /// Storage processes died while they executed a read. The client sends it to no further process, which
-    /// might die of it, too.
+    /// Storage processes died while they executed a read. The client sends the read to no other process,
+    /// because that process might die of it, too.
     Died {
         /// The process that died last.
         process: ProcessId,
-        /// Whether two processes died. If not, one died, and the death of another would leave some range
+        /// Whether two processes died. If not, one died, and the death of a second one would leave some range
         /// without a complete replica.
         again: bool,
     },
-    /// A storage process had no memory left for this read's answer, because other clients take theirs too
-    /// slowly.
+    /// A storage process had no memory left for this read's answer, because other clients take their answers
+    /// too slowly.
     NoRoom {
         /// The process.
         process: ProcessId,

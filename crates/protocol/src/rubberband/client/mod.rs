@@ -56,20 +56,21 @@ pub struct Client {
     /// The last number given to an attempt.
     attempt: u64,
     requests: BTreeMap<u64, OpenRequest>,
-    /// Request of each attempt, by token.
+    /// Token of the request of each attempt, by the attempt's number.
     attempts: FxHashMap<u64, u64>,
     /// Times at which the client checks on requests.
     look: BTreeSet<(Time, u64)>,
     /// Times at which requests that still wait for a place in the order are given up, earliest first. A
-    /// request that has ended stays here until it is first.
+    /// request that has ended stays here until its entry is the first.
     unordered: VecDeque<(Time, u64)>,
-    /// Own writes of unknown outcome, with the time at which they ended.
+    /// Numbers of own writes of unknown outcome, each with the time at which the write ended.
     maybe: VecDeque<(Time, u64)>,
     /// Numbers of own writes in progress.
     writes: BTreeSet<u64>,
     /// Number of own writes under made-up ids that have ended.
     made_up: usize,
-    /// Positions up to which made-up ids will expire, one for each further step of own writes.
+    /// Positions up to which made-up ids will expire, one position for each step of own writes that have
+    /// ended since.
     expiries: VecDeque<Position>,
     /// The ranges may forget numbers below this one.
     forgotten: u64,
@@ -92,13 +93,14 @@ struct Unreached {
 
 /// Number of requests from which throughput matters more than latency.
 const REQUESTS_MANY: usize = 16;
-/// With that many requests, input is gathered for 1/16 of the average latency, at most 2 ms. So turns are
-/// fewer and batches larger along the whole way, down to the queries that share a scan.
+/// Divisor: with [`REQUESTS_MANY`] requests or more, input is gathered for 1/16 of the average latency, at
+/// most 2 ms. So turns are fewer and batches larger all the way from the client to the queries that share a
+/// scan.
 const GATHERING_PART: u32 = 16;
 const GATHERING_MAX: Duration = Duration::from_millis(2);
 
 impl Client {
-    /// Creates a client, which joins.
+    /// Creates a client, which joins the domain.
     pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
         let member = MemberSettings::default();
         Client {
@@ -276,8 +278,8 @@ impl Client {
 
     fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&reply.token).copied() else {
-            // An answer to an abandoned attempt is normal. But its remaining pieces must not wait there for
-            // this client.
+            // An answer to an abandoned attempt is normal. But its remaining pieces must not wait at the
+            // storage process for this client.
             if !reply.last {
                 let cancel = Direct::Cancel { token: reply.token };
                 out.send(Destination::One(from), Message::Direct(cancel), None);
@@ -300,7 +302,8 @@ impl Client {
                 let offset = (cx.random)() as u32;
                 let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
                 let mut write = OpenWrite::new(name, ranges);
-                // The replica that answers a range may be out of reach, so the client asks the others sooner.
+                // The replica that answers a range may be out of reach, so the client asks the other replicas
+                // sooner.
                 write.doubted = !self.unreached.is_empty();
                 self.insert(token, OpenRequest { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
@@ -348,7 +351,7 @@ impl Client {
     }
 }
 
-/// Whether a storage process stopped of its own will: then the request there did not kill it.
+/// Whether a storage process stopped of its own will, and so was not killed by a request.
 fn is_away(config: &Config, process: ProcessId) -> bool {
     matches!(config.storage.get(&process), Some(StorageState::Away { .. }))
 }

@@ -36,11 +36,11 @@ pub(super) struct OpenWrite {
     pub(super) covered: Vec<Range>,
     pub(super) stable: bool,
     pub(super) at: Position,
-    /// Whether all replicas of one of the write's ranges were lost for good meanwhile.
+    /// Whether all replicas of one of the write's ranges were lost for good since the write began.
     pub(super) lost: bool,
-    /// How often the client has asked about the write since the write became stable.
+    /// Number of times that the client has asked about the write since the write became stable.
     pub(super) asked: u32,
-    /// Whether a replica or a link was lost meanwhile, and perhaps an answer with it.
+    /// Whether a replica or a link was lost since the write began, and perhaps an answer with it.
     pub(super) doubted: bool,
     /// Whether some range remembers only that the write took effect, not its answer.
     pub(super) forgotten: bool,
@@ -79,16 +79,17 @@ pub(super) struct Read {
     pub(super) at: Option<Position>,
     /// Processes to which the attempt probably went.
     pub(super) expected: SmallVec<[ProcessId; 4]>,
-    /// Whether the user has the beginning of the answer. It gets the rest of this answer, or an error.
+    /// Whether the user has the beginning of the answer. Such a user gets the rest of this answer, or an
+    /// error.
     pub(super) user_has_begun: bool,
     /// Number of attempts.
     pub(super) tries: u32,
-    /// Number of attempts without any news, after each of which the next gets more time. Refused attempts do
-    /// not count.
+    /// Number of attempts without any news. After each of them, the next attempt gets more time. Refused
+    /// attempts do not count.
     pub(super) silent_attempts: u32,
     /// Processes that were asked whether they execute the read, and have not replied.
     pub(super) asked: Vec<ProcessId>,
-    /// Processes that did not reply in earlier attempts. The client prefers others.
+    /// Processes that did not reply in earlier attempts. The client prefers other processes.
     pub(super) silent: Vec<ProcessId>,
     /// Processes that seem to have died while they executed the read.
     pub(super) died: SmallVec<[ProcessId; 2]>,
@@ -172,7 +173,7 @@ impl Read {
         self.concerns(process) && !self.has_ended(process) || self.silent.contains(&process)
     }
 
-    /// Notes that a process is out of reach or removed. It counts as dead unless it `left`.
+    /// Notes that a process is out of reach or removed. The process counts as dead unless it `left`.
     pub(super) fn lost(&mut self, process: ProcessId, left: bool) {
         if left {
             self.died.retain(|died| *died != process);
@@ -186,7 +187,7 @@ impl Read {
         self.died.retain(|died| !lives(died));
     }
 
-    /// Returns the processes that have not been seen to survive their share.
+    /// Returns the assigned processes that have not been seen to survive their share of the read.
     pub(super) fn unproven(&self, assigned: &[Assignment]) -> Vec<ProcessId> {
         assigned.iter().filter(|it| !self.is_proven(it)).map(|it| it.process).collect()
     }
@@ -197,7 +198,7 @@ impl Read {
         assigned.held.iter().all(|range| covers(&told, *range))
     }
 
-    /// Returns the pieces of `process`, at first none.
+    /// Returns the pieces of `process`; at first it has none.
     pub(super) fn part(&mut self, process: ProcessId) -> &mut ReadPart {
         let place = self.parts.iter().position(|part| part.from == process).unwrap_or_else(|| {
             self.parts.push(ReadPart {
@@ -239,8 +240,8 @@ impl Read {
         }
     }
 
-    /// Returns how long the attempt may go without news. It is at most a quarter of `read_wait`, so that each
-    /// further process has time to reply before the read is given up.
+    /// Returns the time that the attempt may go without news. It is at most a quarter of `read_wait`, so that
+    /// processes asked in later attempts have time to reply before the read is given up.
     pub(super) fn patience(&self, settings: &ClientSettings) -> Duration {
         let longer = settings.patience * (1 << self.silent_attempts.min(TRIES_MAX));
         longer.min(settings.read_wait / 4).max(settings.patience)

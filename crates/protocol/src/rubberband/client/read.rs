@@ -1,8 +1,9 @@
 //! A read: its attempts, and the pieces of its answer.
 //!
-//! An attempt goes to processes that together hold the ranges. One answer is made of their pieces, all of one
-//! position. The attempt may take as long as the processes say that they execute it. The next attempt avoids
-//! a process that stays silent. The client gives up a read that no process says it executes.
+//! An attempt goes to processes that together hold the ranges. One answer is made of the pieces of these
+//! processes, all of one position. The attempt may take as long as the processes say that they execute it.
+//! The next attempt avoids a process that stays silent. The client gives up a read if no process reports that
+//! it executes the read.
 //!
 //! **A read that kills processes.** If processes die while they execute a read, the read may be the reason. A
 //! process has died if it was removed during the read, or if its link was lost and has not come back; a cut
@@ -15,7 +16,7 @@
 //! process that has sent the answer for some ranges is *proven* for them: these do not kill it, but its other
 //! ranges still may. If too many processes are unproven, the client first *probes*: some of them begin to
 //! answer, and the client drops their answers. It probes processes that the read has reached already, or else
-//! a single further one.
+//! a single process that the read has not reached.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -48,11 +49,11 @@ enum NextAttempt {
     Fail(ClientError),
 }
 
-/// The newest read contributes 1/64 to the average latency.
+/// Divisor: the newest read contributes 1/64 to the average latency.
 const LATENCY_PART: u32 = 64;
 
 impl Client {
-    /// Begins another attempt and drops the pieces of the previous one.
+    /// Begins the next attempt and drops the pieces of the previous one.
     pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if let Some(process) = self.out_of_reach(cx.now, token) {
             return self.fail(cx.now, token, ClientError::Unreached { process }, out);
@@ -70,7 +71,7 @@ impl Client {
             NextAttempt::Fail(error) => return self.fail(cx.now, token, error, out),
         };
         if read.user_has_begun {
-            // Another attempt would give the user the beginning of the answer again.
+            // The next attempt would give the user the beginning of the answer again.
             return self.fail(cx.now, token, ClientError::Broken, out);
         }
         let attempt = self.new_attempt(token);
@@ -111,7 +112,7 @@ impl Client {
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
         self.look_after_read_at(token, look);
         if strength == Strength::Sequential {
-            // An earlier attempt that has not been sent would only be one more read.
+            // An earlier attempt that has not been sent would only add a read.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
         }
         match strength {
@@ -132,12 +133,12 @@ impl Client {
         let Some(config) = self.membership.config() else {
             return NextAttempt::Ask { offset: random, expected: SmallVec::new() };
         };
-        // Reads of a single segment take turns among its replicas. Reads of many segments all use the same
-        // division at first, so that a process scans the same rows for all of them. Later attempts use other
-        // divisions.
+        // Reads of a single segment take turns among the segment's replicas. Reads of many segments all use
+        // the same division at first, so that a process scans the same rows for all these reads. Later
+        // attempts use other divisions.
         let wide = || read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let first = if read.tries == 0 && wide() { 0 } else { random };
-        // A process without a link, or silent before, cannot answer.
+        // A process without a link, or one that was silent in an earlier attempt, is not expected to answer.
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
         let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
@@ -148,7 +149,7 @@ impl Client {
             return NextAttempt::Ask { offset, expected };
         };
         let again = read.died.len() > 1;
-        // Whether a process may be asked: even if it died of the read, no range would lose its last complete
+        // Whether a process may be asked: if it died of the read, too, no range would lose its last complete
         // replica.
         let expendable = |assigned: &Assignment| {
             !read.died.contains(&assigned.process)
@@ -174,7 +175,7 @@ impl Client {
         if let Some((offset, parts)) = audible.find(|(_, parts)| harmless(parts)) {
             return NextAttempt::Ask { offset, expected: parts.iter().map(|part| part.process).collect() };
         }
-        // Probing a process that the read has reached already adds no risk.
+        // Probing a process that the read has already reached adds no risk.
         let (mut risked, others): (Vec<_>, Vec<_>) =
             read.unproven(&probed).into_iter().partition(|process| read.is_at(*process));
         if risked.is_empty() {
@@ -266,7 +267,7 @@ impl Client {
             read.proven.extend(reply.ranges.iter().map(|range| (from, *range)));
         }
         match reply.content {
-            // The attempt had failed before this reply came.
+            // The attempt had failed by the time this reply came.
             content if read.void => {
                 let part = read.part(from);
                 part.ended |= reply.last && matches!(content, ReplyContent::Answer(_));
@@ -382,7 +383,8 @@ impl Client {
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if cx.now >= read.news + self.settings.read_wait {
             self.fail(cx.now, token, ClientError::Unanswered, out);
-            // If the read still waits to be sent, nobody needs it. The member's reply concerns nobody.
+            // If the attempt still waits to be sent, nobody needs it. The member's report of the withdrawal
+            // concerns nobody.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;

@@ -1,4 +1,5 @@
-//! Requests in progress: each request, its attempt, when the client checks on it, and its single end.
+//! Requests in progress: each request, its attempt, when the client checks on it, and its end, which comes
+//! once.
 //!
 //! The user names a request by a token. Each attempt at it has its own number, so that the client recognises
 //! answers to abandoned attempts.
@@ -39,7 +40,7 @@ impl Client {
         }
     }
 
-    /// Notes until when a new request may wait for a place in the order.
+    /// Notes the time until which a new request may wait for a place in the order.
     pub(super) fn await_order(&mut self, now: Time, token: u64) {
         if let Some(wait) = self.settings.write_wait {
             self.unordered.push_back((now + wait, token));
@@ -105,7 +106,7 @@ impl Client {
             if let Kind::Write(write) = &request.kind
                 && write.name.request.session == self.session()
             {
-                // A repeated write whose outcome is now known.
+                // The outcome of a write that was repeated is now known.
                 self.maybe.retain(|(_, number)| *number != write.name.request.number);
             }
             let parts = match &mut request.kind {
@@ -161,7 +162,7 @@ impl Client {
         self.fail(now, token, error, out);
     }
 
-    /// Schedules another attempt after one has failed, a little later each time.
+    /// Schedules the next attempt after `attempt` has failed, a little later each time.
     pub(super) fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let request = self.requests.get_mut(&token).expect("every attempt has a request");
@@ -174,9 +175,9 @@ impl Client {
         self.look_later(token, cx.now + after / 2 + spread);
     }
 
-    /// Notes that a storage process, or its link, is gone. Reads that it was to answer go elsewhere; the
-    /// other replicas are asked for the results of writes. The process counts as dead unless it `left` of its
-    /// own will.
+    /// Notes that a storage process, or its link, is gone. Reads that it was to answer go to other processes;
+    /// the other replicas are asked for the results of writes. The process counts as dead unless it `left` of
+    /// its own will.
     pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId, left: bool) {
         for request in self.requests.values_mut() {
             match &mut request.kind {
@@ -218,7 +219,7 @@ impl Client {
                 Kind::Read(read) => read.may_await(process),
                 Kind::Control => false,
             };
-            // A request without a time to check has no place in the order yet.
+            // A request without a time for its check has no place in the order yet.
             if concerned && request.look_at.is_some_and(|at| at > soon) {
                 sooner.push(token);
             }
@@ -241,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Checks on a request whose time has come.
+    /// Checks on a request, because the time for that has come.
     pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("the request is open");
         request.look_at = None;

@@ -7,7 +7,7 @@ use crate::{admission::Terms, rubberband::made_up, time::Duration};
 pub struct ClientSettings {
     /// Interval of signs of life.
     pub alive_every: Duration,
-    /// Time before a read is tried again, or a missing answer is asked for.
+    /// Time before a read is tried again, or the ranges are asked for a missing answer.
     pub retry_after: Duration,
     /// Time without news of a read before the client asks the expected processes whether they still execute
     /// it; also the time for their reply before the client tries elsewhere.
@@ -18,9 +18,9 @@ pub struct ClientSettings {
     pub write_wait: Option<Duration>,
     /// Time without news of any attempt before a read is given up.
     pub read_wait: Duration,
-    /// Time that a serving storage process may be without a link before reads that need it fail at once. It
-    /// must be longer than supers take to remove a dead process: a process that still serves after it is
-    /// alive, but out of reach from here.
+    /// Time that a serving storage process may be without a link before reads that need it fail at once. The
+    /// time must be longer than supers take to remove a dead process: a process that still serves after such
+    /// a time is alive, but out of reach from here.
     pub unreached_after: Duration,
     /// Time for which the outcome of a write that may have been applied can be asked for by its id.
     pub retention: Duration,
@@ -33,7 +33,7 @@ pub struct ClientSettings {
     /// Minimum number of own writes that the ranges remember.
     pub remembered_min: u64,
     /// Number of later own writes after which the client gives up a write of unknown outcome, even before
-    /// `retention`. Until then the ranges remember all of them.
+    /// `retention`. Until then the ranges remember all these writes.
     pub remembered_max: u64,
 }
 

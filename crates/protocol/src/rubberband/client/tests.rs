@@ -165,7 +165,7 @@ fn one_that_ended_before_leaves_no_deadline_behind() {
     let told = give(&mut client, start, Input::Command(ClientCommand::Cancel { token: 1 }));
     assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
     assert_eq!(client.unordered, [(start + WAIT, 2)]);
-    // A read does not wait by `write_wait`.
+    // `write_wait` does not limit the waiting of a read.
     let read = ClientCommand::Read {
         token: 3,
         strength: Strength::Sequential,
@@ -191,7 +191,7 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
 fn one_that_is_out_refuses_requests_at_once() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     led(&mut client);
-    // A notice without outcomes or credit, which says that the process is out.
+    // A notice without outcomes or credit; its last byte reports that the process is out.
     let out = [&[3], &[0; 16][..], &[1]].concat();
     let out = ecast::Message::decode(&mut Bytes::from(out)).expect("a notice");
     order(&mut client, out);

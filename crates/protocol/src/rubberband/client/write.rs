@@ -1,8 +1,8 @@
 //! A write: when it is done, which processes the client asks about it, and when the ranges may forget it.
 //!
-//! A write is done when it is stable and every range has answered. The ranges remember its result (S6), so
-//! the client can ask for a lost answer again. It tells the ranges to forget a write that nobody will ask
-//! about any longer.
+//! A write is done when it is stable and every range has answered. The ranges remember the write's result
+//! (S6), so the client can ask for a lost answer again. The client tells the ranges to forget a write that
+//! nobody will ask about any longer.
 
 use smallvec::SmallVec;
 
@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// Maximum number of old writes, of unknown outcome or long in progress, that are remembered while later
-/// writes are forgotten. If there are more, the ranges remember everything from the next one on.
+/// writes are forgotten. If there are more such writes, the ranges remember everything from the first one
+/// beyond this number on.
 const KEPT_MAX: usize = 1024;
 
 /// Number of steps into which the retained writes under made-up ids are divided; ids expire a step at a time.
@@ -76,7 +77,7 @@ impl Client {
         }
     }
 
-    /// Marks writes to lost ranges: a later holder of such a range knows nothing of them.
+    /// Marks the writes to lost ranges, because a later holder of such a range knows nothing of them.
     pub(super) fn lose_ranges(&mut self, config: &Config) {
         for request in self.requests.values_mut() {
             if let Kind::Write(write) = &mut request.kind {
@@ -119,14 +120,14 @@ impl Client {
                 write.forgotten = true;
                 self.finish_write(cx, token, out);
             }
-            // The replica does not know the write yet, or knows another position for it. The client asks
-            // again later.
+            // The replica does not know the write yet, or knows a different position for the write. The
+            // client asks again later.
             ReplyContent::Unknown | ReplyContent::Retry => {}
             ReplyContent::Underway | ReplyContent::NoRoom | ReplyContent::Untaken => self.refused += 1,
         }
     }
 
-    /// Checks on a write whose time has come, and asks the replicas for missing answers.
+    /// Checks on a write, because the time for that has come, and asks the replicas for missing answers.
     pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("the request is open");
         let attempt = request.attempt;
@@ -147,7 +148,7 @@ impl Client {
                 .is_some_and(|it| cx.now.since(it.since) >= self.settings.unreached_after)
         };
         if write.stable && !replicas.is_empty() && replicas.iter().all(late) {
-            // The write takes effect, but no replica that could tell its result is in reach.
+            // The write takes effect, but no replica in reach could report its result.
             return self.give_up(cx.now, token, out);
         }
         write.asked += u32::from(write.stable);
@@ -157,8 +158,8 @@ impl Client {
         self.look_later(token, cx.now + after);
     }
 
-    /// Counts the end of a write under a made-up id, and notes the position that ids expire up to after
-    /// enough later writes. `at` is the write's position if it was done.
+    /// Counts the end of a write under a made-up id. After each step of such writes, notes a position: ids
+    /// first used up to it expire after enough later writes. `at` is the write's position if it was done.
     pub(super) fn ended(&mut self, name: WriteName, at: Position) {
         if !name.request.is_made_up() {
             return;
@@ -166,14 +167,14 @@ impl Client {
         self.made_up += 1;
         let step = (self.settings.made_up_max / EXPIRIES).max(1);
         if self.made_up.is_multiple_of(step) {
-            // The id was first used at or before its answer, and this position is no lower than the previous
-            // one.
+            // The id was first used no later than the position of its answer. The noted positions never
+            // decrease.
             let last = self.expiries.back().copied().unwrap_or_default();
             self.expiries.push_back(at.max(last).max(self.membership.member.delivered()));
         }
     }
 
-    /// Expires made-up ids after which this gateway has used many others.
+    /// Expires made-up ids if this gateway has used enough later ones.
     pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.expiries.len() > EXPIRIES {
             let through = self.expiries.pop_front().expect("the queue of expiries is longer than its limit");
@@ -190,7 +191,7 @@ impl Client {
         while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
-        // Recent numbers stay: users may have drawn numbers that they have not used yet.
+        // Recent numbers are not forgotten: users may have drawn numbers that they have not used yet.
         let every = self.settings.forget_every;
         let mut below = self.number.saturating_sub(self.settings.remembered_min);
         if below < self.forgotten + every || self.number < self.forget_check_at {

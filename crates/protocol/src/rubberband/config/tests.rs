@@ -18,9 +18,9 @@ fn standing(config: &Config) -> String {
 }
 
 /// Applies messages, the first at position 100, and returns the resulting configuration. `?12`: a super
-/// suspects 1 and 2. `-12@100`: it removes those of them that are suspected since 100. `1@100`: process 1
-/// refutes that suspicion. `L1`: it leaves. `X1`: it is declared lost. `A1`: it goes away. `b1`: it runs
-/// again. `B1`: it has caught up.
+/// suspects 1 and 2. `-12@100`: the super removes 1 and 2 as far as they are suspected since 100. `1@100`:
+/// process 1 refutes that suspicion. `L1`: process 1 leaves. `X1`: it is declared lost. `A1`: it goes away.
+/// `b1`: it runs again. `B1`: it has caught up.
 fn after(config: &Config, messages: &str) -> Config {
     let mut config = config.clone();
     for (at, message) in (100..).map(Position).zip(messages.split_whitespace()) {
@@ -56,17 +56,17 @@ fn after(config: &Config, messages: &str) -> Config {
 fn suspects_are_judged_together() {
     let pair = town(2, &[0, 10, 20, 30], "AAAA");
     for (messages, expected) in [
-        // The second step removes a dead process, not the first.
+        // A dead process is removed by the second step, not by the first.
         ("?1", "1? 2 3 4"),
         ("?1 -1@100", "2 3 4"),
-        // Two suspected neighbours both stay, whether one message removes them, or two, or two after separate
-        // suspicions.
+        // Two suspected neighbours both stay: it makes no difference whether one message removes both, or two
+        // messages do, even after separate suspicions.
         ("?12 -12@100", "1! 2! 3 4"),
         ("?12 -1@100", "1! 2? 3 4"),
         ("?1 ?2 -1@100 -2@101", "1! 2! 3 4"),
-        // Two suspects that share no range do not protect each other.
+        // Two suspects that share no range do not prevent each other's removal.
         ("?13 -13@100", "2 4"),
-        // The live suspect refutes, and only then can the other be removed.
+        // The live suspect refutes, and only then can the dead one be removed.
         ("?12 -12@100 1@100", "1 2! 3 4"),
         ("?12 -12@100 1@100 -2@100", "1 3 4"),
     ] {
@@ -83,11 +83,11 @@ fn a_suspicion_that_was_refuted_is_void() {
     for (messages, expected) in [
         ("?1 1@100", "1 2 3 4"),
         ("?1 1@100 -1@100", "1 2 3 4"),
-        // An old removal does not act on a new suspicion, nor does an old refutation end one.
+        // An old removal does not act on a new suspicion, and an old refutation does not end a new suspicion.
         ("?1 1@100 ?1 -1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 -1@102", "2 3 4"),
-        // A second suspicion of the same process keeps the first one's position; without a suspicion, nobody
+        // A second suspicion of the same process keeps the position of the first. Without a suspicion, nobody
         // is removed.
         ("?1 ?1 -1@101", "1? 2 3 4"),
         ("-1@0", "1 2 3 4"),
@@ -114,17 +114,18 @@ fn one_that_is_away_is_a_replica_and_no_ground() {
         (&pair, "A1 b1", "1~ 2 3 4"),
         (&pair, "A1 b1 B1", "1 2 3 4"),
         (&pair, "B1", "1 2 3 4"),
-        // A process whose neighbour is away must stay; one that shares no range with it may go away.
+        // A process whose neighbour is away must stay. A process that shares no range with an away process
+        // may go away.
         (&pair, "A1 A2", "1~ 2 3 4"),
         (&pair, "A1 A3", "1~ 2 3~ 4"),
         (&pair, "?2 A1", "1 2? 3 4"),
         (&three, "A1 A2 A3", "1~ 2~ 3 4"),
-        // Nobody is removed in reliance on an away process, nor is the process itself while it may be the
-        // last one.
+        // Nobody is removed in reliance on an away process. Nor is the away process removed while it may have
+        // the last replica.
         (&pair, "A1 ?2 -2@101", "1~ 2! 3 4"),
         (&pair, "A1 ?2 -2@101 ?1 -1@103", "1! 2! 3 4"),
         (&pair, "A1 ?1 -1@101", "2 3 4"),
-        // After it is back, the other process can be removed.
+        // After the away process is back, the suspected one can be removed.
         (&pair, "A1 ?2 -2@101 B1 -2@101", "1 3 4"),
         // An unreachable process that was away refutes like any other.
         (&pair, "A1 ?2 -2@101 ?1 -1@103 1@103", "1 2! 3 4"),
@@ -260,7 +261,7 @@ fn a_range_goes_on_from_the_keeper_that_knows_most() {
         assert_eq!(replace(&lost, 1, 5, refused), Err(refusal::range(0)), "{refused:?}");
     }
     let moving = replace(&lost, 1, 5, Some(late)).expect("it knows most").expect("it moves");
-    // As long as 5 receives the range, no other process may, even if that import fails.
+    // As long as 5 receives the range, no other process may receive it, even if the import of 5 fails.
     assert_eq!(replace(&moving, 2, 6, Some(late)), Err(refusal::range(0)));
     assert_eq!(dismissed(&moving, late), Err(refusal::WRONG_STATE));
 }

@@ -1,4 +1,4 @@
-//! A member asks for links to the members to which it speaks first.
+//! Tests that a member asks for links to the members to which it speaks first.
 
 use super::*;
 use crate::rubberband::{

@@ -146,7 +146,7 @@ fn a_read_is_divided_evenly_and_the_offset_says_between_whom() {
     assert_eq!(assigned(config.assign_read(&[], 7)), "");
 }
 
-/// The slow twin: walks the ring key by key, as the definition says (002 §6.2).
+/// The slow twin of the ring: walks it key by key, as the definition says (002 §6.2).
 struct Walk<'a> {
     config: &'a Config,
 }
@@ -211,7 +211,7 @@ fn placement_is_what_a_walk_along_the_ring_finds() {
 
 fn check_against_walk(config: &Config, ranges: &[Range], offset: u32) {
     let walk = Walk { config };
-    // All keys beyond the last id have the same replicas, so a few suffice.
+    // All keys beyond the last id have the same replicas, so a few of these keys suffice.
     let keys: Vec<u64> =
         ranges.iter().flat_map(|range| range.low..=range.high.min(range.low.max(64))).collect();
     let on = |what: &[Range], key: u64| what.iter().any(|range| range.low <= key && key <= range.high);

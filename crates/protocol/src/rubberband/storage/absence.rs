@@ -5,7 +5,8 @@ use thiserror::Error;
 
 use crate::{ecast::Position, seam::CommandId};
 
-/// The reason why a storage process refuses to pause. Its stop would then disturb the other processes.
+/// The reason why a storage process refuses to pause: its stop would disturb the other processes now, or it
+/// cannot pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PauseRefusal {
     /// The process has no disk, so it would come back as another process.
@@ -20,7 +21,7 @@ pub enum PauseRefusal {
     #[error("this process has not joined the domain, or was cut off from the domain")]
     NotJoined,
     /// An earlier command to pause has not ended, or was accepted.
-    #[error("this process was asked to stop before")]
+    #[error("this process was already asked to stop: wait until the first request is done")]
     Already,
 }
 
@@ -29,10 +30,10 @@ pub enum PauseRefusal {
 pub(super) struct Pause {
     /// The command to pause that has not ended.
     pub(super) asked: Option<CommandId>,
-    /// Whether this life is about to stop.
+    /// Whether this process is about to stop.
     pub(super) going: bool,
-    /// Position from which on the process is away.
+    /// Position from which on the other processes count this process as away.
     pub(super) away: Option<Position>,
-    /// Position up to which the process must execute to have caught up.
+    /// Position up to which the process must execute before it has caught up.
     pub(super) back: Option<Position>,
 }

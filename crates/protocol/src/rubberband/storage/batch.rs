@@ -4,9 +4,9 @@
 //! write, rows to move, pages of long answers. Then come as many steps as may run together. `running` records
 //! the purpose of each task.
 //!
-//! The reads of a batch share the memory for gathering results. A read that finds it used up is *crowded*:
-//! the engine keeps the read's version, and the read runs again in a later batch without other reads. Other
-//! steps have their turn in between.
+//! The reads of a batch share the memory for gathering results. A read that finds this memory used up is
+//! *crowded*: the engine keeps the read's version, and the read runs again in a later batch without other
+//! reads. Other steps have their turn in between.
 
 use std::collections::VecDeque;
 
@@ -67,7 +67,8 @@ impl Storage {
         }
     }
 
-    /// Adds the next crowded read, alone, unless it is the turn of steps. Returns whether it did.
+    /// Adds the next crowded read, and nothing else, unless it is the turn of steps. Returns whether a read
+    /// was added.
     fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
         let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.queue.is_empty();
         let next = if turn_of_steps { None } else { self.crowded.pop_front() };
@@ -90,8 +91,8 @@ impl Storage {
             {
                 return false;
             }
-            // The memory that a pin or a repetition needs is complete only after the writes of the current
-            // batch.
+            // A pin or a repetition needs the ranges' memory, which is complete only after the writes of the
+            // current batch.
             Some(
                 QueuedStep::Pin { .. }
                 | QueuedStep::Checkpoint { .. }
@@ -135,7 +136,7 @@ impl Storage {
             QueuedStep::Forget { at, session, below, kept } => {
                 self.replies.forget(session, below, &kept);
                 if below == u64::MAX {
-                    // Nobody is left who could publish the session's staged rows.
+                    // The session has ended, so nobody is left who could publish its staged rows.
                     self.push(tasks, at, TaskKind::EndSession { session }, Purpose::Step(at));
                 }
             }
@@ -189,7 +190,8 @@ impl Storage {
                     TaskResult::Crowded,
                 ) => {
                     if kept {
-                        // The engine keeps the version once more, so one of the two references is released.
+                        // The engine was already keeping this version and now keeps it once more, so one of
+                        // the two references is released.
                         self.outboxes.unwanted(at);
                     }
                     let asked = (client, token);
@@ -211,7 +213,7 @@ impl Storage {
                     self.outboxes.page(asked, at, rows, cursor, cx.now, out);
                 }
                 (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
-                    // The ranges' memory follows the rows.
+                    // After the rows, the ranges' memory is sent.
                     let next = cursor.map_or(TransferCursor::Replies(None), TransferCursor::rows);
                     let asked = TransferCursor::Rows(asked);
                     let chunk = Direct::Chunk { change: at, asked, content: rows, next: Some(next) };
@@ -271,7 +273,8 @@ impl Storage {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut dyn Sink<Self>) {
-        // A released or injected step may have a position that was not delivered here.
+        // A step that releases a version, or an injected step, may have a position that was not delivered
+        // here.
         let through = through.min(self.membership.member.delivered());
         if through > self.executed {
             self.executed = through;

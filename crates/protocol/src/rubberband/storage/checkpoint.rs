@@ -30,7 +30,8 @@ impl Storage {
             return;
         }
         self.checkpointed_at = Some(now);
-        // Earlier records must come before `Began`, because recovery reads everything behind it again.
+        // Earlier records must be written before `Began`, because recovery reads everything behind `Began`
+        // again.
         self.membership.write_down(true, out);
         let Some(submissions) = self.membership.member.submissions() else { return };
         let Some(config) = self.membership.config().cloned() else { return };
@@ -56,12 +57,12 @@ impl Storage {
         self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
     }
 
-    /// Whether the journal behind the last checkpoint, which began `since` ago, is long enough for another
-    /// one.
+    /// Whether the journal behind the last checkpoint, which began `since` ago, is long enough for the next
+    /// checkpoint.
     pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // The journal is as long as the last checkpoint. So disks write everything at most twice, usually
-        // much less.
+        // A checkpoint is due once the journal is as long as the last checkpoint. So disks write everything
+        // at most twice, usually much less.
         if bytes >= least.max(self.checkpoint_bytes) {
             return true;
         }
@@ -89,7 +90,7 @@ impl Storage {
         self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
     }
 
-    /// Lets the engine save the next piece, if the last one is durable.
+    /// Lets the engine save the next piece, if the previous piece is durable.
     pub(super) fn push_checkpoint(&mut self, tasks: &mut Vec<Task>) {
         if let Some(at) = self.version_to_release.take() {
             self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
@@ -116,8 +117,7 @@ impl Storage {
         cursor: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
-        // Fragments of an abandoned checkpoint are written as well, because the engine remembers them as
-        // saved.
+        // Fragments of an abandoned checkpoint are written as well, because the engine considers them saved.
         let (number, bytes) = (self.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });
@@ -167,7 +167,7 @@ impl Storage {
                 let kept = self.fragment_index.keep(&checkpoint.named);
                 out.collect(checkpoint.began, &kept);
                 let completes = checkpoint.completes;
-                // A checkpoint of an import says nothing about how much usually changes.
+                // The size of a checkpoint after an import does not tell how much usually changes.
                 self.checkpoint_bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
                 self.checkpoint = None;
                 if let Some(change) = completes {
@@ -178,7 +178,8 @@ impl Storage {
         };
     }
 
-    /// Drops a checkpoint that still waits in the queue, because the steps before it will not be executed.
+    /// Drops a checkpoint that still waits in the queue, because the steps queued before it will not be
+    /// executed.
     pub(super) fn drop_checkpoint_due(&mut self) {
         self.checkpoint.take_if(|checkpoint| matches!(checkpoint.stage, CheckpointStage::Due));
     }
@@ -193,13 +194,14 @@ impl Storage {
     }
 }
 
-/// A checkpoint may begin at this fraction of `checkpoint_bytes`, if the disk has been mostly idle.
+/// Divisor of `checkpoint_bytes`: from this part of it on, a checkpoint may begin if the disk has been mostly
+/// idle.
 const PARTS: u64 = 4;
 
-/// Such early checkpoints write on average `checkpoint_bytes` in this time, in seconds: 16 MiB a second for
-/// 64 MiB.
+/// Time in seconds in which early checkpoints write `checkpoint_bytes` on average: 16 MiB a second for 64
+/// MiB.
 const PACE_SECONDS: u64 = 4;
 
-/// The journal is divided into stretches of `checkpoint_bytes` divided by this number, to find those of which
-/// little is needed.
+/// Number of stretches of the journal per `checkpoint_bytes`. Stretches of which little is needed are found
+/// and collected.
 const STRETCHES: u64 = 4;

@@ -62,7 +62,7 @@ impl Storage {
             }
             Direct::Verdict { at, ranges, failure, settled } => {
                 self.verdicts.note_settled(from, settled);
-                // A write that is settled here needs no more verdicts.
+                // A write that is settled here needs no more verdicts from others.
                 if at > self.executed || self.holding.as_ref().is_some_and(|(write, _)| write.at == at) {
                     self.verdicts.add(at, &ranges, failure);
                     self.decide(out);
@@ -71,8 +71,8 @@ impl Storage {
             Direct::AskVerdict { at, name } => {
                 // The ranges' memory answers for a write whose rows this process imported, or that it
                 // executed at another position. An importing process may still learn of a write, but so may
-                // its sources, which are asked as well. It has already received the memory that a departed
-                // source sent, or takes no more of it.
+                // its sources, which are asked as well. From a departed source, it has already received the
+                // memory, or takes no more of it.
                 let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
                 let through = self.membership.member.delivered();
                 let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
@@ -94,7 +94,7 @@ impl Storage {
                 let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
                 let fetch = Fetch { from, change, ranges, cursor };
                 if self.send_section(&fetch, out) {
-                    // The section needs no work of the engine.
+                    // A section was sent, which needs no work of the engine.
                 } else if known || change > self.membership.member.delivered() {
                     self.fetches.retain(|other| other.from != from || other.change != change);
                     self.fetches.push_back(fetch);

@@ -18,7 +18,7 @@ pub(super) struct FragmentIndex {
     /// which lie on another disk.
     since: u64,
     next: u64,
-    /// Bytes written to the journal so far.
+    /// Bytes written to this process's journal so far.
     journal_bytes: u64,
 }
 
@@ -49,7 +49,7 @@ impl FragmentIndex {
         self.since
     }
 
-    /// Notes that other records of this many bytes went to the journal.
+    /// Notes that records other than fragments, of this many bytes, went to the journal.
     pub(super) fn passed(&mut self, bytes: u64) {
         self.journal_bytes += bytes;
     }
@@ -74,8 +74,8 @@ impl FragmentIndex {
     }
 
     /// Returns the records whose fragments the next checkpoint saves again. They lie in stretches of
-    /// `stretch_bytes` of which less than half is named. The last stretch is not full yet, so it does not
-    /// count.
+    /// `stretch_bytes` of which less than half is named. The last stretch of the journal is not full yet, so
+    /// its records are not returned.
     pub(super) fn carried(&self, stretch_bytes: u64) -> BTreeSet<u64> {
         let stretch_bytes = stretch_bytes.max(1);
         let stretch = |shelved: &FragmentRecord| shelved.at / stretch_bytes;
@@ -93,7 +93,7 @@ impl FragmentIndex {
     }
 
     /// Keeps the records of a checkpoint that is whole; `named` gives the number of named fragments of each.
-    /// Drops all others, and returns the tickets of those that stay.
+    /// Drops all other records, and returns the tickets of the records that stay.
     pub(super) fn keep(&mut self, named: &BTreeMap<u64, u32>) -> Vec<Ticket> {
         assert!(named.keys().all(|number| self.has(*number)), "a checkpoint names what is on disk");
         self.records.retain(|number, shelved| {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_named_is_kept_and_thin_stretches_are_carried() {
         let mut fragment_index = FragmentIndex::new(1);
-        // Three stretches of 100 bytes, and the beginning of a fourth.
+        // The records fill three stretches of 100 bytes, and the beginning of a fourth stretch.
         for number in 1..=7 {
             fragment_index.put(number, Ticket(number * 10), 50, 5);
         }
@@ -121,7 +121,8 @@ mod tests {
         assert!(fragment_index.carried(100).is_empty(), "all of it is named");
         let kept = fragment_index.keep(&named(&[(1, 5), (2, 1), (3, 2), (5, 5), (7, 1)]));
         assert_eq!(kept, [10, 20, 30, 50, 70].map(Ticket));
-        // 60 bytes of the first stretch are named, 20 of the second, 50 of the third; the last is not full.
+        // 60 bytes of the first stretch are named, 20 of the second, 50 of the third; the last stretch is not
+        // full.
         assert_eq!(fragment_index.carried(100), BTreeSet::from([3]));
         assert_eq!((fragment_index.next(), fragment_index.has(4), fragment_index.has(5)), (8, false, true));
     }
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!((fragment_index.since(), fragment_index.next()), (1, 1));
         fragment_index.found(4, Ticket(2), 10, 1);
         assert_eq!((fragment_index.since(), fragment_index.next()), (1, 5));
-        // The engine of a former life, whose disk was another.
+        // The former life's engine continues on a new disk.
         let fragment_index = FragmentIndex::new(fragment_index.next());
         assert_eq!((fragment_index.since(), fragment_index.next()), (5, 5));
     }

@@ -14,7 +14,7 @@ use crate::{
     rubberband::{Config, KeptRows},
 };
 
-/// The state of a storage process that is out, except its engine.
+/// The state of a storage process that is no longer a member, except its engine.
 pub struct Handover {
     pub(super) keeps: KeptRows,
     pub(super) settings: StorageSettings,

@@ -17,7 +17,7 @@ pub(super) struct Import {
     change: Position,
     /// Sources with missing rows, the present one first.
     todo: VecDeque<(ProcessId, Vec<Range>)>,
-    /// The place from which the present source continues.
+    /// The place from which the transfer from the present source continues.
     cursor: TransferCursor,
     stage: ImportStage,
     /// Time at which to ask the source again.
@@ -32,13 +32,13 @@ enum ImportStage {
     Ask,
     /// A chunk was asked for.
     Asked,
-    /// Rows for the engine, and the place from which to continue.
+    /// The engine should import these rows; the transfer then continues at this place.
     Rows(Bytes, TransferCursor),
-    /// Ranges to drop again, because their source failed.
+    /// The engine should drop the rows of these ranges again, because their source failed.
     Undo(Vec<Range>),
-    /// The engine is working on the import; the value says what follows.
+    /// The engine is working on the import. The value tells how the import continues afterwards.
     Busy(AfterTask),
-    /// Some range has no source left. This is final, whatever else arrives.
+    /// Some range has no source left. This is final, whatever arrives later.
     Failed,
 }
 
@@ -49,17 +49,17 @@ enum AfterTask {
 
 /// The fate of a received chunk.
 pub(super) enum ChunkOutcome {
-    /// The chunk was not asked for, or does not decode.
+    /// The chunk is ignored: it was not asked for, or does not decode.
     Not,
     /// The chunk has rows for the engine.
     Rows,
-    /// The chunk had a section of memory, which was taken in.
+    /// The chunk had a section of the ranges' memory, which was taken in.
     Replies(ImportAction),
 }
 
 /// The next action of an import.
 pub(super) enum ImportAction {
-    /// To ask for more.
+    /// To ask for more rows or memory.
     More,
     /// Everything has been imported.
     Finished { change: Position, replies: Replies },
@@ -81,12 +81,12 @@ impl Import {
             stage: ImportStage::Ask,
             deadline: None,
             failed: Vec::new(),
-            // The sources already bounded their memory.
+            // The sources have already bounded this memory.
             replies: Replies::new(usize::MAX, usize::MAX),
         }
     }
 
-    /// Whether nothing is to be imported, because every new range is a lost one and begins empty.
+    /// Whether there is nothing to import, because every new range is a lost range and begins empty.
     pub(super) fn is_empty(&self) -> bool {
         self.todo.is_empty()
     }
@@ -104,7 +104,7 @@ impl Import {
         matches!(self.stage, ImportStage::Failed)
     }
 
-    /// Returns the memory that has been taken in so far.
+    /// Returns the memory of replies that has been taken in so far.
     pub(super) fn replies(&self) -> &Replies {
         &self.replies
     }
@@ -157,7 +157,7 @@ impl Import {
                 self.deadline = None;
                 ChunkOutcome::Rows
             }
-            // Rows are always followed by memory, so there must be a next cursor.
+            // The source's memory always follows its rows, so there must be a next cursor.
             (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {
@@ -200,7 +200,7 @@ impl Import {
         match std::mem::replace(&mut self.stage, ImportStage::Ask) {
             ImportStage::Busy(AfterTask::Next(cursor)) => self.cursor = cursor,
             ImportStage::Busy(AfterTask::Restart) => self.cursor = TransferCursor::Rows(None),
-            // The source failed while the engine worked, so the undoing is still to be done.
+            // The source failed while the engine worked, so its rows must still be dropped.
             other => self.stage = other,
         }
         self.step()
@@ -216,7 +216,8 @@ impl Import {
     }
 
     /// Replaces `failed`, which cannot send any longer: its ranges are read from other complete replicas,
-    /// from the start. Returns `false` if some range has none; then the import has failed for good.
+    /// from the start. Returns `false` if some range has no other complete replica; then the import has
+    /// failed for good.
     pub(super) fn switch(&mut self, config: &Config, failed: ProcessId) -> bool {
         let was_first = self.source() == Some(failed);
         self.failed.push(failed);

@@ -1,8 +1,7 @@
-//! A process that was removed ends its life and begins the next one
-//! ([keeping](crate::rubberband::keeping)).
+//! A process that was removed ends its life and begins the next one ([keeping](crate::rubberband::keeping)).
 //!
-//! The next life has the same engine. Deliveries that were not executed go along and are executed. Requests
-//! of others, and work that is bound to the old id, do not.
+//! The next life has the same engine. The next life takes over deliveries that were not executed, and
+//! executes them. It does not take over requests of other processes, or work that is bound to the old id.
 
 use std::collections::VecDeque;
 
@@ -19,7 +18,8 @@ use crate::{
 };
 
 impl Storage {
-    /// Creates the next life of a storage process that is out, with the same engine and a new id.
+    /// Creates the next life of a storage process that is no longer a member, with the same engine and a new
+    /// id.
     pub fn again(me: Peer, name: String, handover: Box<Handover>) -> Self {
         let Handover {
             keeps,
@@ -48,7 +48,7 @@ impl Storage {
         }
     }
 
-    /// Ends this life. The process keeps its rows if it may be the last one that has them.
+    /// Ends this life. The process keeps its rows if it may be the last process that has them.
     pub(super) fn part(&mut self, out: &mut dyn Sink<Self>) {
         match self.kept() {
             Some(_) => self.is_leaving_rows = true,
@@ -57,7 +57,8 @@ impl Storage {
     }
 
     fn kept(&self) -> Option<KeptRows> {
-        // A later generation may lack messages that were delivered here.
+        // A process that leaves by command keeps nothing. Nor does one that missed a generation: the later
+        // generation may lack messages that were delivered here.
         if self.leaving || !self.membership.member.is_of_its_generation() {
             return None;
         }
@@ -67,8 +68,8 @@ impl Storage {
         let (me, config) = (self.membership.me, self.membership.config()?);
         let held = match config.storage.get(&me)? {
             StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true } => true,
-            // This process may be complete already: the message that says so may have been ordered and not
-            // delivered here.
+            // This process may be complete already: its `Complete` may have been ordered and not delivered
+            // here.
             StorageState::Receiving { .. } => self.import.is_none(),
             StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false } => false,
         };
@@ -76,11 +77,11 @@ impl Storage {
         Some(KeptRows { former: me, place, through: self.membership.member.delivered() })
     }
 
-    /// Whether this process is out. If it is about to hand over, emits [`StorageEvent::Out`], because the
-    /// engine is idle now.
+    /// Whether this process is out. If this process is about to hand over, emits [`StorageEvent::Out`],
+    /// because the engine is idle now.
     pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
-        // Messages that were on their way may have arrived meanwhile. One of them may say that others have
-        // the rows.
+        // Messages that were on their way may have arrived meanwhile. By one of them, the process may have
+        // learned that others have its rows.
         if std::mem::take(&mut self.is_leaving_rows) {
             match self.kept() {
                 Some(keeps) => {
@@ -109,7 +110,7 @@ impl Storage {
             | QueuedStep::Restore { .. }
             | QueuedStep::RestoreRows { .. }
             | QueuedStep::Clear { .. } => true,
-            // Nobody waits for these steps any longer.
+            // Nobody waits for these steps any longer, because this life is over.
             QueuedStep::Read { .. }
             | QueuedStep::Pin { .. }
             | QueuedStep::Release { .. }
@@ -131,7 +132,7 @@ impl Storage {
     }
 
     /// Applies the effects of control messages that were ordered between two lives. `former` is the last
-    /// configuration of the former life; this process was just admitted with its rows.
+    /// configuration of the former life. This process was just admitted with the former life's rows.
     pub(super) fn catch_up(&mut self, at: Position, former: &Config, config: &Config) {
         for &table in former.tables.keys().filter(|table| !config.tables.contains_key(table)) {
             self.queue.push_back(QueuedStep::Drop { at, table });

@@ -37,7 +37,7 @@ impl Storage {
                 _ => self.fetches.push_back(fetch),
             }
         }
-        // Steps before the change come first: they create the tables of the rows.
+        // Steps queued before the change come first, because they create the tables of the rows to import.
         if let Some(import) = &mut self.import
             && matches!(self.queue.front(), Some(QueuedStep::Await { at }) if *at == import.change())
         {
@@ -48,14 +48,14 @@ impl Storage {
         }
     }
 
-    /// Sends a section of the ranges' memory at a pinned position, if the request asks for one. Returns
-    /// whether it did.
+    /// Sends a section of the ranges' memory at a pinned position, if the request asks for a section. Returns
+    /// whether the request did.
     pub(super) fn send_section(&self, fetch: &Fetch, out: &mut dyn Sink<Self>) -> bool {
         let (TransferCursor::Replies(cursor), Some(pinned)) = (&fetch.cursor, self.pins.get(&fetch.change))
         else {
             return false;
         };
-        // A cursor that does not decode starts from the beginning.
+        // With a cursor that does not decode, the transfer starts from the beginning.
         let from = cursor.as_deref().and_then(|cursor| postcard::from_bytes(cursor).ok());
         let (content, next) = pinned.section(&fetch.ranges, from, self.settings.section_bytes_max);
         let next =
@@ -80,8 +80,8 @@ impl Storage {
         if import.switch(config, source) {
             self.fetch(now, out);
         } else {
-            // No replica can send, so this process is useless in its present state. It never counts as
-            // complete, because the failure of the import is final.
+            // No replica can send the missing rows, so this process is useless in its present state. It never
+            // counts as complete, because the failure of the import is final.
             out.emit(StorageEvent::Wedged);
         }
     }
@@ -100,7 +100,7 @@ impl Storage {
                 self.replies.adopt(replies);
                 self.received = Some(change);
                 if self.settings.checkpoint_bytes.is_some() {
-                    // No record contains the rows yet.
+                    // No record on disk contains the imported rows yet.
                     self.completion_due = Some(change);
                 } else {
                     self.complete(cx, change, out);
@@ -116,8 +116,8 @@ impl Storage {
     }
 
     /// Submits [`Control::Complete`] again, as long as the configuration still shows this process as
-    /// receiving. The message may be lost with a generation of routers, and nobody else knows of it. If it
-    /// was not lost, the repetition is refused.
+    /// receiving. The message may be lost with a generation of routers, and no other process can submit it.
+    /// If it was not lost, the repetition is refused.
     pub(super) fn complete_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());

@@ -158,7 +158,7 @@ pub struct StorageStatus {
     pub remembered: u64,
     /// Bytes of remembered answers.
     pub remembered_bytes: u64,
-    /// Number of decisions that exceed the usual number and are kept because a member may still ask for them.
+    /// Number of decisions kept beyond the usual number, because a member may still ask for them.
     pub owed: u64,
     /// Bytes of all kept decisions.
     pub settled_bytes: u64,
@@ -175,12 +175,12 @@ pub struct Storage {
     running: Vec<Purpose>,
     /// Time at which the current batch was handed to the engine.
     begun: Time,
-    /// The evaluated write that waits for verdicts, and its result here.
+    /// The evaluated write that waits for verdicts, and the result of its evaluation here.
     holding: Option<(Box<Write>, Evaluated)>,
     /// The decided write that the next batch settles first, and whether it is published.
     settle: Option<(Position, bool)>,
     verdicts: Verdicts,
-    /// Records of decisions that are not known to be durable, with the positions of their writes.
+    /// Records of decisions that are not known to be durable, each with the position of its write.
     decisions: VecDeque<(Ticket, Position)>,
     /// Last position whose decision is on disk.
     decided: Position,
@@ -194,7 +194,7 @@ pub struct Storage {
     pins_due: BTreeSet<Position>,
     fetches: VecDeque<Fetch>,
     import: Option<Import>,
-    /// The placement change whose rows are all here.
+    /// The placement change whose rows have all been imported here.
     received: Option<Position>,
     /// The placement change to report as complete once a checkpoint contains its rows.
     completion_due: Option<Position>,
@@ -222,14 +222,14 @@ pub struct Storage {
     /// Whether the process was asked to leave.
     leaving: bool,
     pause: Pause,
-    /// Whether the process is out and hands over its rows as soon as the engine is idle.
+    /// Whether the process is out, and will hand its rows to its next life as soon as the engine is idle.
     is_leaving_rows: bool,
     repeated: u64,
     refused: u64,
 }
 
 impl Storage {
-    /// Creates a storage process that joins as a standby.
+    /// Creates a storage process that joins the domain as a standby.
     pub fn new(me: Peer, name: String, settings: StorageSettings) -> Self {
         Storage::joining(me, name, settings, None)
     }
@@ -362,7 +362,8 @@ impl Storage {
     }
 
     fn left(&mut self, id: CommandId, result: Result<(), LeaveRefusal>, out: &mut dyn Sink<Self>) {
-        // A process that stays, and is cut off later, keeps its rows like any other.
+        // A process whose command to leave failed stays. If it is cut off later, it keeps its rows like any
+        // other process.
         self.leaving = result.is_ok();
         out.emit(StorageEvent::Left { id, result });
     }
@@ -431,7 +432,8 @@ impl Protocol for Storage {
             // Nobody casts to storage processes.
             Input::Cast { .. } | Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
-                // The rest of the read's answers would arrive with a gap. The client will ask again.
+                // The rest of the read's answer would arrive with a gap, because pieces on the old link were
+                // lost. The client will ask again.
                 self.withdraw(|(client, _)| client == peer, out);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }

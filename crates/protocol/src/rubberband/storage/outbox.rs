@@ -1,14 +1,14 @@
 //! Answers on their way to clients, sent no faster than clients consume them.
 //!
 //! A short answer is here completely and is sent at once. A long answer is read page by page from a version
-//! that the engine keeps. A page is read when the client has consumed the earlier ones, so neither side holds
-//! more than a window of it. Windows and pages shrink when many answers are open. A batch reads one page each
-//! of a few answers, so that short reads do not wait for long ones.
+//! that the engine keeps. A page is read when the client has consumed the earlier pages, so neither side
+//! holds more than a window of the answer. Windows and pages shrink when many answers are open. A batch reads
+//! one page each of a few answers, so that short reads do not wait for long ones.
 //!
 //! Bytes that are not sent at once are *held*. All answers together hold a bounded number of bytes. A new
-//! answer above the bound is refused, unless some answer has been held for longer than the time limit; that
-//! one is dropped instead. An answer of which the client takes nothing for that time is dropped, too,
-//! together with its version.
+//! answer above the bound is refused, unless some answer has been held for longer than the time limit; then
+//! that old answer is dropped instead. An answer of which the client takes nothing for that time is dropped,
+//! too, together with its version.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,7 @@ use crate::{
 
 /// Maximum number of answers of which one batch reads a page.
 const PAGES_MAX: usize = 4;
-/// Size of a page in bytes, and the minimum when many answers share the budget.
+/// Size of a page in bytes, and the minimum size when many answers share the budget.
 const PAGE_BYTES: usize = 256 << 10;
 const PAGE_BYTES_MIN: usize = 16 << 10;
 /// Budget of sent and unconsumed bytes of all long answers together, in addition to a page of each.
@@ -144,8 +144,8 @@ impl Outboxes {
         self.held
     }
 
-    /// Returns the number of answers that were refused because the memory was full, and of those that were
-    /// dropped untaken.
+    /// Returns the number of answers that were refused because the memory was full, and the number of answers
+    /// that were dropped untaken.
     pub(super) fn dropped(&self) -> (u64, u64) {
         (self.refused, self.untaken)
     }
@@ -173,8 +173,8 @@ impl Outboxes {
         }
     }
 
-    /// Whether `bytes` more may be held. Drops answers that have been held for too long, oldest first, to
-    /// make room.
+    /// Whether `bytes` more bytes may be held. To make room, drops answers that have been held for too long,
+    /// oldest first.
     fn has_room(
         &mut self,
         bytes: u64,
@@ -191,7 +191,7 @@ impl Outboxes {
         true
     }
 
-    /// Drops the rest of an answer, and tells its client.
+    /// Drops the rest of an answer, and reports that to its client.
     fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<impl Protocol<Message = Message>>) {
         let outbox = self.take(asked).expect("the answer is open");
         self.untaken += 1;
@@ -216,7 +216,8 @@ impl Outboxes {
             return;
         }
         let share = self.share();
-        // If the window is open, the client waits for this process, not the reverse.
+        // If the window is open, the client waits for this process, and this process does not wait for the
+        // client.
         let untaken = |outbox: &Outbox| !outbox.is_open(share) && outbox.moved + self.patience <= now;
         let untaken = self.open.iter().filter(|(_, outbox)| untaken(outbox)).map(|(asked, _)| *asked);
         for asked in untaken.collect::<Vec<RequestKey>>() {
@@ -356,7 +357,7 @@ impl Outboxes {
         }
     }
 
-    /// Releases a version that was kept for a long answer, because nobody waits for the answer.
+    /// Releases a version that was kept for a long answer, because no client waits for that answer.
     pub(super) fn unwanted(&mut self, at: Position) {
         self.released.push(at);
     }
@@ -381,7 +382,7 @@ impl Outbox {
         Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, held, begun, moved, source }
     }
 
-    /// Returns the bytes that remain after as much as the window permits was sent.
+    /// Returns the bytes of held pieces that remain after the window is filled.
     fn rest(&self, window: u64) -> u64 {
         let mut sent = 0;
         for piece in &self.pieces {
@@ -393,7 +394,7 @@ impl Outbox {
         self.held - sent
     }
 
-    /// Whether the window permits another piece.
+    /// Whether the window permits one more piece.
     fn is_open(&self, window: u64) -> bool {
         self.sent == self.consumed || self.sent - self.consumed < window
     }

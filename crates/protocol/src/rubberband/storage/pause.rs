@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl Storage {
-    /// Goes away. The command ends when the process has executed and answered everything before that.
+    /// Goes away by submitting `Away`. The command ends when the process has executed and answered everything
+    /// before that message.
     pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());
@@ -32,7 +33,8 @@ impl Storage {
         self.membership.submit(cx, AWAY, Class::Control, Control::Away.encode(), out);
     }
 
-    /// Ends the command if the message had no effect: the process is not away, so it was refused.
+    /// Ends the command if the `Away` message had no effect: the process is not away, so the message was
+    /// refused.
     pub(super) fn away_ended(&mut self, out: &mut dyn Sink<Self>) {
         if self.pause.away.is_none() {
             self.stay(PauseRefusal::Needed, out);
@@ -46,14 +48,15 @@ impl Storage {
         }
     }
 
-    /// Handles a control message of this process, by `sender`, that was delivered at `at`.
+    /// Notes a control message that `sender` submitted and that was delivered here at `at`, if it is this
+    /// process's own message about pausing.
     pub(super) fn note_pause(&mut self, at: Position, sender: ProcessId, control: &Control) {
         if sender != self.membership.me {
             return;
         }
         match control {
             Control::Away if self.is_away() && self.pause.going => self.pause.away = Some(at),
-            // A former life submitted this message; this life runs.
+            // A former life submitted this message, and is over: this life runs, and reports back.
             Control::Away if self.is_away() => self.say_back(),
             Control::Back { caught_up: false } if self.is_away() => self.pause.back = Some(at),
             _ => {}

@@ -36,7 +36,7 @@ struct JournalContents {
 
 impl Storage {
     /// Creates the storage process that wrote these records, with an empty engine; `None` if there are no
-    /// records. The process belonged to this generation.
+    /// records. The process belonged to the generation `generation`.
     ///
     /// # Errors
     ///
@@ -227,7 +227,7 @@ impl JournalContents {
         }
     }
 
-    /// Returns the address at which the others know this process.
+    /// Returns the address at which the other processes know this process.
     fn address(&self, me: ProcessId) -> Option<String> {
         if let Some(began) = &self.began {
             return began.config.members.get(&me).map(|info| info.address.clone());
@@ -239,7 +239,7 @@ impl JournalContents {
     }
 }
 
-/// Whether a message lets this process take over ranges, with rows from others.
+/// Whether a message lets this process take over ranges whose rows come from other processes.
 fn takes_over(me: ProcessId, body: &[u8]) -> bool {
     matches!(Control::decode(body), Some(Control::Replace { new, copy, .. }) if new == me && !copy.is_empty())
 }

@@ -5,13 +5,14 @@
 //! alone decide what is kept and what is dropped.
 //!
 //! **Names.** A write is remembered with the hash of its statement. A range refuses a repetition with the
-//! same id and another hash, so that nobody learns the result of another's statement. A number that its
-//! gateway uses for the first time is never refused, so guessing it in advance blocks nobody.
+//! same id and another hash, so that nobody learns the result of somebody else's statement. A number that its
+//! gateway uses for the first time is never refused, so a client that guesses a number in advance blocks
+//! nobody.
 //!
 //! **Bytes.** Outcomes are small, and their number is bounded by the gateways. Rows of RETURNING are large.
 //! Each range keeps at most a fixed number of bytes of answers; above that, it drops the answers of the
 //! oldest writes and keeps their outcomes. Replicas may have received different reasons of one failure, so
-//! reasons are counted separately. A range keeps a fixed number of bytes of the newest ones, and no long
+//! reasons are counted separately. A range keeps a fixed number of bytes of the newest reasons, and no long
 //! reason.
 //!
 //! **Moves.** Each range has its own memory, which moves with it. The memory consists of blocks of
@@ -34,7 +35,8 @@ use crate::{
 
 /// Bytes of answers that every range keeps. All replicas must use the same value.
 pub(super) const REMEMBERED_BYTES_MAX: usize = 64 << 20;
-/// Maximum size in bytes of an answer that counts as an outcome, which is kept and not counted.
+/// Maximum size in bytes of an answer that counts as an outcome: it is always kept, and its bytes are not
+/// counted.
 const OUTCOME_BYTES_MAX: usize = 64;
 /// Maximum size in bytes of a remembered reason of a failure.
 const FAILURE_BYTES_MAX: usize = 4 << 10;
@@ -46,7 +48,7 @@ const BLOCK_BITS: u32 = 8;
 pub(super) struct Remembered {
     /// The position at which the write was executed.
     pub(super) at: Position,
-    /// The answers by keys, or the reason of the failure. `None` if the answer or reason was dropped.
+    /// The answers by keys, or the reason of the failure. An answer or reason that was dropped is `None`.
     pub(super) results: Result<Vec<(Range, Option<Bytes>)>, Option<Bytes>>,
 }
 
@@ -57,7 +59,7 @@ pub(super) enum KnownReply<'a> {
     Nothing,
     /// The write was executed.
     Done(&'a Arc<Remembered>),
-    /// The id belongs to another statement.
+    /// The id belongs to a different statement.
     OtherStatement,
 }
 
@@ -106,7 +108,7 @@ pub(super) struct Pinned {
     ranges: BTreeMap<Range, Blocks>,
 }
 
-/// The place from which a transfer of memories continues: after this write of this range.
+/// The place from which a transfer of memories continues: after this write in this range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
     range: Range,
@@ -169,7 +171,7 @@ impl ReplyMemory {
         self.blocks.get(&key.block())?.get(&key.place())
     }
 
-    /// Whether a write under this id is known, of whichever statement.
+    /// Whether a write under this id is known, whatever its statement.
     fn knows(&self, key: ReplyKey) -> bool {
         let block = self.blocks.get(&key.block());
         block.is_some_and(|block| block.range((key.number, 0)..=(key.number, u64::MAX)).next().is_some())
@@ -195,7 +197,7 @@ impl ReplyMemory {
         self.writes += 1;
     }
 
-    /// Drops the oldest answers and reasons until the rest fits.
+    /// Drops the oldest answers and reasons until the remaining ones fit.
     fn shrink(&mut self, bytes_max: usize, failure_bytes_max: usize) {
         while self.bytes > bytes_max {
             let (_, key) =
@@ -209,7 +211,8 @@ impl ReplyMemory {
         }
     }
 
-    /// Drops the answers of a write and keeps its outcome. Returns the memory from before.
+    /// Drops the answers of a write and keeps its outcome. Returns the write's memory from before, with the
+    /// answers.
     fn forget_answers(&mut self, key: ReplyKey) -> Arc<Remembered> {
         let block = self.blocks.get_mut(&key.block()).expect("a listed answer is remembered");
         let remembered = Arc::make_mut(block).get_mut(&key.place()).expect("a listed answer is remembered");
@@ -268,7 +271,7 @@ impl Replies {
         Replies { ranges: BTreeMap::new(), pending: BTreeSet::new(), bytes_max, failure_bytes_max }
     }
 
-    /// Whether this write, or another statement under its id, is being executed.
+    /// Whether this write, or a write with a different statement under its id, is being executed.
     pub(super) fn is_pending(&self, name: WriteName) -> bool {
         let key = ReplyKey::of(name);
         if !name.repeated {
@@ -348,7 +351,7 @@ impl Replies {
         Pinned { ranges: self.ranges.iter().map(|(range, memory)| (*range, memory.blocks.clone())).collect() }
     }
 
-    /// Adds a section of another replica's memory; returns `false` if the bytes are none.
+    /// Adds a section of another replica's memory. Returns `false` if the bytes are no section.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
         let Ok(entries) = postcard::from_bytes::<Vec<ReplyEntry>>(section) else { return false };
         for ReplyEntry { range, key, remembered } in entries {
@@ -359,7 +362,7 @@ impl Replies {
         true
     }
 
-    /// Takes over memories that others sent.
+    /// Takes over the memories that other replicas sent.
     pub(super) fn adopt(&mut self, other: Replies) {
         for (range, memory) in other.ranges {
             let before = self.ranges.insert(range, memory);
@@ -380,8 +383,9 @@ impl Pinned {
         self.ranges.keys().copied().collect()
     }
 
-    /// Returns a section of these ranges' memories from the cursor on, of about `bytes_max` bytes, and where
-    /// to continue; `None` after the last section. A single longer answer makes a longer section.
+    /// Returns a section of these ranges' memories from the cursor on, of about `bytes_max` bytes, and the
+    /// place from which the next section continues; `None` after the last section. A single longer answer
+    /// makes a longer section.
     pub(super) fn section(
         &self,
         ranges: &[Range],

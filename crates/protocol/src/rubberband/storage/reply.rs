@@ -10,7 +10,7 @@ use crate::{
     seam::{Destination, Protocol, Sink},
 };
 
-/// Tells a client to try elsewhere.
+/// Tells a client to try again at another process.
 pub(super) fn retry(
     client: ProcessId,
     token: u64,
@@ -20,8 +20,8 @@ pub(super) fn retry(
     tell(client, token, at, ReplyContent::Retry, out);
 }
 
-/// Sends a client a reply that is no part of an answer. A client that no longer waits for it cancels the
-/// request.
+/// Sends a client a reply that is no part of an answer. If the client no longer waits for the reply, it
+/// cancels the request.
 pub(super) fn tell(
     client: ProcessId,
     token: u64,

@@ -17,8 +17,8 @@ pub struct StorageSettings {
     pub ask_after: Duration,
     /// Maximum number of bytes of one answer that are sent and not yet consumed by its client.
     pub reply_window: u64,
-    /// Maximum number of bytes of all answers that their clients have not taken. An answer beyond that is
-    /// refused.
+    /// Maximum number of bytes of all answers that their clients have not taken. Answers that exceed this
+    /// number are refused.
     pub held_bytes_max: u64,
     /// Time for which an answer is kept while its client takes nothing of it.
     pub held_max: Duration,
@@ -31,18 +31,18 @@ pub struct StorageSettings {
     /// Maximum size in bytes of one message of a range's memory, and of one record of decisions. A single
     /// longer answer is sent alone.
     pub section_bytes_max: usize,
-    /// Number of decisions on writes that span ranges which are kept for processes that ask late. A decision
-    /// for which a member may still ask is kept in addition.
+    /// Number of decisions that are kept for processes that ask late: decisions on writes that span ranges. A
+    /// decision for which a member may still ask is kept in addition.
     pub settled_max: usize,
-    /// Maximum size of these decisions in bytes. Above it, the reasons of failures are dropped first, then
-    /// decisions for which nobody can ask.
+    /// Maximum size of the kept decisions in bytes. Above this size, the reasons of failures are dropped
+    /// first, then decisions for which nobody can ask.
     pub settled_bytes_max: usize,
     /// Maximum size in bytes of the reason of a failed write that spans ranges. A longer reason is neither
     /// kept nor sent.
     pub failure_bytes_max: usize,
-    /// With a disk: bytes of deliveries in the journal after which a checkpoint begins. Longer checkpoints
-    /// need more; a quarter suffices if the last checkpoint is long ago. `None` means without a disk: nothing
-    /// is written, and a process that ends is gone for good.
+    /// Bytes of deliveries in the journal after which a checkpoint begins. After a long checkpoint, more
+    /// bytes are needed; if the last checkpoint is long ago, a quarter suffices. `None` for a process without
+    /// a disk: nothing is written, and a process that ends is gone for good.
     pub checkpoint_bytes: Option<u64>,
 }
 

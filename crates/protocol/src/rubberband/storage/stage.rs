@@ -1,4 +1,5 @@
-//! The stages of a checkpoint in progress. [`checkpoint`](super::checkpoint) moves it from stage to stage.
+//! The stages of a checkpoint in progress. [`checkpoint`](super::checkpoint) moves the checkpoint from stage
+//! to stage.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +22,7 @@ pub(super) struct Checkpoint {
     pub(super) pinned: Pinned,
     /// Bytes written so far.
     pub(super) bytes: u64,
-    /// Records whose fragments are saved again.
+    /// Numbers of the records whose fragments are saved again.
     pub(super) carried: Arc<BTreeSet<u64>>,
     /// Number of fragments of each record that the checkpoint names so far.
     pub(super) named: BTreeMap<u64, u32>,
@@ -32,9 +33,9 @@ pub(super) struct Checkpoint {
 pub(super) enum CheckpointStage {
     /// The checkpoint's step waits in the queue.
     Due,
-    /// The next rows can be saved, from this place on.
+    /// The engine can save the next piece, from this place on.
     Rows(Option<Bytes>),
-    /// The engine reads.
+    /// The engine is reading the next piece.
     Reading,
     /// A piece is written. The next one follows once it is durable.
     Written(Ticket, NextPiece),

@@ -1,8 +1,9 @@
 //! Delivered messages become steps for the engine.
 //!
 //! A step is work for the engine at a position. For data, the process computes the same assignment of ranges
-//! as the routers did, from the configuration at the message's position. From a control message, the engine's
-//! work becomes steps. Its effects on others (a departure, a complete import) are applied at once.
+//! as the routers did, from the configuration at the message's position. The engine's work for a control
+//! message becomes steps, too. The message's effects on other processes (a departure, a complete import) are
+//! applied at once.
 
 use bytes::Bytes;
 
@@ -52,8 +53,8 @@ impl Storage {
             self.queue.push_back(QueuedStep::Read { at, client, token, ranges, operation, since: now });
             return;
         }
-        // All replicas of one range evaluate a write alike; only several ranges can disagree. Even a write
-        // that cannot fail may be refused by a range that knows its id under another statement.
+        // All replicas of one range evaluate a write alike; only different ranges can disagree. Even a write
+        // that cannot fail may be refused by a range that knows the write's id under a different statement.
         let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let exchanged = (header.kind == DataKind::FallibleWrite || header.name.repeated) && spans;
         let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
@@ -160,12 +161,12 @@ impl Storage {
                     self.pins_due.insert(at);
                     self.queue.push_back(QueuedStep::Pin { at, ranges: moving });
                 }
-                // If this process gives up its place, it keeps its rows.
+                // If this process gives up its place on the ring, it keeps its rows.
                 self.keeps = config.keeps(me);
             }
             _ => {}
         }
-        // A receiver that is complete, or gone, no longer needs its pin.
+        // A receiver that is complete, or gone, no longer needs the pin for its import.
         for (_, change) in before.receiving() {
             if !config.receiving().any(|(_, still)| still == change)
                 && (self.pins.contains_key(&change) || self.pins_due.contains(&change))

@@ -1,4 +1,4 @@
-//! The engine's tasks and their results: tasks in order, one result for each.
+//! The tasks of the engine, which executes them in order, and the results, one for each task.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,7 +49,7 @@ pub enum TaskKind {
         ranges: Vec<Range>,
         /// The operation.
         operation: Bytes,
-        /// The place from which to continue; `None` at first.
+        /// The place from which to continue; `None` for the first page.
         cursor: Option<Bytes>,
         /// Maximum number of rows.
         rows: usize,
@@ -70,13 +70,13 @@ pub enum TaskKind {
     Finish,
     /// Keeps the present version readable under this position, for a move of ranges.
     Pin,
-    /// Releases the version.
+    /// Releases the version pinned at this position.
     Release,
     /// Reads the next rows of the version pinned at this position.
     Export {
         /// The ranges.
         ranges: Vec<Range>,
-        /// The place from which to continue; `None` at first.
+        /// The place from which to continue; `None` for the first rows.
         cursor: Option<Bytes>,
     },
     /// Saves more of the version pinned at this position: fragments that changed since they were last saved,
@@ -84,11 +84,12 @@ pub enum TaskKind {
     Save {
         /// The number of the resulting record.
         record: u64,
-        /// The first record number on this disk. Fragments in earlier records must be saved again.
+        /// The first record number on this disk. Fragments in earlier records are on another disk and must be
+        /// saved again.
         since: u64,
         /// Records whose fragments are saved again.
         carried: Arc<BTreeSet<u64>>,
-        /// The place from which to continue; `None` at first.
+        /// The place from which to continue; `None` for the first part.
         cursor: Option<Bytes>,
     },
     /// Loads saved fragments into the empty engine.
@@ -129,34 +130,34 @@ pub enum TaskResult {
     /// The answer is too long to be held whole. The engine keeps the version until [`TaskKind::Finish`], and
     /// [`TaskKind::Page`] asks for its rows.
     Long,
-    /// Other reads of the batch used up the memory. The engine keeps the version until [`TaskKind::Finish`],
-    /// and the read is executed again in a batch without other reads.
+    /// The answers of other reads in the batch used up the memory. The engine keeps the version until
+    /// [`TaskKind::Finish`], and the read is executed again in a batch without other reads.
     Crowded,
     /// Some rows of a long answer.
     Page {
         /// The rows.
         rows: Bytes,
-        /// The place from which to continue; `None` at the end.
+        /// The place from which to continue; `None` after the last rows.
         cursor: Option<Bytes>,
     },
     /// A saved part of a version, to be written to the journal.
     Saved {
         /// Fragments that were not on disk.
         fragments: Bytes,
-        /// Number of these fragments.
+        /// Number of fragments in `fragments`.
         count: u32,
         /// The next piece of the outline.
         outline: Bytes,
         /// The records that this piece of the outline names, each with the number of its named fragments.
         named: Vec<(u64, u32)>,
-        /// The place from which to continue; `None` at the end.
+        /// The place from which to continue; `None` after the last part.
         cursor: Option<Bytes>,
     },
     /// Some rows of an export.
     Exported {
         /// The rows.
         rows: Bytes,
-        /// The place from which to continue; `None` at the end.
+        /// The place from which to continue; `None` after the last rows.
         cursor: Option<Bytes>,
     },
 }

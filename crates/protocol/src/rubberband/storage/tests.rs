@@ -18,7 +18,8 @@ use crate::{
 
 const CLIENT: u64 = 30;
 
-/// Builds process 2 of three, which holds 10-19 of a ring without further replicas; 30 and 31 are clients.
+/// Builds process 2 of three, which holds 10-19 of a ring with a single replica of each range; 30 and 31 are
+/// clients.
 fn storage(states: &str) -> Storage {
     let mut state = State::from(town(1, &[0, 10, 20], states));
     let client = MemberInfo { role: Role::Gateway, name: String::new(), address: String::new() };
@@ -48,7 +49,7 @@ fn hear(storage: &mut Storage, from: u64, message: Direct) -> Vec<(ProcessId, Di
     direct.collect()
 }
 
-/// Returns the replies to clients, and whether each was the last.
+/// Returns the replies to clients, each with whether it was the last piece.
 fn told(said: &[(ProcessId, Direct)]) -> Vec<(ReplyContent, bool)> {
     let replies = said.iter().filter_map(|(_, message)| match message {
         Direct::Reply(reply) => Some((reply.content.clone(), reply.last)),
@@ -92,14 +93,14 @@ fn a_client_hears_which_of_its_reads_are_under_way() {
     let (underway, unknown) = (vec![(ReplyContent::Underway, false)], vec![(ReplyContent::Unknown, true)]);
     assert_eq!(ask(&mut storage, CLIENT, 7), underway);
     assert_eq!(ask(&mut storage, CLIENT, 9), unknown);
-    // A cancelled read is gone, and no other is.
+    // A cancelled read is gone, and all other reads stay.
     hear(&mut storage, CLIENT, Direct::Cancel { token: 7 });
     assert_eq!(ask(&mut storage, CLIENT, 7), unknown);
     assert_eq!(ask(&mut storage, CLIENT, 8), underway);
     assert_eq!(ask(&mut storage, CLIENT + 1, 7), underway);
 }
 
-/// Holds a write of all three processes, which this one has evaluated.
+/// Makes the process hold an evaluated write of all three processes.
 fn hold(storage: &mut Storage, at: u64) {
     let all = [range(0, 9), range(10, 19), range(20, u64::MAX)];
     let write = Write {
@@ -181,11 +182,12 @@ fn whoever_asks_for_rows_again_is_answered_once() {
         storage.fetches.iter().map(|fetch| (fetch.from.node, fetch.change.0)).collect()
     };
     assert_eq!(waiting(&storage), [(1, 6), (3, 5), (1, 5)]);
-    // A change that was delivered here without a pin will never have one.
+    // A change that was delivered here without pinning a version will never have a pin.
     let refused = hear(&mut storage, 1, fetch(0));
     assert_eq!(refused, [(process(1), Direct::FetchRefused { change: Position(0) })]);
     assert_eq!(waiting(&storage).len(), 3);
-    // When a change ends, nobody waits for its rows any longer; others still wait for theirs.
+    // When a change ends, nobody waits for its rows any longer; receivers of other changes still wait for
+    // theirs.
     storage.queue.push_back(QueuedStep::Release { at: Position(5) });
     give(&mut storage, Input::Drained);
     assert_eq!(waiting(&storage), [(1, 6)]);
@@ -202,7 +204,7 @@ fn rows_are_asked_for_elsewhere_when_their_source_refuses_them() {
         let refused = Direct::FetchRefused { change: Position(change) };
         let message = Message::Direct(refused);
         let said = give(&mut storage, Input::Receive { from: process(from), message });
-        // No other replica exists.
+        // The ring has no other replica, so the failure is final.
         let wedged = said.events.iter().any(|event| matches!(event, StorageEvent::Wedged));
         assert_eq!(wedged, !goes_on, "{from} {change}");
     }
@@ -303,7 +305,8 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         |name: &str| TableEntry { name: name.to_owned(), definition: Bytes::new(), created: Position(1) };
     state.tables = BTreeMap::from([(1, entry("stays")), (2, entry("goes"))]);
     let former = Config::from(state.clone());
-    // The first session is unchanged, the second advanced, the third lost a number, the fourth ended.
+    // The first session is unchanged, the second has a higher floor, the third lost a kept number, the fourth
+    // ended.
     state.sessions = BTreeMap::from([(1, 5), (2, 7), (3, 5), (5, 5)]);
     state.kept = BTreeMap::from([(1, kept(&[3])), (2, kept(&[3])), (5, kept(&[3]))]);
     state.tables.remove(&2);
@@ -314,7 +317,7 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         ["drop 2 60", "forget 2 7 [3] 60", "forget 3 5 [] 60", "forget 4 18446744073709551615 [] 60"];
     for (config, expected) in [
         (Config::from(state), &forgets[..]),
-        // The kept rows are dropped, and all steps that concern them.
+        // The kept rows are dropped, and all steps that concern these rows.
         (taken_for_another, &["drop 2 60", "clear 0-9 60"]),
     ] {
         let mut storage = storage("AAA");

@@ -7,13 +7,13 @@
 //! operator may then declare them lost by an ordered message (S14). From then on nobody accepts their
 //! messages. But a survivor may have received the verdict and published the write. So a process that still
 //! waits asks all replicas that the write concerned and all present replicas of the range. Each answers with
-//! the verdicts it knows, or says that it knows nothing, and up to which position it has delivered. Suppose
-//! every live process has said so after it delivered the last departure. Then nobody knows the verdict and
-//! nobody can learn it, because at that position all have excluded its senders. The process publishes the
-//! write in the surviving ranges, which are all favourable, since a failure would have voided it at once. The
-//! write's effect in the lost range is lost with the range. Voiding it instead could take back a write that a
-//! dead replica had published and answered, in ranges that lost nothing. That replica sent its verdict first,
-//! but it did not wait until the others received it.
+//! the verdicts it knows, or reports that it knows nothing, and the position up to which it has delivered.
+//! Suppose every live process has reported, after it delivered the last departure, that it knows nothing.
+//! Then nobody knows the verdict and nobody can learn it, because at that position all have excluded its
+//! senders. The process publishes the write in the surviving ranges, which are all favourable, since a
+//! failure would have voided it at once. The write's effect in the lost range is lost with the range. Voiding
+//! the write instead could take back a write that a dead replica had published and answered, in ranges that
+//! lost nothing. That replica sent its verdict first, but it did not wait until the others received it.
 //!
 //! **Kept decisions.** A process that comes back from its disk may have lost the decisions on its last
 //! writes. It asks the others, and holds all later work until one of them answers. So a process keeps the
@@ -25,9 +25,9 @@
 //! **Bounds.** The newest decisions are bounded in number and in bytes ([`VerdictLimits`]). At the bound of
 //! bytes, the reasons of the oldest failures are dropped first. Such a write stays void, with an unknown
 //! reason ([`FORGOTTEN`]). Then the oldest decisions are dropped. An owed decision outlives both bounds,
-//! because a process could hold for ever without it. It takes [`DECISION_BYTES`], and loses its reason if
-//! there is no room. Debts grow only while routers keep messages for the member. A range without a complete
-//! replica refuses writes, so the debt to its last replica stops growing.
+//! because a process could hold for ever without it. The decision takes [`DECISION_BYTES`], and loses its
+//! reason if there is no room. Debts grow only while routers keep messages for the member. A range without a
+//! complete replica refuses writes, so the debt to its last replica stops growing.
 //!
 //! **A removed process** is owed nothing: its debt ends with its membership. If it keeps its rows (`keeping`)
 //! and still holds a write, it asks for the decision under its new id. The others answer if they still keep
@@ -64,8 +64,8 @@ pub(super) struct VerdictLimits {
 /// Memory of a decision in addition to its reason and its ranges, in bytes.
 const DECISION_BYTES: usize = 96;
 
-/// The reason of a range that refuses a write because its id belongs to another statement: empty. Real
-/// reasons are never empty.
+/// The reason of a range that refuses a write because the write's id belongs to a different statement. It is
+/// empty; real reasons never are.
 pub(super) const OTHER_STATEMENT: Bytes = Bytes::new();
 
 /// The reason of a failed write whose reason was dropped.
@@ -80,7 +80,7 @@ pub(super) enum Decision {
     Void(Bytes),
 }
 
-/// Verdicts that have arrived, and decisions that others may ask for.
+/// Verdicts that have arrived, and decisions that other processes may ask for.
 pub(super) struct Verdicts {
     limits: VerdictLimits,
     open: BTreeMap<Position, OpenVerdict>,
@@ -88,8 +88,8 @@ pub(super) struct Verdicts {
     settled: BTreeMap<Position, DecidedRanges>,
     /// Older decisions for which a member may still ask.
     owed: BTreeMap<Position, DecidedRanges>,
-    /// For each member, the decided writes that concern it and whose decision it may not have on disk, in
-    /// order.
+    /// For each member, the decided writes that concern the member and whose decisions it may not have on
+    /// disk, in order.
     debts: BTreeMap<ProcessId, VecDeque<Position>>,
     /// First position for which an import may ask, as of the last decision.
     needed: Option<Position>,
@@ -106,8 +106,8 @@ pub(super) type DecidedRanges = (Vec<Range>, Option<Bytes>);
 struct OpenVerdict {
     favourable: Vec<Range>,
     failure: Option<Bytes>,
-    /// Processes that have said that they know no further verdicts on this write, each with the last position
-    /// that it had delivered then.
+    /// Processes that have reported that they know no more verdicts on this write, each with the last
+    /// position that it had delivered then.
     unknowing: BTreeMap<ProcessId, Position>,
 }
 
@@ -126,8 +126,9 @@ impl Verdicts {
         }
     }
 
-    /// Returns a reason as it is kept and sent: a too long reason becomes [`FORGOTTEN`]. The result is a
-    /// copy, which does not keep the message or the journal segment of the original in memory.
+    /// Returns a reason in the form in which it is kept and sent: a reason that is too long becomes
+    /// [`FORGOTTEN`]. The result is a copy, which does not keep the message or the journal segment of the
+    /// original in memory.
     pub(super) fn cut(&self, failure: &Bytes) -> Bytes {
         match failure.len() {
             0 => OTHER_STATEMENT,
@@ -136,7 +137,7 @@ impl Verdicts {
         }
     }
 
-    /// Notes a verdict, this process's or another's.
+    /// Notes a verdict of this process or of another one.
     pub(super) fn add(&mut self, at: Position, ranges: &[Range], failure: Option<Bytes>) {
         if self.told(at).is_some() {
             return;
@@ -145,7 +146,7 @@ impl Verdicts {
         let open = self.open.entry(at).or_default();
         match failure {
             Some(failure) => {
-                // Any reason will do. The least one does not depend on the order of arrival.
+                // Any of the reasons will do. The least reason does not depend on the order of arrival.
                 open.failure = Some(open.failure.take().map_or(failure.clone(), |known| known.min(failure)));
             }
             // Only uncovered ranges are added, because processes that wait for long repeat their verdicts.
@@ -172,7 +173,8 @@ impl Verdicts {
         ranges.iter().flat_map(|range| uncovered(favourable, *range)).collect()
     }
 
-    /// Whether `process` said, after it delivered `since`, that it knows no more of the write at `at`.
+    /// Whether `process` has reported, after it delivered `since`, that it knows no more of the write at
+    /// `at`.
     pub(super) fn is_unknowing(&self, at: Position, process: ProcessId, since: Position) -> bool {
         let open = self.open.get(&at);
         open.and_then(|open| open.unknowing.get(&process)).is_some_and(|through| *through >= since)
@@ -228,14 +230,14 @@ impl Verdicts {
             owed.into_iter().for_each(|at| self.release(at));
         }
         self.shrink();
-        // Open verdicts up to here concern writes that were settled without them.
+        // Open verdicts up to this position concern writes that were settled without these verdicts.
         self.open = self.open.split_off(&Position(at.0 + 1));
     }
 
     /// Adds a decision that an earlier life knew.
     pub(super) fn restore(&mut self, at: Position, (ranges, failure): DecidedRanges) {
         let told = (ranges, failure.map(|failure| self.cut(&failure)));
-        // `reasons` lists only reasons that may be dropped; the two special ones may not.
+        // `reasons` lists only reasons that may be dropped, which excludes the two special reasons.
         match &told.1 {
             Some(failure) if *failure != FORGOTTEN && *failure != OTHER_STATEMENT => self.reasons.insert(at),
             _ => self.reasons.remove(&at),
@@ -246,7 +248,7 @@ impl Verdicts {
     }
 
     /// Owes all decisions to each of these members, because this process came back from its disk and does not
-    /// know what they have.
+    /// know which decisions they have.
     pub(super) fn owe_all(&mut self, others: impl Iterator<Item = ProcessId>) {
         let all: VecDeque<Position> = self.owed.keys().chain(self.settled.keys()).copied().collect();
         if !all.is_empty() {
@@ -264,7 +266,7 @@ impl Verdicts {
         }
     }
 
-    /// Notes that `process` has left, and asks for nothing.
+    /// Notes that `process` has left, and so will ask for nothing.
     pub(super) fn departed(&mut self, process: ProcessId) {
         self.note_settled(process, Position(u64::MAX));
         self.debts.remove(&process);
@@ -342,7 +344,7 @@ impl Verdicts {
         pieces
     }
 
-    /// Adds a piece that [`Verdicts::encode`] wrote; returns `false` if the bytes are none.
+    /// Adds a piece that [`Verdicts::encode`] wrote. Returns `false` if the bytes are no such piece.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
         let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, DecidedRanges>>(section) else {
             return false;
@@ -392,7 +394,7 @@ mod tests {
         ProcessId { node, incarnation: Incarnation(1) }
     }
 
-    /// Decides a favourable write at `at` that also concerns these other members.
+    /// Decides a favourable write at `at` that also concerns the members `others`.
     fn decide(verdicts: &mut Verdicts, at: u64, others: &[u64], needed: Option<Position>) {
         let others = others.iter().copied().map(process);
         verdicts.add(Position(at), &[Range::ALL], None);
@@ -424,7 +426,8 @@ mod tests {
         assert_eq!((verdicts.settled.len(), verdicts.owed.len()), (4, 0));
     }
 
-    /// A process that comes back from its disk asks for decisions that it had not written.
+    /// A process that comes back from its disk asks for decisions that it had not written. The other
+    /// processes have kept these decisions.
     #[test]
     fn what_a_member_may_have_lost_is_kept() {
         let mut verdicts = verdicts(4);
@@ -434,7 +437,7 @@ mod tests {
         assert!(verdicts.is_decided(Position(7)), "1 has not told that it has this on disk");
         assert!(!verdicts.is_decided(Position(8)), "2 has");
         assert!((26..=30).all(|at| verdicts.is_decided(Position(at))), "or it has not, here");
-        // The journal of this process contains the decisions, too.
+        // The journal of a process that comes back contains the decisions, too.
         let mut again = self::verdicts(4);
         assert!(verdicts.encode(1).iter().all(|piece| again.take_in(piece)));
         again.owe_all([1, 2].into_iter().map(process));
@@ -473,7 +476,7 @@ mod tests {
             assert_eq!(verdicts.known(Position(1)), void, "it stays void, whatever goes");
             let newest = if length > LIMITS.failure_bytes_max { void } else { Some(told.clone()) };
             assert_eq!(verdicts.known(Position(number)), newest);
-            // An earlier version did not cut long reasons.
+            // An earlier version of the program did not cut long reasons.
             let mut again = self::verdicts(LIMITS.settled_max);
             again.restore(Position(1), (vec![Range::ALL], Some(Bytes::from(vec![7; 1 << 20]))));
             assert!(pieces.iter().all(|piece| again.take_in(piece)));

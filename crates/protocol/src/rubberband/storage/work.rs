@@ -22,7 +22,7 @@ pub(super) enum QueuedStep {
         token: u64,
         ranges: Vec<Range>,
         operation: Bytes,
-        /// Time of arrival.
+        /// Time of the read's arrival.
         since: Time,
     },
     Create {
@@ -52,7 +52,7 @@ pub(super) enum QueuedStep {
     Expire {
         through: Position,
     },
-    /// Drops ranges that others hold from now on.
+    /// Drops ranges that other processes hold from now on.
     Clear {
         at: Position,
         ranges: Vec<Range>,
@@ -66,11 +66,11 @@ pub(super) enum QueuedStep {
         outline: Bytes,
         records: Arc<BTreeMap<u64, Bytes>>,
     },
-    /// Loads rows of a checkpoint of an earlier version.
+    /// Loads rows of a checkpoint that an earlier version wrote.
     RestoreRows {
         rows: Bytes,
     },
-    /// Waits until the import for the change at this position is done; later steps come after it.
+    /// Waits until the import for the change at this position is done. Later steps are executed after that.
     Await {
         at: Position,
     },
@@ -86,7 +86,7 @@ pub(super) enum Purpose {
         ranges: Vec<Range>,
         operation: Bytes,
         since: Time,
-        /// Whether the engine keeps the read's version, because an earlier batch was crowded.
+        /// Whether the engine keeps the read's version, because the read was crowded in an earlier batch.
         kept: bool,
     },
     /// A read that nobody waits for.
@@ -118,7 +118,7 @@ pub(super) struct Crowded {
     pub(super) since: Time,
 }
 
-/// The engine's result of a write: a value per range, or the reason of the failure.
+/// The engine's result of a write: one answer per range, or the reason of the failure.
 pub(super) type Evaluated = Result<Vec<Bytes>, Bytes>;
 
 /// A delivered write.
@@ -130,7 +130,7 @@ pub(super) struct Write {
     pub(super) held: Vec<Range>,
     /// The ring segment of each part in `held`.
     pub(super) segments: Vec<Range>,
-    /// Further parts held here, in which the write took effect before.
+    /// Parts held here in addition to `held`, in which an earlier attempt took effect.
     pub(super) remembered: Vec<Range>,
     pub(super) answers: Vec<Range>,
     /// The other replicas and the parts they hold, if verdicts are exchanged.
@@ -147,7 +147,8 @@ impl Write {
         segments
     }
 
-    /// Returns the other replicas that are still members. A process that left asks for nothing.
+    /// Returns the replicas in `others` that are still members. A process that has left will not ask for a
+    /// decision.
     pub(super) fn members(&self, membership: &Membership) -> impl Iterator<Item = ProcessId> {
         let members = membership.config().map(|config| &config.members);
         let is_member = move |process: &ProcessId| members.is_some_and(|all| all.contains_key(process));

@@ -6,10 +6,10 @@
 //!
 //! **A repetition that some ranges remember and others do not.** All replicas of a range may be lost, so that
 //! its successor begins empty. The other ranges of a write still remember it. On a repetition, the ranges
-//! that do not know the write evaluate it. A range that remembers it takes part in the exchange under the new
-//! position, with its old verdict. It sends that verdict when it reaches the write, notes it at the position,
-//! and answers questions from memory. So nobody waits for the verdict of a range that has nothing to
-//! evaluate.
+//! that do not know the write evaluate it. A range that remembers the write takes part in the exchange under
+//! the new position, with its old verdict. The range sends this verdict when it reaches the write, notes it
+//! at the position, and answers questions from memory. So nobody waits for the verdict of a range that has
+//! nothing to evaluate.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Storage {
         }
         let token = write.header.token;
         if let Some(before) = failed {
-            // The write failed before, as a whole.
+            // An earlier attempt at the write failed, as a whole.
             self.repeated += 1;
             send_remembered(write.client, token, &before, &write.header.ranges, out);
             for segment in segments {
@@ -73,7 +73,7 @@ impl Storage {
         }
         if !known.is_empty() {
             self.repeated += 1;
-            // S6: the write took effect before; its results are sent again for every range held here.
+            // S6: an earlier attempt took effect. Its results are sent again for every range held here.
             for remembered in &known {
                 send_remembered(write.client, token, remembered, &write.header.ranges, out);
             }
@@ -100,9 +100,9 @@ impl Storage {
         !held
     }
 
-    /// Answers parts whose segment executed the write under other keys: a repeated statement may have other
-    /// keys (`now()`). The segment executes it for none of the new keys, and the client gets the remembered
-    /// answer for them.
+    /// Answers parts of a write whose segment executed the write under other keys: a repeated statement may
+    /// have other keys (`now()`). The segment executes the write for none of the new keys, and the client
+    /// gets the remembered answer for them.
     fn cover(&self, write: &Write, out: &mut dyn Sink<Self>) {
         for (range, segment) in write.held.iter().zip(&write.segments) {
             let KnownReply::Done(known) = self.replies.known(write.header.name, *segment) else { continue };
@@ -118,13 +118,13 @@ impl Storage {
     }
 
     /// Sends the other replicas the verdict on a write that is remembered here instead of evaluated. Replicas
-    /// that do not remember it wait for this verdict, and ask if they miss it.
+    /// that do not remember the write wait for this verdict, and ask for it if it does not come.
     fn speak(&mut self, write: &Write, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if write.others.is_empty() {
             return;
         }
         let ranges: Vec<Range> = write.here().collect();
-        // Noted at this position, the verdict can be sent even after the write is forgotten.
+        // Because the verdict is noted at this position, it can be sent even after the write is forgotten.
         let failure = failure.map(|failure| self.verdicts.cut(&failure));
         let (told, receiving) = ((ranges.clone(), failure.clone()), self.receiving());
         self.verdicts.settle(write.at, told, write.members(&self.membership), receiving);
@@ -133,7 +133,7 @@ impl Storage {
         out.send(Destination::Many(others), Message::Direct(verdict), None);
     }
 
-    /// Handles an evaluated write: answers it, or waits for the others' verdicts.
+    /// Handles an evaluated write: answers it, or waits for the verdicts of other replicas.
     pub(super) fn wrote(
         &mut self,
         cx: &mut Context<'_>,
@@ -149,7 +149,7 @@ impl Storage {
             return done.max(at);
         }
         if self.is_dismissed() {
-            // The rows are dropped, whatever the others' verdicts.
+            // The rows of this write are dropped, whatever the other replicas' verdicts.
             self.replies.finish(write.header.name);
             self.settle = Some((at, false));
             return done.max(at);
@@ -248,8 +248,8 @@ impl Storage {
         self.answer(&write, result, out);
     }
 
-    /// Writes a decision to the journal: when this process comes back, the senders may have forgotten their
-    /// verdicts.
+    /// Writes a decision to the journal: when this process comes back from its disk, the senders of the
+    /// verdicts may have forgotten their verdicts.
     fn write_decision(&mut self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if self.settings.checkpoint_bytes.is_some() {
             let record = out.persist(Record::Decided { at, failure });
@@ -265,7 +265,7 @@ impl Storage {
     }
 
     /// Returns the position through which this process will ask for no verdict, even after a crash. A process
-    /// without a disk does not come back.
+    /// without a disk never comes back after a crash.
     pub(super) fn decided_through(&self) -> Position {
         if self.settings.checkpoint_bytes.is_some() { self.decided } else { self.executed }
     }
@@ -326,8 +326,8 @@ impl Storage {
         let (name, token, at) = (write.header.name, write.header.token, write.at);
         self.replies.finish(name);
         let results = match result {
-            // Another range knows the id under another statement. This write is treated as if it had never
-            // been sent.
+            // Another range knows the id under a different statement. This write is treated as if it had
+            // never been sent.
             Err(why) if why == OTHER_STATEMENT => return refuse(write, out),
             Err(why) => Err(Some(why).filter(|why| *why != FORGOTTEN)),
             Ok(answers) => {
@@ -351,7 +351,7 @@ impl Storage {
     }
 }
 
-/// Tells a client that its write's id belongs to another statement.
+/// Tells a client that its write's id belongs to a different statement.
 fn refuse(write: &Write, out: &mut dyn Sink<Storage>) {
     tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }

@@ -42,7 +42,8 @@ fn the_first_in_reserve_that_seems_well_takes_a_place() {
     let second = of(&all_well, 2).expect("5 is there");
     assert!(second.starts_with("2 by 5: 0-9 of 1") && second.ends_with("10-19 of 3"), "{second}");
     assert_eq!(of(&all_well, 77), None, "it has no place");
-    // A standby that others suspect does not count, nor does one that this super does not hear.
+    // A standby that other processes suspect does not count, nor does a standby that this super does not
+    // hear.
     let doubted = super_process("AAA", &[5]);
     assert!(of(&doubted, 1).is_some_and(|it| it.starts_with("1 by 6: ")));
     let mut deaf = super_process("AAA", &[]);
@@ -65,8 +66,8 @@ fn what_could_not_be_announced_is_taken_back() {
     assert_eq!(super_process.membership.member.outstanding().1, 1, "and nothing else is");
 }
 
-/// Regression: such a super dismissed a keeper, because it took a replica for alive that had been killed
-/// before the super joined.
+/// Regression: a super that has just joined has heard nobody. Such a super dismissed a keeper, because it
+/// took a replica for alive that had been killed before the super joined.
 #[test]
 fn a_super_that_has_just_joined_has_heard_nobody() {
     let now = Time::ZERO + Duration::from_secs(60);

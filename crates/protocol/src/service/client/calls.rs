@@ -1,9 +1,9 @@
-//! Calls that are not answered.
+//! Calls that are not yet answered.
 //!
 //! Numbers rise, most calls end in about the order in which they began, and all calls may take equally long.
 //! So each order that is needed (by number, by end, unsent calls) is a queue: calls are added at the back and
-//! leave at the front. A queue may still name calls that have ended elsewhere. It drops them when they reach
-//! its front, or when they are the greater part of it.
+//! leave at the front. A queue may still name calls that have ended elsewhere. A queue drops ended calls when
+//! they reach its front, or when they are more than half of its entries.
 
 use std::collections::VecDeque;
 
@@ -16,27 +16,27 @@ use crate::{
     time::Time,
 };
 
-/// A call that is not answered.
+/// A call that is not yet answered.
 #[derive(Debug)]
 pub(super) struct ClientCall {
     pub(super) command: CommandId,
     pub(super) asked: CallContent,
-    /// The time at which the client gives it up.
+    /// The time at which the client gives the call up.
     pub(super) end: Time,
     /// The session in which the call was sent.
     pub(super) session: Option<SessionId>,
     /// The number of attempts that may have taken effect.
     pub(super) attempts: u32,
-    /// Whether the call was sent to the replica that is asked now.
+    /// Whether the call was sent to the replica that the client asks now.
     pub(super) is_sent: bool,
-    /// Other commands that asked for the same call, under the same key.
+    /// Further commands that called with the same key and request, and get the same fate.
     pub(super) also: Vec<CommandId>,
 }
 
-/// The content of a call.
+/// The content of a call, which stays the same in all attempts.
 #[derive(Clone, Debug)]
 pub(super) struct CallContent {
-    /// The kind, never a told read: the client decides that when it sends the call.
+    /// The kind; never [`Kind::ToldRead`], because the client chooses that only when it sends the call.
     pub(super) kind: Kind,
     pub(super) scope: Option<Box<Scope>>,
     pub(super) request: Bytes,
@@ -53,7 +53,7 @@ impl CallContent {
         self.scope.as_mut()?.part.as_mut()
     }
 
-    /// Whether the client may tell the replicas of this call.
+    /// Whether the client may announce this call, a read, to all replicas.
     pub(super) fn may_be_told(&self) -> bool {
         self.kind == Kind::Read && self.transaction().is_none()
     }
@@ -65,20 +65,20 @@ impl CallContent {
     }
 }
 
-/// Calls that are not answered, by number.
+/// Calls that are not yet answered, by number.
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {
     /// The calls. This map is never iterated, so its order does not matter.
     table: FxHashMap<u64, ClientCall>,
-    /// The numbers, ascending.
+    /// The numbers of all open calls, ascending.
     numbers: VecDeque<u64>,
     /// The numbers of unsent calls, ascending.
     unsent: VecDeque<u64>,
     /// The times at which calls are given up, ascending.
     ends: VecDeque<(Time, u64)>,
-    /// The number of reads that the client may tell the replicas of.
+    /// The number of reads that the client may announce to all replicas.
     reads: usize,
-    /// The bytes of the requests that were sent.
+    /// The size of the requests that were sent and not yet answered, in bytes.
     in_flight_bytes: usize,
 }
 
@@ -117,12 +117,12 @@ impl OpenCalls {
         self.numbers.iter().filter_map(part).collect()
     }
 
-    /// Returns the lowest number.
+    /// Returns the lowest number of a call.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.numbers.front().copied()
     }
 
-    /// Adds a call that is to be sent. It must not end before calls that were added earlier.
+    /// Adds a call that has yet to be sent. The call must not time out before calls that were added earlier.
     pub(super) fn begin(&mut self, number: u64, pending: ClientCall) {
         assert!(!pending.is_sent, "a call begins before it is sent");
         self.reads += usize::from(pending.asked.may_be_told());
@@ -148,7 +148,7 @@ impl OpenCalls {
         Some(pending)
     }
 
-    /// Returns the next call to be sent.
+    /// Returns the next call to send.
     pub(super) fn next_unsent(&mut self) -> Option<(u64, &mut ClientCall)> {
         let number = *self.unsent.front()?;
         Some((number, self.table.get_mut(&number).expect("an unsent call is not answered")))
@@ -184,13 +184,13 @@ impl OpenCalls {
         self.in_flight_bytes = 0;
     }
 
-    /// Returns the first time at which a call is given up, and the call.
+    /// Returns the earliest time at which a call is given up, and the number of that call.
     pub(super) fn first_end(&self) -> Option<(Time, u64)> {
         self.ends.front().copied()
     }
 }
 
-/// Inserts a number into a queue: at the back, unless it belongs to an earlier call.
+/// Inserts a number into an ascending queue: at the back, unless larger numbers are there already.
 fn put(row: &mut VecDeque<u64>, number: u64) {
     if row.back().is_none_or(|last| *last < number) {
         return row.push_back(number);
@@ -200,7 +200,7 @@ fn put(row: &mut VecDeque<u64>, number: u64) {
     }
 }
 
-/// Drops ended calls at the front of a queue, and everywhere once they are the greater part of it.
+/// Drops ended calls at the front of a queue, and all ended calls once they are more than half of the queue.
 fn drop_ended<T>(row: &mut VecDeque<T>, calls: usize, lives: impl Fn(&T) -> bool) {
     while row.pop_front_if(|it| !lives(it)).is_some() {}
     if row.len() > 2 * calls + ROW_SPARE {
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(calls.in_flight_bytes(), 21);
         calls.mark_unsent(3);
         calls.mark_unsent(3);
-        // The user asks for an old call again.
+        // The user repeats an old call, whose number is smaller than the numbers of calls in the queue.
         calls.begin(2, pending(15));
         assert_eq!((calls.oldest(), calls.in_flight_bytes()), (Some(1), 14));
         assert_eq!(unsent(&mut calls), [2, 3]);

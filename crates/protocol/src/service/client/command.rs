@@ -1,5 +1,5 @@
-//! A user gives a client commands, and each command that calls the service ends in one event with the fate of
-//! the call.
+//! The commands that a user gives a client, and the events that end them: each command that calls the service
+//! ends in one event with the fate of the call.
 
 use bytes::Bytes;
 
@@ -24,8 +24,8 @@ pub enum ClientCommand {
         /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Calls the service under a key of the user's choice. The call takes effect once, whichever clients
-    /// repeat it under this key, as long as the replicas remember it. Ends in one [`ClientEvent`].
+    /// Calls the service under a key of the user's choice. The call takes effect only once, whichever clients
+    /// repeat it under this key, as long as the replicas remember the key. Ends in one [`ClientEvent`].
     Keyed {
         /// The name that the user gives the command.
         command: CommandId,
@@ -36,12 +36,12 @@ pub enum ClientCommand {
         /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Calls the service in a transaction, after the answer to the transaction's previous call. The first
-    /// call begins it. Ends in one [`ClientEvent`].
+    /// Calls the service in a transaction. The user must have the answer to the transaction's previous call.
+    /// The first such call begins the transaction. Ends in one [`ClientEvent`].
     Part {
         /// The name that the user gives the command.
         command: CommandId,
-        /// The user's number of the transaction, never used before.
+        /// The user's number for the transaction, never used before.
         transaction: u64,
         /// Whether the call changes nothing.
         read: bool,
@@ -57,21 +57,21 @@ pub enum ClientCommand {
         /// The transaction.
         transaction: u64,
     },
-    /// Abandons a transaction. This ends in no event, because nobody can tell such a transaction from a
-    /// forgotten one.
+    /// Abandons a transaction. This ends in no event, because replicas cannot tell an abandoned transaction
+    /// from a forgotten one.
     Abandon {
         /// The transaction.
         transaction: u64,
     },
-    /// Repeats a call whose fate was [`Fate::MaybeApplied`]: it takes effect if it has not yet. Ends in one
-    /// [`ClientEvent`].
+    /// Repeats a call whose fate was [`Fate::MaybeApplied`]: the call takes effect now unless it already has.
+    /// Ends in one [`ClientEvent`].
     Again {
         /// The name that the user gives this attempt.
         command: CommandId,
         /// The id of the call whose outcome is unknown.
         id: CallId,
     },
-    /// Tells the client further replicas that it can ask.
+    /// Names further replicas that the client can ask.
     Seeds(Vec<Peer>),
 }
 
@@ -115,19 +115,19 @@ pub enum Fate {
     Done(Bytes),
     /// The service refused the call, with this reason. Nothing was changed.
     Rejected(Bytes),
-    /// The call has changed nothing and never will: it was sent to no replica, or none had room for it, or it
-    /// is a read without an answer.
+    /// The call has changed nothing and never will: either it was sent to no replica, or no replica had room
+    /// for it, or it is a read that got no answer.
     NotSent,
     /// The call's transaction has ended without effect, and never takes effect.
     Aborted(Abort),
-    /// The call was sent, and may still take effect. The user can repeat it under this id.
+    /// The call was sent, and may have taken effect or may still do so. The user can repeat it under this id.
     MaybeApplied {
         /// The call's id.
         id: CallId,
     },
-    /// The call's key was used for another request. Nothing was changed.
+    /// The call's key was already used for a different request. Nothing was changed.
     Reused,
     /// The repeated call is no longer remembered: its session has ended, or too many later calls were made.
-    /// It never takes effect from now on, and nobody knows whether it has.
+    /// From now on the call never takes effect, and whether it already has is unknown.
     Expired,
 }

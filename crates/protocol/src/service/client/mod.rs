@@ -6,34 +6,35 @@
 //!
 //! **How.** Calls have numbers in a session that the client opens. The client sends them to the replica that
 //! leads, calls of one turn in one message, without waiting for answers. When that replica is lost, is
-//! silent, or says that another one leads, the client sends all unanswered calls to another replica, under
-//! the same numbers. The replicas recognize repetitions. With each message the client says up to which number
-//! it has all answers, so that replicas forget replies.
+//! silent, or says that another replica leads, the client sends all unanswered calls to another replica,
+//! under the same numbers. The replicas recognize repetitions. With each message the client says up to which
+//! number it has all answers, so that replicas forget replies.
 //!
-//! **Reads.** While few reads are under way, the client tells all replicas of them, which saves a hop. While
-//! many are, the leader asks once for all. For a read that is sent again, the leader asks in any case.
+//! **Reads.** While few reads are under way, the client announces them to all replicas, which saves a hop.
+//! While many reads are under way, the leader asks the replicas once for all of them. For a read that is sent
+//! again, the leader asks in any case.
 //!
-//! **Sessions end**, by agreement of the replicas. Suppose that the client sent a call only once, and it is
-//! answered *expired*. Then it has not taken effect and never will. The client opens another session and
-//! calls there. A call that was sent more than once may have taken effect before the session ended. Nobody
-//! can know, and its fate says so.
+//! **Sessions end**, by agreement of the replicas. Suppose that the client sent a call only once, and the
+//! call is answered *expired*. Then the call has not taken effect and never will. The client opens another
+//! session and calls there. A call that was sent more than once may have taken effect before the session
+//! ended. Nobody can know, and its fate says so.
 //!
 //! **Attacks considered.**
 //!
-//! - *The answer comes from a replica that the client no longer asks.* It is as good as any: the call is
-//!   chosen. A later answer of another replica finds no call.
+//! - *The answer comes from a replica that the client no longer asks.* This answer is as good as any: the
+//!   call is chosen. A later answer of another replica finds no call.
 //! - *An outdated replica names replicas that are dead.* The client still knows the replicas that it learned
 //!   of earlier (`selector`).
 //! - *All replicas are replaced, one after another, while the client asks leaders that stay.* A leader tells
-//!   its clients the replicas at their first call and at every change. Even a client without calls tells a
-//!   new leader of its session.
+//!   its clients the replicas at their first call and at every change. Even a client without calls reports
+//!   its session to a new leader.
 //! - *Two replicas name each other as the leader.* The client follows a few times at once, then it pauses.
 //! - *The leader hears the client, but the client does not hear the leader.* To the client the leader is
-//!   silent, so in time the client asks another replica. That one names the same leader. Then patience grows,
-//!   and a link that is cut in one direction breaks or is mended.
-//! - *The leader stands still, and the others have not found out.* They name it. The client goes from one of
-//!   them to the next until one names another leader. It returns to the silent leader only when its patience
-//!   has ended once more, because that leader may be slow.
+//!   silent, so in time the client asks another replica. The new replica names the same leader. Then patience
+//!   grows, and a link that is cut in one direction breaks or is mended.
+//! - *The leader stands still, and the others have not found out.* These replicas name the leader that stands
+//!   still. The client goes from one of them to the next until one names another leader. It returns to the
+//!   silent leader only when its patience has ended once more, because that leader may be slow.
 //! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts
 //!   have one id.
 //! - *A session is opened twice*, because the client sent the opening again. The client takes the first
@@ -41,14 +42,14 @@
 //! - *A call is given up, and its number is used again.* A client never uses a number twice: numbers count up
 //!   over all its sessions.
 //! - *A call of a transaction finds no room, and the transaction is aborted before the call is sent again.*
-//!   Only the call that begins the transaction says so, each time it is sent. Sent as a later call, it finds
-//!   that the transaction is over. Otherwise it would begin another transaction, and half of the user's calls
-//!   would be committed.
+//!   Only the call that begins the transaction is marked as its first, each time it is sent. A later call is
+//!   not marked, so it finds that the transaction is over. Otherwise the call would begin a second
+//!   transaction, and half of the user's calls would be committed.
 //! - *Two users call under one key at the same time.* If the calls are equal, the second gets the fate of the
 //!   first. All clients share keys, so such a call needs no session of this client, and any client may repeat
 //!   it.
-//! - *The watermark passes a call of open fate.* It does not, as long as the user may ask for the call again
-//!   ([`ClientCommand::Again`]). After a bounded number of later calls the user may not.
+//! - *The watermark passes a call of open fate.* The watermark stays below the call as long as the user may
+//!   repeat the call ([`ClientCommand::Again`]). After a bounded number of later calls the user may not.
 
 mod calls;
 mod command;
@@ -87,27 +88,28 @@ pub struct Client {
     selector: ReplicaSelector,
     session: SessionState,
     calls: OpenCalls,
-    /// Calls of this session whose fate was left open, by number.
+    /// Calls of the present session with an unknown fate, by number.
     open: BTreeMap<u64, CallContent>,
-    /// Calls with keys whose fate was left open, the oldest first. At most [`ClientSettings::open_max`].
+    /// Calls with keys and an unknown fate, oldest first. At most [`ClientSettings::open_max`].
     open_keyed: VecDeque<(u64, CallContent)>,
     /// Transactions that have not ended at this client.
     transactions: BTreeMap<u64, TransactionProgress>,
     /// Transactions that the asked replica should end.
     abandoned: Vec<(SessionId, u64)>,
-    /// The time at which the client tells the leader of its session again.
+    /// The time at which the client next reports its session to the leader.
     alive_at: Option<Time>,
-    /// Whether the asked replica leads and knows this client, so that it will tell of changed replicas.
+    /// Whether the asked replica leads and knows this client, so that it will send changes of the replica
+    /// set.
     leader_knows_client: bool,
-    /// The last number of a call.
+    /// The number of the last call.
     number: u64,
-    /// The memory of requests, including those of calls left open, in bytes.
+    /// The memory of requests, including those of calls with an unknown fate, in bytes.
     kept_bytes: usize,
-    /// The number of messages that no correct process sends to a client.
+    /// The number of refused messages, which no correct process sends to a client.
     refused: u64,
 }
 
-/// The session of later calls.
+/// The state of the session in which later calls are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionState {
     None,
@@ -120,7 +122,7 @@ enum SessionState {
 enum TransactionProgress {
     /// The client has sent no call of the transaction to any replica.
     New,
-    /// The asked replica knows the transaction, in this session.
+    /// The asked replica knows the transaction in this session.
     Begun(SessionId),
     /// The client no longer asks the replica that knew the transaction, or that replica has said that the
     /// transaction is over.
@@ -128,7 +130,7 @@ enum TransactionProgress {
 }
 
 impl Client {
-    /// Returns a client of a replica set. `seeds` are some processes that may belong to the set.
+    /// Returns a client of a replica set. `seeds` are processes that may belong to the set.
     pub fn new(group: GroupId, seeds: Vec<Peer>, settings: ClientSettings) -> Client {
         Client {
             group,
@@ -154,12 +156,12 @@ impl Client {
         self.calls.len()
     }
 
-    /// Returns the replica that the client asks.
+    /// Returns the replica to which the client sends its calls.
     pub fn asked(&self) -> Option<ProcessId> {
         self.selector.asked()
     }
 
-    /// Returns how many messages were refused.
+    /// Returns the number of refused messages.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -178,7 +180,7 @@ impl Protocol for Client {
             Input::Receive { from, message } if message.group == self.group => {
                 self.receive(cx, from, message.body, out);
             }
-            // The message belongs to another group, or is a cast, which no replica sends.
+            // The message belongs to another replica set, or is a cast, which no replica sends.
             Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
@@ -237,7 +239,7 @@ impl Client {
                     self.renew(cx.now);
                 }
             }
-            // Joiners ask every linked process for admission.
+            // Joining replicas ask every linked process for admission, even clients.
             Body::Paxos(_) => {}
             Body::Open { .. }
             | Body::Calls { .. }
@@ -268,7 +270,7 @@ impl Client {
             CallOutcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
             CallOutcome::Reused => self.end(number, Fate::Reused, out),
             CallOutcome::Aborted(why) => self.aborted(number, why, out),
-            // Several replicas refused the same read. The call already waits to be sent again.
+            // Several replicas refused the same read, and the call already waits to be sent again.
             CallOutcome::Full if !pending.is_sent => {}
             CallOutcome::Full => {
                 pending.attempts -= 1;
@@ -321,7 +323,7 @@ impl Client {
         }
     }
 
-    /// Drops a session that the replicas no longer know. Later calls need another one.
+    /// Drops a session that the replicas no longer know. Later calls need a new session.
     fn session_is_over(&mut self, session: SessionId, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|of| of == session, out);
         if self.session == SessionState::Open(session) {
@@ -380,7 +382,8 @@ impl Client {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 match self.calls.get_mut(id.number) {
-                    // The call is under way already. Under its key, that may be a call that began later.
+                    // The call is already under way. With a key, the call under way may have begun after the
+                    // call of this id.
                     Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
                     Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
                     None => {
@@ -397,7 +400,8 @@ impl Client {
         }
     }
 
-    /// Begins a call with a key. If a call under that key is under way, the new one gets the same fate.
+    /// Begins a call with a key. If a call with the same key and request is under way, the new call gets the
+    /// same fate.
     fn begin_keyed(
         &mut self,
         now: Time,
@@ -433,7 +437,7 @@ impl Client {
         (number, session): (u64, Option<SessionId>),
         out: &mut dyn Sink<Self>,
     ) {
-        // Calls left open make room first: perhaps no user ever asks for them again.
+        // Calls with an unknown fate make room first, because no user may ever repeat them.
         while self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max && self.forget_one_open() {}
         if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
             return out.emit(ClientEvent { command, fate: Fate::NotSent });
@@ -444,7 +448,7 @@ impl Client {
         self.calls.begin(number, pending);
     }
 
-    /// Ends a call.
+    /// Ends a call with this fate.
     fn end(&mut self, number: u64, fate: Fate, out: &mut dyn Sink<Self>) {
         let pending = self.calls.end(number).expect("a call ends once");
         self.kept_bytes -= pending.asked.bytes();
@@ -483,7 +487,7 @@ impl Client {
         }
     }
 
-    /// Prepares for another replica, or for a new link: sends everything again.
+    /// Marks all calls as unsent, because the client turned to another replica or got a new link.
     fn send_anew(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|_| true, out);
         self.abandoned.clear();
@@ -495,7 +499,7 @@ impl Client {
         }
     }
 
-    /// Sets the next time at which the client tells of its session, because it did so just now.
+    /// Sets the time of the client's next report of its session, after a report was sent.
     fn renew(&mut self, now: Time) {
         let every = if self.leader_knows_client { self.settings.alive_every } else { SESSION_RETRY_PAUSE };
         let open = matches!(self.session, SessionState::Open(_));
@@ -503,8 +507,8 @@ impl Client {
     }
 }
 
-/// The bit that numbers of calls with keys have. These numbers are above all others, which count up from one.
+/// The bit that is set in the numbers of calls with keys. So these numbers are above those of all other
+/// calls, which count up from one.
 const KEYED: u64 = 1 << 63;
-/// The pause between two messages about a session while the client does not know whether a leader has heard
-/// of it.
+/// The pause between two reports of a session while no leader is known to have got a report.
 const SESSION_RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -1,11 +1,12 @@
 //! The choice of the replica that the client asks.
 //!
 //! The client asks the leader, as far as it knows the leader. A replica that does not lead names the leader.
-//! If the asked replica is silent for a while, the client goes to the next one in turn. It then avoids the
-//! silent replica until its patience has ended once more, even if others name that one: a leader that stands
-//! still is named by the others until they find out. Replicas' statements about each other may be out of
-//! date. So the client goes on knowing the replicas that it learned of earlier. Of two sets of replicas that
-//! it hears of, the dead one alone would leave it without a replica.
+//! If the asked replica is silent for a while, the client goes to the next one in turn. The client then
+//! avoids the silent replica until the client's patience has ended once more, even if other replicas name the
+//! silent one as the leader: they name a leader that stands still until they notice. Replicas' statements
+//! about each other may be out of date, so the client remembers the replicas that it learned of earlier. If
+//! it remembered only the last statement, and that named dead replicas alone, the client would have no
+//! replica to ask.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,22 +28,22 @@ pub(super) struct ReplicaSelector {
     tellings: u64,
     linked: BTreeSet<ProcessId>,
     asked: Option<ProcessId>,
-    /// The replica that was asked last. The next in turn is behind it.
+    /// The replica that was asked last. The next in turn is the known replica with the next larger id.
     turn: Option<ProcessId>,
     /// The number of redirections since a replica last answered.
     hops: u32,
-    /// The time before which nothing is sent.
+    /// The time before which the client sends nothing.
     held_until: Option<Time>,
-    /// The time at which the next replica is asked.
+    /// The time at which the client turns to the next replica.
     patient_until: Option<Time>,
     /// The number of times that patience has ended since a replica last answered.
     timeouts: u32,
-    /// The replica that was asked when patience last ended. It is avoided until patience ends again.
+    /// The replica that was asked when patience last ended. The client avoids it until patience ends again.
     avoided: Option<ProcessId>,
 }
 
 impl ReplicaSelector {
-    /// Learns these replicas, some of which may be gone.
+    /// Adds these replicas, some of which may be gone.
     pub(super) fn learn<P: Protocol>(&mut self, replicas: &[Peer], out: &mut dyn Sink<P>) {
         self.tellings += 1;
         for peer in replicas {
@@ -70,7 +71,7 @@ impl ReplicaSelector {
         self.asked.filter(|asked| !held && self.linked.contains(asked))
     }
 
-    /// Returns the other linked replicas.
+    /// Returns the linked replicas other than the asked one.
     pub(super) fn others(&self) -> impl Iterator<Item = ProcessId> {
         let others = self.linked.iter().filter(|id| self.known.contains_key(id) && Some(**id) != self.asked);
         others.copied()
@@ -83,7 +84,7 @@ impl ReplicaSelector {
             self.linked.range((Bound::Excluded(turn), Bound::Unbounded)).find(usable).copied()
         });
         let next = behind.or_else(|| self.linked.iter().find(usable).copied());
-        // If there is no other replica, the client asks the same one again.
+        // If no other replica is linked, the client asks the same replica again.
         self.asked = next.or_else(|| self.linked.iter().find(known).copied());
         self.turn = self.asked.or(self.turn);
     }
@@ -107,8 +108,8 @@ impl ReplicaSelector {
         lost
     }
 
-    /// Handles a redirection: the sender names another leader, or knows none. Returns whether all unanswered
-    /// calls must be sent again.
+    /// Handles a redirection: the sender names another leader, or knows no leader. Returns whether all
+    /// unanswered calls must be sent again.
     pub(super) fn redirected(
         &mut self,
         settings: &ClientSettings,
@@ -120,19 +121,19 @@ impl ReplicaSelector {
             return false;
         }
         self.hops += 1;
-        // The other replicas name a leader that has just died until they notice its death. The client asks a
-        // leader without a link once a link stands, if that replica leads then.
+        // The other replicas name a leader that has just died until they notice its death. A leader without a
+        // link is asked only once a link stands, if that replica leads then.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) if Some(leader) == self.avoided => {
-                // The other replicas will notice soon, or hear from that leader.
+                // The other replicas will soon notice that this leader is silent, or hear from it.
                 self.hops = 0;
                 self.next_in_turn();
                 self.held_until = Some(now + settings.ask_again_after);
             }
             Some(leader) => {
                 (self.asked, self.turn) = (Some(leader), Some(leader));
-                // Two replicas that take each other for the leader would redirect the client for ever.
+                // Two replicas that each take the other for the leader would redirect the client for ever.
                 if self.hops > HOPS_MAX {
                     self.held_until = Some(now + settings.retry_after);
                 }
@@ -157,7 +158,7 @@ impl ReplicaSelector {
         }
     }
 
-    /// Begins or ends patience: `something` says whether the client awaits an answer.
+    /// Starts or stops the time of patience. `something` is whether the client awaits an answer.
     pub(super) fn set_waiting(&mut self, settings: &ClientSettings, something: bool, now: Time) {
         if !something {
             self.patient_until = None;
@@ -168,7 +169,7 @@ impl ReplicaSelector {
         }
     }
 
-    /// Handles times that have come. Returns whether all unanswered calls must be sent again.
+    /// Acts on times that have passed. Returns whether all unanswered calls must be sent again.
     pub(super) fn on_deadline(&mut self, now: Time) -> bool {
         self.held_until.take_if(|until| now >= *until);
         let tired = self.patient_until.take_if(|until| now >= *until).is_some();
@@ -189,12 +190,12 @@ impl ReplicaSelector {
     }
 }
 
-/// The most known replicas: those of several sets, one after another.
+/// The maximum number of known replicas, enough for several successive replica sets.
 const KNOWN_MAX: usize = 16;
-/// The most redirections that a client follows without a pause.
+/// The maximum number of redirections that a client follows without a pause.
 const HOPS_MAX: u32 = 3;
-/// The most doublings of patience. They begin with the third wait: the second replica may just not have found
-/// out yet.
+/// The maximum number of doublings of patience. They begin with the third wait, because the second replica
+/// may not have noticed the leader's death yet.
 const DOUBLED_MAX: u32 = 3;
 
 #[cfg(test)]
@@ -207,7 +208,8 @@ mod tests {
         time::Duration,
     };
 
-    /// Records the replicas that the selector reaches and forgets.
+    /// A sink that records the processes to which the selector wants links, and those to which it no longer
+    /// wants links.
     #[derive(Default)]
     struct ReachRecorder {
         reached: BTreeSet<ProcessId>,
@@ -248,8 +250,8 @@ mod tests {
         (selector, wishes)
     }
 
-    /// The other replicas name a dead leader until they notice its death. The client must not wait for that
-    /// leader.
+    /// The other replicas name a dead leader until they notice its death. The client then asks the next
+    /// replica instead of waiting for that leader.
     #[test]
     fn a_leader_that_is_gone_is_not_waited_for() {
         let (mut selector, settings, now) =

@@ -1,4 +1,4 @@
-//! The client sends its unsent calls and the signs of its session when a batch of inputs has ended.
+//! The end of a batch of inputs at a client: it sends its unsent calls, and reports its session.
 
 use super::{Client, KEYED, SessionState, TransactionProgress, calls::CallContent};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 
 impl Client {
-    /// Sends the gathered messages, and a sign of the session if that is due.
+    /// Sends the gathered messages, and a report of the session if one is due.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.selector.set_waiting(&self.settings, !self.calls.is_empty(), cx.now);
         self.send_calls(cx, out);
@@ -47,7 +47,7 @@ impl Client {
         }
     }
 
-    /// Tells the asked replica which transactions it need not keep.
+    /// Names to the asked replica the transactions that the replica may end.
     fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(to) = self.selector.target(cx.now) else { return };
         for (session, transaction) in self.abandoned.drain(..) {
@@ -63,8 +63,8 @@ impl Client {
         first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
     }
 
-    /// Returns the next message of unsent calls, if there is room for it, and the reads in it that the client
-    /// tells other replicas of.
+    /// Returns the next message of unsent calls, if there is room for one, and the reads in it that the
+    /// client also announces to the other replicas.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
         let tells =
             self.calls.reads() <= self.settings.told_reads_max && self.selector.others().next().is_some();
@@ -105,5 +105,5 @@ impl Client {
     }
 }
 
-/// The approximate bytes of requests in one message.
+/// The approximate size of the requests in one message, in bytes.
 const MESSAGE_BYTES: usize = 256 << 10;

@@ -5,26 +5,28 @@ use crate::time::Duration;
 /// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// The time after which a call ends, with the fate that is known by then.
+    /// The time after which a call ends. Its fate is what the client knows by then.
     pub wait: Duration,
-    /// The time for which a replica may be silent before another one is asked. It grows while no replica
-    /// answers.
+    /// The time for which a replica may be silent before the client asks another replica. The time grows
+    /// while no replica answers.
     pub patience: Duration,
-    /// The pause before the client asks again replicas of which none leads, or a replica that had no room.
+    /// The pause before the client asks again, after no replica led, or after a replica had no room.
     pub retry_after: Duration,
-    /// The pause before the next replica is asked, if the leader that was named has just been silent for too
+    /// The pause before the client asks the next replica, if the named leader has just been silent for too
     /// long.
     pub ask_again_after: Duration,
-    /// The most bytes of requests that are sent and not answered. Others wait.
+    /// The maximum size of requests that are sent and not yet answered, in bytes. Further requests wait.
     pub in_flight_bytes_max: usize,
-    /// The most bytes of requests that the client keeps. Further calls are refused.
+    /// The maximum size of requests that the client keeps, in bytes. Further calls are refused.
     pub kept_bytes_max: usize,
-    /// The longest time without a message about a session to the leader, so that the session does not end.
+    /// The longest time between two messages to the leader that show the session to be in use, so that the
+    /// session does not end.
     pub alive_every: Duration,
-    /// The most reads under way for which the client tells the replicas of its reads.
+    /// The maximum number of reads under way for which the client still announces its reads to all replicas.
     pub told_reads_max: usize,
-    /// The number of later calls until which the user can ask for a call of unknown fate again, unless other
-    /// requests need its memory. This is also the most calls with keys of unknown fate.
+    /// The number of later calls after which the user can no longer repeat a call of unknown fate. The call
+    /// may be forgotten earlier if other requests need its memory. This is also the maximum number of calls
+    /// with keys and unknown fate.
     pub open_max: u64,
 }
 

@@ -1,15 +1,16 @@
-//! The client keeps calls of unknown fate, so that its user can repeat them, and forgets the oldest ones.
+//! The calls of unknown fate that a client keeps, so that its user can repeat them. The oldest calls are
+//! forgotten.
 
 use super::{Client, KEYED, SessionState, calls::CallContent};
 use crate::service::{CallId, SessionId};
 
 impl Client {
-    /// Keeps a call of unknown fate, so that the user can repeat it. The replicas remember a key in any
-    /// session of this client.
+    /// Keeps a call of unknown fate, so that the user can repeat it. A call with a key can be repeated in any
+    /// session of this client, because replicas remember keys independently of sessions.
     pub(super) fn leave_open(&mut self, id: CallId, asked: CallContent) {
         let bytes = asked.bytes();
         if id.session == SessionId::KEYED {
-            // A name stands for one call: the latest one under its key.
+            // A call with a key is kept only once: the latest call with the key replaces earlier ones.
             self.forget_keyed(id.number, |_| true);
             self.open_keyed.push_back((id.number, asked));
         } else if self.session == SessionState::Open(id.session) {
@@ -23,7 +24,7 @@ impl Client {
         }
     }
 
-    /// Forgets an open call, whose fate is known now or left open again.
+    /// Forgets an open call, because its fate is now known, or because it is about to be kept again.
     pub(super) fn close(&mut self, number: u64, asked: &CallContent) {
         if number >= KEYED {
             self.forget_keyed(number, |open| open.request == asked.request);
@@ -51,7 +52,7 @@ impl Client {
         true
     }
 
-    /// Forgets a call whose fate was left open. Returns whether there was one.
+    /// Forgets a call with an unknown fate. Returns whether there was such a call.
     pub(super) fn forget_one_open(&mut self) -> bool {
         match self.open.first_key_value().map(|(number, _)| *number) {
             Some(number) => {

@@ -1,5 +1,5 @@
-//! The checkpoints of a replica: it takes them on request of the log, gives them to other replicas, and
-//! restores its state from them.
+//! The checkpoints of a replica. It takes them when its log requests one, gives them to other replicas, and
+//! restores its state from those of others.
 
 use bytes::{Bytes, BytesMut};
 
@@ -72,7 +72,7 @@ impl Replica {
         paxos::Command::SnapshotBegins { slot }
     }
 
-    /// Takes a part of the host's checkpoint.
+    /// Handles a part of the checkpoint that the host gave.
     pub(super) fn take_host_part(
         &mut self,
         checkpoint: u64,
@@ -124,7 +124,7 @@ impl Replica {
     }
 
     /// Whether a part of a checkpoint waits until the log goes on. The host executes nothing more before
-    /// that, and the part's request stands behind requests that the host was given earlier.
+    /// that, and the request for the part waits behind requests that the host got earlier.
     pub(super) fn part_waits_for_room(&self) -> bool {
         self.giving.as_ref().is_some_and(|giving| giving.awaits_host) && self.holds_too_much()
     }
@@ -135,7 +135,7 @@ impl Replica {
         }
     }
 
-    /// Takes pieces of another replica's state.
+    /// Handles pieces of another replica's state.
     pub(super) fn take_part(&mut self, first: bool, mut bytes: Bytes, out: &mut dyn Sink<Self>) {
         if first {
             self.coming.clear();

@@ -1,4 +1,4 @@
-//! A replica takes the requests of clients and sends its messages to them.
+//! The clients of a replica: it handles their requests and sends them answers.
 
 use super::Replica;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Replica {
-    /// Takes a client's requests, if this replica leads.
+    /// Handles a client's requests, if this replica leads.
     pub(super) fn asked(
         &mut self,
         client: ProcessId,
@@ -29,7 +29,7 @@ impl Replica {
                 RequestBody::Call { session, call, .. } => {
                     self.answer(client, call.id(session), CallOutcome::Full);
                 }
-                // The client asks again.
+                // There is no answer, so the client asks for its session again.
                 RequestBody::Open { .. } => self.refused += 1,
             }
         }
@@ -44,7 +44,7 @@ impl Replica {
         }
     }
 
-    /// Tells clients which processes are the replicas now.
+    /// Sends clients the list of the present replicas.
     pub(super) fn tell_members(
         &self,
         clients: impl IntoIterator<Item = ProcessId>,
@@ -63,7 +63,7 @@ impl Replica {
         self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
     }
 
-    /// Sends a message without answers, by which a client learns that its calls are under way.
+    /// Queues a message without answers, from which a client learns that its calls are under way.
     pub(super) fn reassured(&mut self, client: ProcessId, session: SessionId) {
         self.answers.entry((client, session)).or_default();
     }
@@ -82,7 +82,7 @@ impl Replica {
     }
 }
 
-/// Returns how many of these answers one message takes: at least one if there is any, and at most
+/// Returns how many of these answers fit into one message: at least one if there is any, and at most
 /// [`ANSWERS_BYTES`].
 fn fitting(answers: &[(u64, CallOutcome)]) -> usize {
     let mut bytes = 0;
@@ -93,5 +93,5 @@ fn fitting(answers: &[(u64, CallOutcome)]) -> usize {
     fit.count().max(1).min(answers.len())
 }
 
-/// The most bytes of answers in one message, unless one answer alone is longer.
+/// The maximum size of the answers in one message, in bytes. A single longer answer is sent alone.
 const ANSWERS_BYTES: usize = 256 << 10;

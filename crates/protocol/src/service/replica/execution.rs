@@ -58,7 +58,7 @@ impl Replica {
         match known {
             _ if is_read => {}
             CallRecord::Done(reply) => return self.answer(client, id, CallOutcome::Done(reply)),
-            // The attempt that is under way will be answered, although no table will record it.
+            // An earlier attempt is under way and will be answered, although no table will record it.
             CallRecord::Forgotten if reign.under_way.contains(&id) => return,
             // This answer depends on the state, like a read: a deposed leader may not have learned that the
             // session began.
@@ -67,7 +67,7 @@ impl Replica {
                 return reign.reads.executed(seen, question, client, id, CallOutcome::Expired);
             }
             CallRecord::Reused => return self.answer(client, id, CallOutcome::Reused),
-            // The attempt that is under way will be answered.
+            // An earlier attempt is under way and will be answered.
             CallRecord::New if !reign.under_way.insert(id) => return,
             CallRecord::New => {}
         }
@@ -75,8 +75,8 @@ impl Replica {
         if locks.are_free() {
             return self.execute(called, out);
         }
-        // The other half of the memory is for holders of locks, who could never end their transactions
-        // without it.
+        // The other half of the memory is kept for calls of transactions that hold locks, which could
+        // otherwise never end.
         let bytes = called.bytes();
         let may_wait = reign.locked_bytes + bytes <= self.settings.waiting_bytes_max / 2;
         match locks.ask(None, called.call.touch(), may_wait, called) {
@@ -114,7 +114,7 @@ impl Replica {
         out.emit(Event::Execute { work, request, read, transaction });
     }
 
-    /// Records a work that is given to the host, so that its result can be recognised. Returns the work's
+    /// Records a work that is given to the host, so that its result can be recognized. Returns the work's
     /// number.
     pub(super) fn work(
         &mut self,
@@ -134,7 +134,7 @@ impl Replica {
 
     /// Handles a result of the host.
     pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut dyn Sink<Self>) {
-        // A result from a reign that has ended counts no longer: the host was ordered to revert it.
+        // A result from a reign that has ended is ignored, because the host was ordered to revert it.
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
         let Some(HostedCall { client, id, done, access, bytes, .. }) = reign.take_work(number) else {
             return;
@@ -152,7 +152,7 @@ impl Replica {
                 reign.reads.executed(seen, question, client, id, read(result));
             }
             (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
-            // A refusal depends on the state, like a read.
+            // A refusal depends on the state, so it waits like a read.
             (Access::Write, Executed::Rejected { reason }) => {
                 reign.under_way.remove(&id);
                 let question = reign.reads.cover();
@@ -181,7 +181,7 @@ impl Replica {
         }
     }
 
-    /// Gives the answers whose waits are over.
+    /// Sends the answers to reads and refusals whose waits are over.
     pub(super) fn answer_reads(&mut self) {
         while let Some(reign) = &mut self.reign
             && let Some((client, id, outcome)) = reign.reads.next(self.chosen)

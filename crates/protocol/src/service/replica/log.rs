@@ -1,5 +1,5 @@
-//! A replica proposes results to its log, and handles the log's events: reigns, chosen batches and wishes for
-//! checkpoints.
+//! The log of a replica: the replica proposes results to it, and handles its events: reigns, chosen batches
+//! and requests for checkpoints.
 
 use bytes::Bytes;
 
@@ -15,7 +15,7 @@ use crate::{
 
 impl Replica {
     /// Proposes the gathered results, as far as the log has room. Keeps back a batch that the log would
-    /// refuse, and all batches behind it, because later instances rest on it.
+    /// refuse, and all later batches, because later instances rest on earlier ones.
     pub(super) fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let room = self.settings.in_flight_bytes_max;
         while let Some(reign) = &mut self.reign {
@@ -28,7 +28,7 @@ impl Replica {
         }
     }
 
-    /// Once the gathering batch is full, proposes it, or keeps it back.
+    /// Proposes the gathering batch once it is full, or keeps the batch back.
     pub(super) fn propose_full_batch(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let full = self.settings.log.batch_bytes_max;
         let is_full = |reign: &Reign| reign.results_gathered() >= full;
@@ -119,8 +119,8 @@ impl Replica {
                 if self.reign.as_ref().is_some_and(|reign| reign.ballot == ballot) {
                     self.resign(out);
                 }
-                // The checkpoint was for a joining replica, and a later leader sends its own. A checkpoint
-                // for the disk is useful to a backup, too.
+                // The checkpoint was meant for a joining replica, to which a later leader sends its own
+                // checkpoint. A checkpoint for the disk is useful to a backup, too.
                 if !self.on_disk() {
                     self.give_up(out);
                 }
@@ -130,8 +130,8 @@ impl Replica {
                     reign.reads.confirmed(through);
                 }
             }
-            // In a standing reign nothing may be proposed behind a refused proposal, because later results
-            // rest on it. A reign that has ended has reverted its proposals already.
+            // In a standing reign nothing may be proposed after a refused proposal, because later results
+            // rest on it. A reign that has ended has already reverted its proposals.
             paxos::Event::Refused { ballot, .. } => {
                 if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
                     reign.refused();
@@ -139,7 +139,7 @@ impl Replica {
                 }
             }
             paxos::Event::Detour(_) => {}
-            // The checkpoint that is being gathered for the disk serves this wish too.
+            // The checkpoint that is already being gathered for the disk serves this request, too.
             paxos::Event::SnapshotWanted { .. } if self.on_disk() && self.giving.is_some() => {}
             paxos::Event::SnapshotWanted { .. } if let Some(state) = &self.latest => {
                 let state = state.clone();
@@ -147,8 +147,8 @@ impl Replica {
             }
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
-                    // The rest is numbered like works, so that an answer to an earlier rest does not count
-                    // for it.
+                    // The order to rest is numbered like works, so that an answer to an earlier order is not
+                    // taken for an answer to this one.
                     let rest = self.settings.any_order.then_some(self.works + 1);
                     if let Some(rest) = reign.pause(rest) {
                         self.works = rest;
@@ -190,7 +190,7 @@ impl Replica {
         out.emit(Event::Corrupt(error.to_string()));
     }
 
-    /// Learns a chosen batch: applies it, or answers for it if this reign executed it.
+    /// Learns a chosen batch: applies its changes, or answers its calls if this reign executed it.
     fn learn(&mut self, slot: Slot, batch: Batch, out: &mut dyn Sink<Self>) {
         assert!(
             batch.ballot >= self.ballot,

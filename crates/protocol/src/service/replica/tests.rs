@@ -65,7 +65,7 @@ impl Alone {
         }
     }
 
-    /// Makes all records durable, until the replica writes no more.
+    /// Reports records as durable until the replica writes no further records.
     fn persisted(&mut self) {
         let mut durable = 0;
         while durable < self.outputs.tickets {
@@ -84,7 +84,7 @@ impl Alone {
         self.hear(Body::Calls { session: SessionId(1), done: 0, calls: numbers.map(call).collect() });
     }
 
-    /// Executes all ordered requests, with long changes.
+    /// Executes all requests that the replica has ordered, with long changes.
     fn execute(&mut self) {
         for event in std::mem::take(&mut self.outputs.events) {
             if let Event::Execute { work, .. } = event {
@@ -109,7 +109,7 @@ fn nothing_is_chosen_behind_a_proposal_that_the_log_refused() {
     alone.hear(Body::Open { nonce: 1 });
     alone.persisted();
     assert_eq!(alone.replica.chosen(), 1);
-    // The limit changes so that the log has less room than the leader believes.
+    // A change of the limit leaves the log less room than the leader believes.
     alone.replica.settings.in_flight_bytes_max = 10_000;
     alone.call(1..=4);
     alone.execute();

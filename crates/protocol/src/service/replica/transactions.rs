@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Replica {
-    /// Handles a call of a transaction.
+    /// Handles a call that belongs to a transaction.
     pub(super) fn part(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { unreachable!("only a leader executes transactions") };
         let Some((part, id)) = called.call.part().map(|part| (part, called.id())) else {
@@ -85,7 +85,8 @@ impl Replica {
         let Some(reign) = &mut self.reign else {
             unreachable!("results of a reign that is over are dropped")
         };
-        // If the transaction was aborted meanwhile, its client knows, and the host reverts.
+        // If the transaction was aborted meanwhile, its client already knows, and the host reverts its
+        // changes.
         let Some(it) = reign.transactions.open.get_mut(&transaction) else { return };
         if it.stage != TransactionProgress::Executing(id) {
             return;
@@ -116,7 +117,7 @@ impl Replica {
         let (client, id) = (called.client, called.id());
         match self.sessions.find(id) {
             CallRecord::Done(reply) => return self.answer(client, id, CallOutcome::Done(reply)),
-            // The attempt that is under way will be answered.
+            // An earlier attempt is under way and will be answered.
             CallRecord::New | CallRecord::Forgotten | CallRecord::Reused if reign.under_way.contains(&id) => {
                 return;
             }
@@ -177,7 +178,7 @@ impl Replica {
         self.abort_those(Transaction::has_changed, out);
     }
 
-    /// Aborts the transactions of a client whose link broke.
+    /// Aborts the transactions of a client whose link has broken.
     pub(super) fn abort_of(&mut self, client: ProcessId, out: &mut dyn Sink<Self>) {
         self.abort_those(|it| it.client == client, out);
     }
@@ -188,8 +189,8 @@ impl Replica {
         self.abort_those(|it| it.stage == TransactionProgress::Idle && now.since(it.heard) >= idle, out);
     }
 
-    /// Tells clients whose calls wait for locks that their calls are under way. Else they would turn to
-    /// another replica, and so lose their transactions.
+    /// Notifies clients whose calls wait for locks that these calls are under way. Otherwise the clients
+    /// would turn to another replica, and lose their transactions.
     pub(super) fn reassure(&mut self) {
         let Some(Transactions { open, locks, .. }) = self.reign.as_ref().map(|reign| &reign.transactions)
         else {
@@ -212,5 +213,5 @@ impl Replica {
     }
 }
 
-/// The approximate memory of a change in addition to its bytes.
+/// The approximate memory of a change in addition to its bytes, in bytes.
 const CHANGE_BYTES: usize = 48;

@@ -1,5 +1,5 @@
-//! The file of a backup: sections with a checksum each, none of which can be missing, repeated, moved, or
-//! another file's.
+//! The file of a backup: sections, each with a checksum. A reader detects a section that is missing,
+//! repeated, moved, or from another file.
 //!
 //! ```text
 //! file      = magic (16 bytes), version (u32), sections
@@ -18,9 +18,10 @@
 //!
 //! `check` is XXH3 of the section's number in the file, its head and its bytes, seeded with the `check` of
 //! the contents (whose own seed is 0). Nothing follows the end. Values and definitions have the form of the
-//! wire. If that form ever changes, the version does, and older versions stay readable.
+//! wire. If the form of the wire ever changes, the version of the file changes, too, and older versions stay
+//! readable.
 //!
-//! The checksums reveal damage, but no forgery: a writer of the file can make a new one.
+//! The checksums reveal damage, but no forgery: anybody who can write the file can compute them.
 
 mod read;
 mod write;
@@ -40,14 +41,14 @@ pub(super) use self::{
 const MAGIC: &[u8; 16] = b"Quorate backup\r\n";
 const VERSION: u32 = 1;
 
-/// Upper bound of a section, compressed or not, in bytes. It is that of a message with rows.
+/// Upper bound of a section, compressed or not, in bytes. It equals the bound of a message with rows.
 const SECTION_BYTES_MAX: usize = quorate_protocol::wire::FRAME_BYTES_MAX;
 
 const CONTENTS: u8 = 1;
 const ROWS: u8 = 2;
 const END: u8 = 3;
 
-/// The subject of a backup.
+/// The domain and the tables of a backup: its first section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Contents {
     pub(super) domain: u128,
@@ -59,9 +60,9 @@ pub(super) struct Contents {
 /// The last section of a backup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct End {
-    /// The position of all rows.
+    /// The position in the total order at which the tables had these rows.
     pub(super) position: u64,
-    /// Number of rows of each table.
+    /// Number of rows of each table, in the order of the contents.
     pub(super) rows: Vec<u64>,
 }
 

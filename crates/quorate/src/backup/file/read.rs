@@ -14,7 +14,7 @@ pub(in super::super) struct Reader<R> {
     input: R,
     seed: u64,
     sections: u64,
-    /// Position of the next byte.
+    /// Offset of the next byte in the file.
     at: u64,
     contents: Contents,
     /// Number of rows of each table so far.
@@ -68,8 +68,8 @@ impl<R: Read> Reader<R> {
         self.at
     }
 
-    /// Returns the next rows, with the index of their table in the contents; or the end, once its row counts
-    /// match the rows that were read.
+    /// Returns the next rows, with the index of their table in the contents; or the last section, if its row
+    /// counts match the rows that were read.
     pub(in super::super) fn next(&mut self) -> Result<Next, Unreadable> {
         let begun = self.at;
         let (kind, _) = self.section()?;
@@ -153,7 +153,7 @@ impl<R: Read> Reader<R> {
 pub(in super::super) enum Next {
     /// Rows of the table with this index in the contents.
     Rows { table: usize, rows: Vec<Row> },
-    /// The end.
+    /// The last section.
     End(End),
 }
 

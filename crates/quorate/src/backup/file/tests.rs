@@ -41,7 +41,7 @@ fn kinds() -> Schema {
     Schema { name: String::from("kinds"), columns, primary_key: vec![2, 3], partition }
 }
 
-/// Returns two rows of `kinds`: one with a value in every column, one with as few values as allowed.
+/// Returns two rows of `kinds`: a row with a value in every column, and a row with as few values as allowed.
 fn values() -> Vec<Row> {
     let numeric = Value::Numeric(Numeric::parse("-12.340").unwrap());
     let all =
@@ -88,7 +88,7 @@ fn written(sections: &[Section]) -> Vec<u8> {
     file
 }
 
-/// Rows of a table, with the table's number.
+/// The index of a table in the contents, and some of its rows.
 type Section = (usize, Vec<Row>);
 
 fn read(file: &[u8]) -> Result<(Vec<Section>, End), Unreadable> {
@@ -208,7 +208,7 @@ fn other_versions_are_told() {
     assert!(matches!(read(b""), Err(Unreadable::Foreign)));
 }
 
-/// Backups of version 1 stay readable. The first release of the format wrote these bytes.
+/// A backup that the first release of the format wrote is still read.
 #[test]
 fn the_first_version_is_read() {
     let golden = include_bytes!("version-1.backup");

@@ -39,7 +39,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes encoded rows of a table: its index in the contents, then the rows.
+    /// Writes a section of rows, encoded as the table's index in the contents and then the rows.
     pub(in super::super) fn rows(&mut self, section: &Bytes) -> io::Result<()> {
         let malformed = || {
             io::Error::new(io::ErrorKind::InvalidData, "a storage process sent rows that cannot be decoded")
@@ -54,7 +54,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Returns the number of rows so far, of all tables, and their bytes.
+    /// Returns the number of rows written so far, over all tables, and their bytes before compression.
     pub(in super::super) fn so_far(&self) -> (u64, u64) {
         (self.rows.iter().sum(), self.whole)
     }
@@ -68,7 +68,7 @@ impl<W: Write> Writer<W> {
         Ok((self.out, end, self.written))
     }
 
-    /// Writes a section. Returns its checksum.
+    /// Writes a section of this kind. Returns its checksum.
     pub(in super::super) fn section(&mut self, kind: u8, bytes: &[u8]) -> io::Result<u64> {
         assert!(bytes.len() <= SECTION_BYTES_MAX, "a section has at most SECTION_BYTES_MAX bytes");
         let most = lz4_flex::block::get_maximum_output_size(bytes.len());

@@ -38,8 +38,8 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Judges the keys that a scan from `start` on returned, of all that are `within` its piece. Writes of
-    /// some names are `under_way`.
+    /// Judges the keys that a scan from `start` on returned, of all keys that are `within` the scan's piece.
+    /// Writes of some names are `under_way`.
     pub(crate) fn scanned(
         &self,
         (map, promise): (&'static str, Promise),
@@ -95,8 +95,8 @@ impl KeyHistory {
             && writes().all(|seen| seen.value.is_some())
     }
 
-    /// Whether no value was written, or a delete was acknowledged before this time that began after all
-    /// writes of values had ended.
+    /// Whether no value was written, or a delete that began after all writes of values had ended was
+    /// acknowledged before this time.
     fn is_gone(&self, before: i64) -> bool {
         let writes = || self.seen.iter().filter(|seen| seen.wrote);
         let values = || writes().filter(|seen| seen.value.is_some());

@@ -99,7 +99,7 @@ impl EcastWorkload {
         Ok(())
     }
 
-    /// Checks the position that a router calls stable, and takes the routers that it knows.
+    /// Checks the position that a router calls stable, and notes the routers that this router reports.
     pub(super) fn look(
         &mut self,
         stage: &mut EcastStage,

@@ -1,14 +1,15 @@
 //! An operator who lets the domain continue after the loss of a majority of its routers (rule S1), and the
-//! promises of that.
-//!
-//! Or all routers die at once; then the operator asks a fresh router to continue from the members, and
-//! another if that one dies, too.
+//! promises of the domain after that.
 //!
 //! Once or several times a run, a majority of the routers is lost at once. Some die for good and come back as
 //! fresh processes. Others are only silent, cut off together with some members, and may continue by
 //! themselves with a majority that nobody else sees. After a while the operator asks one of the routers that
-//! vote and answer to begin another generation. It picks any of them, and not the most advanced one as the
-//! tool would, so that more is lost than need be. Fresh routers join it, as supervisors start them.
+//! vote and answer to begin another generation. The operator picks any of them, and not the most advanced
+//! router as the tool would, so that more is lost than need be. Fresh routers join this generation, as
+//! supervisors start them.
+//!
+//! In some runs all routers die at once. Then the operator asks a fresh router to continue from the members,
+//! and another fresh router if the first one dies, too.
 //!
 //! **Promises afterwards**, judged for each generation by itself
 //! ([`Generations`](crate::check::order::Generations)):
@@ -17,17 +18,18 @@
 //!   earlier one up to there.
 //! - *Facts keep their positions.* Suppose that a member has delivered a message, is still a member, and was
 //!   not cut off. Then the message is complete at its position in the new order. Nothing else is between the
-//!   survivor's end and the last of these messages, and everything there was there before. All destinations
-//!   that had not departed deliver an acknowledged message, so it is kept if one of them stays.
+//!   survivor's end and the last of these messages, and each message there is also in the earlier order.
+//!   All destinations that had not departed deliver an acknowledged message, so the message is kept if one of
+//!   these destinations stays.
 //! - *A healthy member is not cut off.* A member stays if neither it nor the survivor nor the links between
 //!   them had a fault.
 //! - *A process that is cut off learns of it,* and so does a router that the domain left behind.
 //! - *Nothing comes twice.* A submission has one position in each order. Its number may be skipped, if its
-//!   submitter had its outcome before, or if a later one was recovered; then the submitter never hears that
-//!   it is stable.
-//! - *The other rules hold from there on:* the seven predicates, one outcome for each submission, stability.
-//!   The earlier order is judged, too, by the processes that have not followed, as long as they continue in
-//!   it.
+//!   submitter had received its outcome before, or if a later submission was recovered; then the submitter is
+//!   never notified that the skipped submission is stable.
+//! - *The other rules hold in the new generation:* the seven predicates, one outcome for each submission,
+//!   stability. The earlier order is judged, too, by the processes that have not followed, as long as they
+//!   continue in it.
 //! - *The domain answers again.* When faults end, it has all its routers and members, and orders all
 //!   submissions.
 //!
@@ -57,16 +59,17 @@ pub(super) struct Operator {
     extinctions: Vec<Time>,
     /// The time at which the founder that got the command dies, too.
     doomed_founder: Option<Time>,
-    /// The machines that are lost next, and the time. Until then the other machines hear nothing of the rest
-    /// of the routers.
+    /// The machines that are lost next, and the time of the loss. Until then messages to the routers that
+    /// remain are delayed.
     next_loss: Option<(Time, Vec<usize>)>,
     /// The time at which the operator, who sees a majority lost, will act on it.
     acts_at: Option<Time>,
     open_command: Option<OperatorCommand>,
-    /// Whether a router died after it got the command and before its generation began. Its followers turn
-    /// every other process away.
+    /// Whether a router died after it got the command and before its generation began. The router's followers
+    /// turn every other process away.
     founder_died: bool,
-    /// The position and messages that the survivor has learned since.
+    /// The position of the survivor and the messages that it has learned, reported before the check of the
+    /// new generation's order begins.
     pub(super) learned: (Position, Vec<(Position, Ordered)>),
     chance: Chance,
 }
@@ -115,7 +118,7 @@ impl Operator {
         if self.founder_died { "lost: a survivor before its generation began" } else { "lost: all routers" }
     }
 
-    /// Notes that the router refused the command; the operator may ask another, or the same again.
+    /// Notes that the router refused the command; the operator may ask another router, or the same one again.
     pub(super) fn refused(&mut self) {
         self.open_command = None;
     }

@@ -47,7 +47,7 @@ pub(crate) enum EcastEvent {
     /// stable yet.
     Learned(Position, Vec<(Position, Ordered)>),
     Member(MemberEvent),
-    /// The member sent its next submission, whose hash this is.
+    /// The member sent its next submission, which has this hash.
     Submitted(u64),
 }
 

@@ -87,5 +87,6 @@ impl Settings {
 /// some.
 const CHECKPOINT_BYTES: usize = 24 << 10;
 
-/// Small, so that every run keeps open submissions apart.
+/// Maximum number of stable messages that are kept after an open one. It is small, so that every run keeps
+/// open submissions apart.
 const KEPT_MAX: usize = 8;

@@ -105,7 +105,8 @@ impl EcastWorkload {
     ) -> Process {
         if self.members.contains(&machine) {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
-            // The first submission makes it a member; it gets the request as soon as it runs.
+            // The first submission makes the process a member. The process gets the request to submit as soon
+            // as it runs.
             stage.after(world, Duration::ZERO, EcastTimer::Join(machine));
             let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
             return Process::new(kind, stage.mutation.map(Tamper::new));

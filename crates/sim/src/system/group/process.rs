@@ -16,7 +16,7 @@ pub(crate) struct Process {
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
-    /// For a mutation, the number behind the last received one of each stream.
+    /// For a mutation, the number behind the last received message of each stream.
     next: Streams,
 }
 
@@ -43,7 +43,7 @@ impl Process {
         Process { kind, mutation, late: Vec::new(), next: Streams::new() }
     }
 
-    /// Returns the message that a process takes instead if it breaks a rule.
+    /// Returns the message that a process receives instead of `message` if it breaks a rule.
     fn taken(mutation: Option<Mutation>, next: &mut Streams, mut message: Message) -> Message {
         if mutation == Some(Mutation::ReceiptOverrated)
             && let Message::Group { direct: Direct::Receipts { ordered, .. }, .. } = &mut message
@@ -70,7 +70,7 @@ impl Process {
     }
 
     /// Changes a soft message of a group without this process into the next message of its sender in a group
-    /// of both.
+    /// of both processes.
     fn naturalised(member: &group::Process, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct: Direct::Soft { sender, first, messages } } = message else {
             return message;
@@ -93,7 +93,7 @@ impl Process {
         matches!(input, Input::Command(Command::Several(commands)) if commands.iter().any(quits))
     }
 
-    /// Returns the message that a process sends instead if it breaks a rule.
+    /// Returns the message that a process sends instead of `message` if it breaks a rule.
     fn tamper(mutation: Option<Mutation>, random: u64, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct } = message else { return message };
         let direct = match (mutation, direct) {

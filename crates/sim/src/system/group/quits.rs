@@ -1,5 +1,5 @@
-//! Processes that quit a group at any time, as one does that has lost its state: while it joins, while a view
-//! changes, with open sends. Half of them come back at once, within the view that they quit.
+//! Processes that quit a group at any time, like a process that has lost its state: while it joins, while a
+//! view changes, with open sends. Half of them come back at once, within the view that they quit.
 
 use quorate_protocol::{
     ProcessId,

@@ -349,7 +349,7 @@ impl GroupWorkload {
                 match result {
                     Ok(outcome) => self.done(world, (machine, me), asked, outcome)?,
                     Err(Failure::Stale(newest)) => self.refused(world, (machine, me), &asked, newest)?,
-                    // The process left, or is dropped; a later event says so.
+                    // The process left, or is dropped; a later event reports it.
                     Err(Failure::NotMember) if matches!(asked, PendingRequest::Save(_, false, _)) => {}
                     Err(_) if matches!(asked, PendingRequest::Kept(..)) => {}
                     Err(Failure::OutOfTouch) => {
@@ -444,7 +444,7 @@ impl GroupWorkload {
                 let delay = match stage.chance.below(20) {
                     0..16 => Duration::from_millis(5),
                     16..19 => stage.chance.between(Duration::ZERO, Duration::from_millis(1_500)),
-                    // The giver answers only after the faults.
+                    // The host gives the state only after the faults.
                     _ => {
                         let left = stage.safety().saturating_sub(Duration::from_nanos(world.now().0));
                         left + Duration::from_millis(100)

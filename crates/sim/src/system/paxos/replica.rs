@@ -39,7 +39,7 @@ pub(crate) struct State {
 pub(crate) enum PaxosCommand {
     Append(Bytes),
     Remove(ProcessId),
-    /// Addresses of routers that its host found.
+    /// Addresses of routers that the replica's host found.
     Seeds(Vec<Peer>),
 }
 

@@ -556,7 +556,7 @@ impl AccountWorkload {
             AccountStatement::LastLook { table } => {
                 self.last.insert(table, pending.rows);
             }
-            // The query killed no process, because it arrived when none could be spared.
+            // The query killed no process, because it arrived when no process could be spared.
             AccountStatement::KillerQuery { .. } => world.count("deadly read answered"),
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Disks of routers and storage processes: the processes that recover from one, and the losses if part of it
-//! cannot be read.
+//! Disks of routers and storage processes: the processes that recover from a disk, and the losses if part of
+//! a disk cannot be read.
 
 mod recovery;
 

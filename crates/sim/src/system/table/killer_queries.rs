@@ -26,7 +26,7 @@ pub(super) struct KillerQueries {
 struct KillerQuery {
     /// The ring key of the row.
     key: u64,
-    /// The gateway that asks.
+    /// The gateway that sends the query.
     gateway: usize,
     asked: Time,
     died: Vec<ProcessId>,

@@ -1,10 +1,10 @@
 //! An operator with tables, and the accidents that make one necessary.
 //!
 //! In some runs all holders of a range die at once, for good. Its rows are lost, and the operator declares
-//! the last holder lost once that one is unreachable and will not return. The operator declares no process
-//! lost while a living one holds all its rows, unless that one is a keeper that offers them to the others.
-//! Sometimes the operator lets a standby replace a healthy process. Sometimes it makes a process with a disk
-//! stop for a moment; the process ends whether it has announced that by then or not.
+//! the last holder lost once this holder is unreachable and will not return. The operator declares no process
+//! lost while a living process holds all its rows, unless the living process is a keeper that offers them to
+//! the others. Sometimes the operator lets a standby replace a healthy process. Sometimes it makes a process
+//! with a disk stop for a moment; the process ends whether it has announced the stop by then or not.
 
 mod actions;
 

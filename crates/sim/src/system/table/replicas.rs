@@ -26,8 +26,8 @@ use crate::{check::RoutingCheck, mutation::Mutation};
 /// The rows that replicas were seen to hold.
 #[derive(Default)]
 pub(super) struct Replicas {
-    /// By range and the last position that may have changed it: the first process seen there, and the hash of
-    /// its rows.
+    /// For each range, and the last position that may have changed the range: the first process seen there,
+    /// and the hash of its rows.
     digests: BTreeMap<(u64, u64, u64), (ProcessId, u64)>,
     /// Writes that needed a verdict, by position: whether they were published, and the processes that decided
     /// so.
@@ -47,7 +47,7 @@ impl Replicas {
     }
 
     /// Checks the tasks that `who` gives to its engine: every write is ordered, is for `who`, and comes
-    /// behind the one before.
+    /// behind the preceding write.
     pub(super) fn execute<'a>(
         &mut self,
         who: ProcessId,
@@ -91,8 +91,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Notes that `who`, which is complete, settles writes. If it publishes one that the lost replicas had
-    /// voided, their later rows are forgotten.
+    /// Notes that `who`, which is complete, settles writes. If it publishes a write that the lost replicas
+    /// had voided, their later rows are forgotten.
     fn settle(&mut self, who: ProcessId, tasks: &[Task], twin: &TableTwin, check: &RoutingCheck) {
         for task in tasks {
             let TaskKind::Settle { publish } = task.kind else { continue };
@@ -119,7 +119,7 @@ impl Replicas {
     }
 
     /// Compares the engine of `who` after these tasks: its rows of each range equal those of any other
-    /// replica at that position.
+    /// replica at the same position.
     pub(super) fn done(
         &mut self,
         who: ProcessId,

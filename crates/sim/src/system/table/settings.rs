@@ -49,7 +49,7 @@ pub struct Settings {
     pub retention_ms: u64,
     /// Minimum number of writes of a gateway that are remembered.
     pub remembered: u64,
-    /// Number of further writes after which a gateway lets the ranges forget.
+    /// Number of writes of a gateway between two messages that let the ranges forget earlier writes.
     pub forget_every: u64,
     /// Size of the additional text that statements return for each row, in bytes.
     pub returned_bytes: usize,
@@ -57,7 +57,7 @@ pub struct Settings {
     pub section_bytes_max: usize,
     /// Number of decisions on writes that span ranges, kept for processes that come late.
     pub settled_max: usize,
-    /// Size of the decisions that are kept in this way, in bytes.
+    /// Size of the decisions that are kept for processes that come late, in bytes.
     pub settled_bytes_max: usize,
     /// Maximum padding of the reason of a failed write, in bytes.
     pub failure_padding: usize,
@@ -182,8 +182,11 @@ impl Settings {
     }
 }
 
-/// Small, so that every router and every storage process writes checkpoints.
+/// Size of a router's log after which the router writes a checkpoint, in bytes. It is small, so that every
+/// router writes checkpoints.
 const LOG_CHECKPOINT_BYTES: usize = 24 << 10;
+/// Bytes of deliveries in a storage process's journal after which a checkpoint begins. They are few, so that
+/// every storage process writes checkpoints.
 const CHECKPOINT_BYTES: u64 = 12 << 10;
 
 /// Maximum number of stable messages that are kept after an open one. It is small, so that every run keeps

@@ -95,8 +95,8 @@ impl TableWorkload {
     }
 }
 
-/// Checks the memory for decisions: the settings bound all decisions except those that others may still ask
-/// for, which are kept without their reasons.
+/// Checks the memory for decisions: the settings bound all decisions except those that other processes may
+/// still ask for, which are kept without their reasons.
 fn keeps_within_bounds(settings: &Settings, status: &StorageStatus, me: ProcessId) -> Result<(), Violation> {
     let most = settings.settled_bytes_max as u64 + OWED_BYTES * status.owed;
     if status.settled_bytes > most {

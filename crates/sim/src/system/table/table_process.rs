@@ -50,7 +50,8 @@ pub(super) fn records_of_role(records: Vec<(Ticket, Bytes)>) -> Vec<(Ticket, Byt
     records_of(HERE, records).expect("a process can read the records that it wrote")
 }
 
-/// Does the same for a router, which has all records from the first on.
+/// Returns the records of the role among those of a router's process, which are all records from the first
+/// on.
 pub(super) fn log_of_role(records: Vec<Bytes>) -> Vec<Bytes> {
     let records = records.into_iter().zip(1..).map(|(record, ticket)| (Ticket(ticket), record)).collect();
     records_of_role(records).into_iter().map(|(_, record)| record).collect()

@@ -214,5 +214,5 @@ impl TableWorkload {
     }
 }
 
-/// Time for which a process is down that died at a task.
+/// Time for which a process that died at a task is down.
 pub(super) const DOWN: Duration = Duration::from_millis(20);

@@ -51,8 +51,8 @@ impl Undo {
 enum BlockInsert {
     /// Few rows: each is inserted at an index of the block, and has its number among the new rows.
     InPlace { block: usize, rows: Vec<(usize, u32)> },
-    /// Many rows: these pieces replace the block. Each lists its rows: the kept ones by old index, then the
-    /// new ones.
+    /// Many rows: these pieces replace the block. Each piece lists its rows: the kept rows by old index, then
+    /// the new rows.
     Rebuild { block: usize, pieces: Vec<(Block, Vec<u32>)> },
 }
 
@@ -352,7 +352,7 @@ impl Columns {
     }
 }
 
-/// Returns a block of some rows of another one.
+/// Returns a block with some rows of a given block.
 fn retained(block: &Block, indexes: &[usize]) -> Block {
     let places: Vec<RowPlace> = indexes.iter().map(|&index| block.place(index)).collect();
     Block::new(

@@ -18,7 +18,7 @@ pub(super) mod change;
 /// fraction of a microsecond.
 pub(super) const BLOCK_ROWS: usize = 4096;
 
-/// A block is crowded if some key has more rows in it than this.
+/// The most rows that one key may have in a block that is not crowded.
 const CROWD: usize = 16;
 
 /// The number of dependent memory accesses on the way to a row: each step prefetches an address that the step

@@ -24,13 +24,14 @@ use super::{hint, positions::Positions, texts::Texts};
 
 /// The most texts that a sorted part keeps separately.
 const SEPARATE_TEXTS_MAX: usize = 1 << 16;
-/// A sorted part with more values than `UNSHARED_MAX` keeps texts separately only if
-/// `ROWS_PER_VALUE_MIN` rows on average share one.
+/// A sorted part with more values than `UNSHARED_MAX` keeps texts separately only if `ROWS_PER_VALUE_MIN`
+/// rows on average share a value.
 const UNSHARED_MAX: usize = 1024;
 const ROWS_PER_VALUE_MIN: usize = 4;
-/// The least length of a tail that is merged; it must also reach a quarter of the sorted part.
+/// The least length of a tail that is merged; the tail must also reach a quarter of the sorted part's length.
 const TAIL_MIN: usize = 1024;
-/// The tail is sorted when more of its values than this, plus a quarter of the sorted ones, are unsorted.
+/// The number of unsorted values of a tail above which the tail is sorted. A quarter of the number of its
+/// sorted values is added.
 const UNSORTED_MIN: usize = 64;
 /// The most values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
 const RUN_VALUES: usize = 1 << 14;
@@ -317,8 +318,8 @@ impl Sorted {
     }
 }
 
-/// Returns the least result of comparing a value with a lower bound for which the value lies in the range.
-/// `with` says that the bound itself lies in the range.
+/// Returns the least `Ordering`, of a value against the lower bound of a range, with which the value lies in
+/// the range. `with`: whether the bound itself belongs to the range.
 fn at_least(with: bool) -> Ordering {
     if with { Ordering::Equal } else { Ordering::Greater }
 }
@@ -367,8 +368,8 @@ impl Dictionary {
         code.into()
     }
 
-    /// Returns this dictionary's codes for all values of others, indexed by dictionary and by its code. Adds
-    /// the values that are new here.
+    /// Returns this dictionary's codes for all values of `others`, indexed by the other dictionary and by its
+    /// code. Adds the values that are new here.
     ///
     /// Texts are searched in sorted order, each from the position of the one before. A heap is thus walked
     /// once, while a binary search for each text would jump about in it.
@@ -403,7 +404,7 @@ impl Dictionary {
         codes
     }
 
-    /// Returns the code of a value. If it is a text, no value searched before with this `from` may be
+    /// Returns the code of a value. If the value is a text, no value searched before with this `from` may be
     /// greater.
     fn find_from(&self, value: &Value, from: &mut usize) -> Option<u32> {
         let hash = hash(value);

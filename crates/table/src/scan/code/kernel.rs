@@ -1,10 +1,10 @@
 //! The inner loops of a pass: they find the codes in a range, and the rows that may interest any of many
 //! queries.
 //!
-//! Each loop exists in plain code, the reference. The compiler builds it for every processor (on 64-bit ARM
-//! with NEON) and again for AVX2. Loops that it vectorises badly also have a manual variant for AVX-512. The
-//! variant is chosen at run time. The tests compare every variant that the processor supports with the plain
-//! one.
+//! Each loop exists in plain code, the reference. The compiler builds this code for every processor (on
+//! 64-bit ARM with NEON) and again for AVX2. Loops that the compiler vectorises badly also have a manual
+//! variant for AVX-512. The variant is chosen at run time. The tests compare every variant that the processor
+//! supports with the plain one.
 //!
 //! The loops are public for the benches.
 
@@ -254,7 +254,7 @@ mod dispatch {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[allow(unsafe_code)] // Loads, stores and gathers, which safe code cannot say.
+#[allow(unsafe_code)] // Loads, stores and gathers, which safe code cannot express.
 mod avx512 {
     use std::arch::x86_64::*;
 

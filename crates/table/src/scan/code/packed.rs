@@ -29,7 +29,7 @@ const LINE: usize = 64;
 /// The number of cache lines that are prefetched per page; the processor then detects the sequence itself.
 const LINES_ASKED: usize = 8;
 
-/// A full list grows by one part in this many.
+/// A full list grows by 1/`GROWTH_PART` of its length.
 const GROWTH_PART: usize = 8;
 
 /// Distances from the base.
@@ -81,7 +81,8 @@ impl Packed {
             codes => codes.iter().map(|&code| base + code as u64).collect())
     }
 
-    /// Drops rows whose numbers lie outside a range from a list, except for its first `first` rows.
+    /// Drops from a list the rows whose numbers lie outside a range, but never the first `first` rows of the
+    /// list.
     pub fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
         let Some(span) = high.checked_sub(low) else { return rows.truncate(first) };
         // `number - low` equals `code - (low - base)`, modulo 2^64.
@@ -229,7 +230,7 @@ impl Packed {
         each_width!(&self.codes, Codes::Same(_) => 0, codes => taken(codes))
     }
 
-    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies. The
+    /// Returns how many numbers satisfy a condition, which must hold for a leading part of the list only. The
     /// search begins near a guess and doubles its steps.
     pub(in crate::scan) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
         let len = self.len();

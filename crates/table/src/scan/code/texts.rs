@@ -5,7 +5,7 @@
 
 use super::{hint, packed::Packed};
 
-/// A full heap grows by one part in this many.
+/// A full heap grows by 1/`GROWTH_PART` of its size.
 const GROWTH_PART: usize = 8;
 /// The code of distance zero. Codes are unsigned, so a text that ends before the line gets a smaller code.
 const DEVIATION_ZERO: u64 = 1 << 63;

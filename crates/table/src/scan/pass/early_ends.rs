@@ -24,7 +24,7 @@ impl EarlyEnds {
     }
 
     /// Returns the present number of notes, and the queries that have ended in an earlier segment; `None` if
-    /// there are still `notes` notes. A concurrent note may be seen later.
+    /// the number of notes is still `notes`. A concurrent note may be seen later.
     pub(super) fn before(
         &self,
         segment: usize,

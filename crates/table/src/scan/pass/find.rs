@@ -15,7 +15,7 @@ use super::marks::Marks;
 
 /// The longest list of single numbers that all rows of a block are compared with.
 const LISTED_MAX: usize = 8;
-/// In a slice of fewer rows, each row is tested separately.
+/// The number of rows below which each row of a slice is tested separately.
 const SHORT: usize = 64;
 
 /// Appends to `matches` the rows of a slice that pass all terms. Returns whether it looked at any row.

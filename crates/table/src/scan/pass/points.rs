@@ -1,10 +1,10 @@
 //! Points: single keys of the ring, thousands of which are looked up one after another.
 //!
 //! A look-up mostly waits for memory: the block, its keys, the columns of the row, the texts of their codes.
-//! Each address is known only after the access before. So several points are walked ahead together, one step
-//! for all of them before the next, and each step prefetches the next address. When the pass reaches a point,
-//! its memory is in the cache. Points come in the order of the ring, mostly several to a block. Prefetches
-//! are hints and never change results.
+//! Each address is known only after the preceding access. So several points are walked ahead together, one
+//! step for all of them before the next, and each step prefetches the next address. When the pass reaches a
+//! point, its memory is in the cache. Points come in the order of the ring, mostly several to a block.
+//! Prefetches are hints and never change results.
 //!
 //! Source: Chen, Ailamaki, Gibbons, Mowry, *Improving Hash Join Performance through Prefetching* (2004) §4,
 //! group prefetching.
@@ -22,7 +22,7 @@ pub(super) const POINTS_MAX: usize = 16;
 
 impl Search<'_, '_> {
     /// Prefetches the rows of the points among these block spans, of which there are at most `POINTS_MAX`.
-    #[inline(never)] // So that the loop that calls it stays small.
+    #[inline(never)] // Keeps the loop that calls this function small.
     pub(super) fn prefetch_points(&self, block_spans: &[BlockSpan], query_results: &[QueryResult<'_>]) {
         let points = || block_spans.iter().filter(|block_span| block_span.range.is_point());
         if points().nth(1).is_none() {

@@ -21,7 +21,7 @@ const TERMS_ASKED: usize = 3;
 const LOOKS_MIN: u32 = 4;
 const FIRST_LOOKS: u32 = 3;
 const OTHER_LOOKS: u32 = 1;
-/// The fewest blocks of a block span that counts.
+/// The fewest blocks that a block span must have to count.
 const BLOCKS_MIN: usize = 3;
 
 /// The columns that are read in every block by the queries under way.
@@ -71,7 +71,7 @@ impl PassPrefetch {
     }
 
     /// Prefetches the columns that queries and groups will read in the blocks behind `here`. Each dependent
-    /// access on the way to a column happens one block earlier than the next.
+    /// access on the way to a column happens one block earlier than the next access.
     pub(super) fn prefetch(&self, blocks: &[Arc<Block>], here: usize, groups: &[QueryGroup]) {
         if self.columns.is_empty() && groups.is_empty() {
             return;

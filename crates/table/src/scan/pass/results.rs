@@ -39,7 +39,7 @@ impl OutputShapes {
         }
     }
 
-    /// Gives all rows to the queries, at the end of a pass. Returns the rows that they received, in that
+    /// Gives all rows to the queries, at the end of a pass. Returns the rows that each query received, in
     /// order, if the shapes remember them.
     pub(super) fn give_out<'a>(
         mut self,
@@ -138,8 +138,8 @@ impl OutputShape {
         Some(ReceivedRows { rows, blocks, order, runs, queries: std::mem::take(&mut self.queries) })
     }
 
-    /// Returns the values of the last of these rows. It shares a text with the row before if both are equal
-    /// and the dictionary would copy it.
+    /// Returns the values of the last of these rows. A text that equals the text of the row before is shared
+    /// if the dictionary would copy it.
     fn row(&self, columns: &Columns, rows: &[u32], before: Option<&Row>) -> Row {
         let width = self.columns.len();
         let numbers = |row: u32| &self.numbers[row as usize * width..][..width];

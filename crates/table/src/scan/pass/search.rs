@@ -55,8 +55,8 @@ impl<'p, 'a> Search<'p, 'a> {
     }
 }
 
-/// The part of a query that decides whether it wants a row; small, because a pass reads all of these side by
-/// side.
+/// The part of a query that decides whether the query wants a row. A header is small, because a pass reads
+/// the headers of all queries side by side.
 #[derive(Clone, Copy)]
 pub(super) struct QueryHeader {
     /// Index of the query's first check.

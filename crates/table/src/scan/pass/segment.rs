@@ -8,7 +8,7 @@
 //!
 //! Two kinds of query need one pass over all blocks. A sum of floats needs it because rounding depends on the
 //! order. A query that failed in some segment needs it because one pass might not have reached that row, or
-//! might have failed on another one. The segments share the memory limit of a query. A query that stays
+//! might have failed on another row. The segments share the memory limit of a query. A query that stays
 //! within its share in each segment would stay within the limit in one pass. A query that exceeds its share
 //! fails there, and so runs again in one pass.
 

@@ -8,7 +8,7 @@
 //!
 //! Blocks and their rows come in the order of places, so every read receives its rows in that order under any
 //! plan. A read takes no more rows once it has reached its limit or has been withdrawn. The pass asks the
-//! host for withdrawals before each block, and ends when no query takes more.
+//! host for withdrawals before each block, and ends when no query takes more rows.
 //!
 //! A pass covers a range of neighbouring blocks; `segment.rs` decides how many passes a search takes.
 
@@ -53,8 +53,8 @@ pub(super) struct Pass<'p, 'a> {
     judged: Option<(u32, u32, bool)>,
     /// The number of withdrawals that the pass has handled.
     withdrawn: usize,
-    /// The index of the pass's segment, the ends that passes over other segments have noted, and the number
-    /// of notes read.
+    /// The segment's index, the early ends that passes over other segments have noted, and the number of
+    /// those notes that this pass has read.
     segment: Option<(usize, &'p EarlyEnds, usize)>,
     /// The number of members of each group that take more rows, and, in `grouped`, their sum.
     live: Vec<usize>,
@@ -272,7 +272,7 @@ impl<'p, 'a> Pass<'p, 'a> {
 
     /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by
     /// side and agree in all columns of the filter, so the last result is reused for them.
-    #[inline(never)] // So that the loop that calls it stays small.
+    #[inline(never)] // Keeps the loop that calls this function small.
     fn satisfies(&mut self, query: u32, block: &Block, row: u32) -> bool {
         let Search { columns, queries, .. } = *self.search;
         let asking = &queries[query as usize];

@@ -1,4 +1,4 @@
-//! Covers: the blocks at which some queries look.
+//! Sets of blocks: the blocks at which some queries look.
 
 use super::span::BlockSpan;
 

@@ -4,9 +4,9 @@
 //! become numbers here, so a constant that is in no dictionary makes a term that nothing passes. If some part
 //! makes no term, `eval` evaluates the whole filter on the rows that pass the terms.
 //!
-//! Evaluation goes from left to right, ends at the first FALSE, not at NULL, and can fail. A row must fail
-//! here exactly if it fails there. So only the parts before the first part that can fail become terms, and
-//! those terms let NULL pass.
+//! `eval` goes through a conjunction from left to right, ends at the first FALSE but not at NULL, and can
+//! fail. A compiled filter must fail on exactly the same rows. So only the parts before the first part that
+//! can fail become terms, and those terms let NULL pass.
 
 use std::sync::Arc;
 

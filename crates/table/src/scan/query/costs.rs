@@ -1,8 +1,8 @@
 //! Costs of the ways to find rows on this machine. The unit is the time to compare one value in a comparison
 //! of a whole column.
 //!
-//! They are measured once, with a clock that the caller passes in. They only decide between plans, so they
-//! never change answers.
+//! The costs are measured once, with a clock that the caller passes in. They only decide between plans, so
+//! answers never depend on them.
 
 use std::{hint::black_box, time::Duration};
 
@@ -31,13 +31,13 @@ impl Default for Costs {
 const COLUMNS: usize = 3;
 /// The size of a usual filter, in words.
 const FILTER_WORDS: usize = 1 << 11;
-/// The number of chunks of 8 KiB that are measured, more than the first-level cache holds; and, of each, the
-/// rows that are tested separately.
+/// The number of chunks of 8 KiB to measure. Together the chunks exceed the first-level cache.
 const CHUNKS: usize = 192;
+/// The number of rows of each chunk to test one by one.
 const ROWS: usize = 128;
 /// The number of rounds of each measurement, of which the shortest counts.
 const ROUNDS: usize = 8;
-/// The bounds of a measured cost, in case the measurement was disturbed.
+/// The least and (`MOST`) the greatest cost that a measurement may yield, in case it was disturbed.
 const LEAST: f64 = 4.0;
 const MOST: f64 = 200.0;
 

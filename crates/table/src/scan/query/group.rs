@@ -3,13 +3,13 @@
 //! The *signature* of a query is the set of columns that it compares for equality, and one more column that
 //! it compares with a range. Queries of one signature share a hash table over its columns. Only the upper
 //! bits of the range's column are hashed, and a query has an entry under each of their values that its range
-//! touches. So of a thousand queries on a name and some days, a row meets only those of its own name and
-//! fortnight.
+//! touches. So of a thousand queries on a name and some days, a row meets only the queries on its own name
+//! and fortnight.
 //!
 //! A group costs the same for each row of the blocks at which its members look, however many members it has.
-//! It is worth that if its members would cost more one by one. For this reason queries that bind the column
-//! that places rows, and so look at a small part of the table, go alone. Queries with equalities and a range
-//! that are too few for a group join the group of the equalities.
+//! A group is worth this cost if its members would cost more one by one. For this reason queries that bind
+//! the column that places rows, and so look at a small part of the table, are not put into groups. Queries
+//! with equalities and a range that are too few for a group join the group of the equalities.
 //!
 //! Differs: the index union join of 2009 takes one attribute of each query, greedily; see the introduction of
 //! `scan`.
@@ -35,12 +35,13 @@ const ALTERNATIVES_MAX: usize = 16;
 const KEYS_MAX: usize = 64;
 /// The average number of entries that a range may take.
 const KEYS_PER_RANGE: u64 = 3;
-/// A range is hashed if it spans at most this fraction of its column.
+/// The largest fraction of its column that a range may span to be hashed.
 const RANGE_PART_MAX: f64 = 0.25;
 /// The most bits of a group's filter, as a power of two: 32 KiB, which fit the first-level cache with the
 /// codes.
 const FILTER_BITS_MAX: u32 = 18;
-/// The bits of the filter for each entry. With 32 of them, few rows pass that interest no query.
+/// The bits of the filter for each entry. With 32 bits for each entry, few rows pass the filter that interest
+/// no query.
 const FILTER_BITS_PER_KEY: usize = 32;
 /// The number of blocks that are sampled to estimate the span of a column.
 const SAMPLES: usize = 16;
@@ -252,7 +253,8 @@ pub(in crate::scan) fn arrange(
     let mut groups = Vec::new();
     // Returns the blocks that these queries look at, if a group costs less than the queries one by one.
     let together = |members: &[&ActiveQuery]| {
-        // A query looks at each block about once. Fewer members than this are never worth a group.
+        // A query looks at each block about once, so fewer members than `costs.group` are never worth a
+        // group.
         (members.len() as f64 >= costs.group).then_some(())?;
         let looks: usize = members.iter().map(|asking| asking.blocks).sum();
         let block_spans = members.iter().flat_map(|asking| &block_spans[asking.block_spans.clone()]);
@@ -272,8 +274,8 @@ pub(in crate::scan) fn arrange(
             None => alone.push(asking.query),
         }
     }
-    // A signature with a range sorts behind the same one without, so it falls back before the other is
-    // handled.
+    // A signature with a range sorts behind the same signature without the range, and is therefore handled
+    // first. So its queries can still fall back to the signature without the range.
     while let Some((signature, members)) = signatures.pop_last() {
         let numbers = members.iter().map(|asking| asking.query);
         match (together(&members), signature.range) {

@@ -227,7 +227,7 @@ fn engine() -> Versions<Brittle> {
     engine
 }
 
-/// Runs jobs, and checks that exactly the `panicking` ones fail and that the read at index n returns n + 1
+/// Runs jobs, and checks that exactly the `panicking` jobs fail and that the read at index n returns n + 1
 /// rows.
 fn check(engine: &mut Versions<Brittle>, jobs: &[Job], panicking: &[usize]) {
     let answers = engine.apply_keeping(jobs, &mut |_, _| false, &SingleThread);

@@ -1,4 +1,4 @@
-//! Groups that share an address, and the cost of that.
+//! Tests of the allocator: the groups that share an address, and the unwanted deliveries that result.
 
 use super::*;
 use crate::{group::ADDRESSES_MAX, id::Incarnation};
@@ -14,7 +14,7 @@ fn candidate(group: u64, members: impl IntoIterator<Item = u64>, rate: u64) -> C
     Candidate { group: GroupId(group), members, rate, before: None }
 }
 
-/// Uniform numbers below a bound, always the same.
+/// A deterministic source of uniform numbers below a bound.
 struct Dice(u64);
 
 impl Dice {
@@ -23,7 +23,7 @@ impl Dice {
         (self.0 >> 33) % bound
     }
 
-    /// Small ones are likelier: about one in `n` is so far along.
+    /// Returns a number below `bound`, of which smaller numbers are likelier.
     fn skewed(&mut self, bound: u64) -> u64 {
         let most = 1 + self.below(bound);
         self.below(most)
@@ -34,8 +34,8 @@ impl Dice {
     }
 }
 
-/// Counts the wanted deliveries, and the unwanted ones, separately from the allocator: by the listeners of
-/// each address.
+/// Counts the wanted and the unwanted deliveries from the listeners of each address, without the allocator's
+/// own counters.
 fn deliveries(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> (u64, u64) {
     let mut listens: BTreeMap<u16, Vec<ProcessId>> = BTreeMap::new();
     for it in candidates {
@@ -56,7 +56,7 @@ fn deliveries(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> (u
     )
 }
 
-/// Assigns, and asserts the rules of every assignment.
+/// Assigns addresses, and asserts the rules that every assignment obeys.
 fn judged(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
     let (assigned, statistics) = assign(candidates, limit);
     let mut used: Vec<u16> = assigned.values().copied().collect();
@@ -73,8 +73,8 @@ fn judged(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, Ad
 }
 
 /// Draws groups as services make them. Each group belongs to one of 150 services, which run on some of 1,000
-/// processes. Two groups of three have the processes of their service as members. Most others have one member
-/// more or less. One group in fifty has arbitrary members.
+/// processes. Of every three groups, two have exactly the processes of their service as members. Most of the
+/// remaining groups have one member more or less. One group in fifty has arbitrary members.
 fn of_services(dice: &mut Dice, groups: u64) -> Vec<Candidate> {
     let services: Vec<Vec<u64>> = (0..150)
         .map(|_| {
@@ -130,9 +130,9 @@ fn twins_share_and_a_stranger_does_not() {
         candidate(1, 1..20, 100),
         candidate(2, 1..20, 10),
         candidate(3, 30..40, 100),
-        // It has one process more, which hears all other groups.
+        // Group 4 has one process more than groups 1 and 2. That process hears the messages of all three.
         candidate(4, 1..21, 10),
-        // Half of its deliveries would be unwanted.
+        // With groups 1 and 2, half of the deliveries of group 5 would be unwanted.
         candidate(5, 1..10, 100),
     ];
     let (assigned, _) = judged(&candidates, 16);
@@ -154,7 +154,7 @@ fn what_has_an_address_keeps_it() {
     let mut candidates = of_services(&mut dice, 3_000);
     let (before, _) = judged(&candidates, 1_000);
     candidates = again(&candidates, &before);
-    // A tenth changes its rate, and some go and others come.
+    // A tenth of the groups change their rates, 100 groups end, and 100 new groups begin.
     for place in (0..candidates.len()).step_by(10) {
         candidates[place].rate = 1 << (4 + dice.skewed(12));
     }

@@ -20,7 +20,7 @@ fn attempt() -> Read {
     Read::new(Strength::Basic, 1, smallvec![range(0, 9)], Bytes::new(), START)
 }
 
-/// Returns the read of this token.
+/// Returns the client's read with this token.
 fn of(client: &mut Client, token: u64) -> &mut Read {
     match &mut client.requests.get_mut(&token).expect("it is under way").kind {
         Kind::Read(read) => read,
@@ -80,7 +80,7 @@ fn processes_die_of_a_read_only_where_they_are_at_it() {
         read.lost(process, false);
     }
     assert_eq!(read.died[..], [two], "the first has told all, and the third was not asked");
-    // A process that answers unexpectedly executes the read, too, and so may one that never replied.
+    // A process that answers unexpectedly executes the read, too, and so may a process that never replied.
     let mut read = attempt();
     read.part(one);
     read.silent.push(two);
@@ -121,7 +121,7 @@ fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
 fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
     let mut client = gateway(2, &[0, 10, 20], "AAA", ClientSettings::default());
     said(&mut client, START, read(1, Strength::Sequential, &[range(0, 9)]));
-    // The order may select another replica than the client expected.
+    // The order may select a replica other than the one that the client expected.
     let expected = of(&mut client, 1).expected.clone();
     let other = [1, 2].into_iter().find(|node| !expected.contains(&process(*node))).expect("there are two");
     let begins = piece(&client, 1, 0, false, range(0, 4));
@@ -152,7 +152,7 @@ fn an_answer_is_told_as_it_comes_and_begins_once() {
     assert_eq!(tell(&mut client, 1, 1, false, low), "part of 1 false");
     assert_eq!(tell(&mut client, 2, 1, true, high), "part of 2 true");
     assert_eq!(tell(&mut client, 1, 2, true, low), "part of 1 true, done 0");
-    // An answer that is complete with its first pieces has no `Begun`.
+    // An answer that is complete with its first pieces causes no `Begun`.
     let mut client = two_halves(Strength::Basic);
     assert_eq!(tell(&mut client, 1, 0, true, low), "");
     assert_eq!(tell(&mut client, 2, 0, true, high), "done 2");
@@ -173,7 +173,7 @@ fn all_who_were_asked_have_to_say_that_they_are_at_it() {
     let second = answer(&client, 1, underway(), false);
     reply(&mut client, later, 2, second);
     assert_eq!((of(&mut client, 1).heard, of(&mut client, 1).asked.len()), (later, 0));
-    // The same reply without a question is no news.
+    // The same reply is no news if no question was asked.
     let unasked = answer(&client, 1, underway(), false);
     reply(&mut client, later + Duration::from_secs(1), 2, unasked);
     assert_eq!(of(&mut client, 1).heard, later);
@@ -224,7 +224,7 @@ fn attempts_behind_the_first_are_counted() {
 #[test]
 fn an_attempt_that_was_not_sent_is_taken_back() {
     let mut client = two_halves(Strength::Sequential);
-    // Its `Join` and the read: no router is known.
+    // The client's `Join` and the read wait, because no router is known.
     assert_eq!(client.member().outstanding(), (0, 2));
     within(START, |cx, out| client.start_read(cx, 1, out));
     assert_eq!(client.member().outstanding(), (0, 2));

@@ -50,7 +50,8 @@ fn asked(said: &RecordingSink<Client>) -> usize {
 
 #[test]
 fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
-    // The users of a gateway that comes back send requests before the new process knows the configuration.
+    // A gateway comes back as a new process, and its users send requests before it knows the configuration. A
+    // write that was answered before the link to its replica stood is asked for soon.
     let mut client = Client::new(
         Peer { id: ME, address: String::new() },
         String::from("gateway-1"),
@@ -66,7 +67,7 @@ fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
     said(&mut client, now, linked(1));
     let soon = now + client.settings.retry_after;
     assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
-    // The same holds for a write that is ordered only after the link is up.
+    // A write that is ordered only after the link is up is asked for soon, too.
     let mut client = self::client();
     said(&mut client, START, write(2, None, false, range(0, 9)));
     said(&mut client, START, linked(1));
@@ -107,20 +108,20 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
         assert_eq!(give_up(&mut client, START, number), [(number, ClientError::MaybeApplied { request })]);
     }
     assert_eq!(maybe(&client), [1, 2, 3]);
-    // A repetition in vain does not prolong the memory of a number; another gateway's number is not
-    // remembered.
+    // A repetition that fails does not prolong the memory of a number. A number of another gateway's session
+    // is not remembered.
     let later = START + Duration::from_secs(1);
     said(&mut client, later, write(4, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 4);
     said(&mut client, later, write(5, Some(RequestId { session: 77, number: 9 }), true, range(0, 9)));
     give_up(&mut client, later, 5);
     assert_eq!(client.maybe, [(START, 1), (START, 2), (START, 3)]);
-    // A repetition after the number was given up starts its memory again.
+    // A repetition after its number was given up starts the memory of the number again.
     client.maybe.retain(|(_, number)| *number != 2);
     said(&mut client, later, write(6, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 6);
     assert_eq!(client.maybe, [(START, 1), (START, 3), (later, 2)]);
-    // A repetition that is done, or known to have failed, ends the memory.
+    // A repetition that is done, or known to have failed, ends the memory of its number.
     said(&mut client, later, write(7, Some(id(1)), true, range(0, 9)));
     stable(&mut client, 7);
     let answer = piece(&client, 7, 0, true, range(0, 9));
@@ -213,7 +214,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     client.unreached.insert(process(2), unreached());
     let lost = ClientError::MaybeApplied { request: id(1) };
     assert_eq!(failed(&look_after(&mut client).events), [(1, lost)]);
-    // An unordered write may not take effect at all; and if a range has no replica, new ones may come.
+    // An unordered write may not take effect at all. If a range has no replica, new replicas may come.
     let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     client.unreached.extend([1, 2].map(|node| (process(node), unreached())));
@@ -236,7 +237,8 @@ fn forgetful() -> ClientSettings {
     }
 }
 
-/// Returns the floor in the next `Forget`: the first number that stays, and lower numbers that stay.
+/// Returns the contents of the next `Forget`: the first number that is not forgotten, and the lower numbers
+/// that are not forgotten either.
 fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     let before = client.forgotten;
     let said = said(client, now, Input::Drained);
@@ -252,7 +254,7 @@ fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     if client.forgotten == before {
         return None;
     }
-    // The message keeps the lowest numbers of those that may be kept.
+    // If more numbers should be kept than a message may name, the message keeps the lowest ones.
     let below = client.forgotten;
     let mut known: Vec<u64> = maybe(client).into_iter().chain(client.writes.iter().copied()).collect();
     known.sort_unstable();
@@ -318,7 +320,8 @@ fn too_many_that_are_stuck_hold_the_rest_back_and_are_not_counted_each_time() {
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
 
-/// The replica that answers a range may be out of reach.
+/// A write is asked about sooner while a process is out of reach, because that process may be the replica
+/// that answers the write's range.
 #[test]
 fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
     let settings = ClientSettings::default();

@@ -7,7 +7,7 @@ use crate::rubberband::{
 
 const CHANGE: Position = Position(9);
 
-/// Builds four processes with three replicas, of which 2 receives 0-9, 10-19, 20-29 and 40-end.
+/// Builds four processes with three replicas, of which process 2 receives 0-9, 10-19, 20-29 and 40-end.
 fn config(states: &str) -> Config {
     ring(3, &[10, 20, 30, 40], states)
 }
@@ -61,8 +61,8 @@ fn task(import: &mut Import) -> String {
     }
 }
 
-/// Finishes the engine's task. Returns whether the import is done. A source without more rows has an empty
-/// memory.
+/// Finishes the engine's task, with an empty memory if the source has no more rows. Returns whether the
+/// import is done.
 fn done(import: &mut Import) -> bool {
     assert!(matches!(import.done(), ImportAction::More), "behind rows come replies");
     if import.cursor != TransferCursor::Replies(None) {
@@ -83,7 +83,7 @@ fn take_source(import: &mut Import, from: u64) -> bool {
     done(import)
 }
 
-/// Imports everything that is left, and returns the requests.
+/// Imports everything that is missing, and returns the requests for it.
 fn take_rest(import: &mut Import) -> Vec<String> {
     let mut asked = Vec::new();
     loop {
@@ -201,7 +201,8 @@ fn a_question_without_an_answer_is_asked_again() {
     assert_eq!(task(&mut import), "import rows");
 }
 
-/// Process 1 dies. Its rows are dropped, and its ranges come from others, from the start.
+/// Process 1 dies. Its rows are dropped, and its ranges are imported again from other processes, from the
+/// start.
 #[test]
 fn a_source_may_die_at_any_stage() {
     type NamedStage = (&'static str, fn(&mut Import));
@@ -258,12 +259,12 @@ fn a_source_may_die_while_the_engine_takes_its_rows() {
     }
 }
 
-/// The second source dies before, or while, the engine drops the first one's rows. None of these rows may
-/// stay, because they come again.
+/// The second source dies before, or while, the engine drops the rows of the first source. None of these rows
+/// may stay, because they are sent again.
 #[test]
 fn the_next_source_may_die_before_the_rows_of_the_first_are_dropped() {
     for dropping in [false, true] {
-        // 10-19 is lost and begins empty; otherwise it would have no source left.
+        // 10-19 is lost and begins empty. Otherwise it would have no source left after 1 and 3 have died.
         let copy =
             vec![(range(40, u64::MAX), process(1)), (range(20, 29), process(3)), (range(0, 9), process(4))];
         let mut import = Import::new(CHANGE, copy, config("ARAA").ranges_of(process(2)));

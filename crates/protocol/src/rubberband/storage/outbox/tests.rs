@@ -14,7 +14,7 @@ fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
 }
 
-/// Builds outboxes with windows of 64 KiB that hold at most 256 KiB, and nothing for longer than 8 s.
+/// Builds outboxes that have windows of 64 KiB, hold at most 256 KiB, and hold nothing for longer than 8 s.
 fn outboxes() -> Outboxes {
     Outboxes::new(&StorageSettings {
         reply_window: 64 << 10,
@@ -33,7 +33,8 @@ fn pieces(lengths: &[usize]) -> Vec<Bytes> {
     lengths.iter().map(|length| Bytes::from(vec![b'x'; length * KIB])).collect()
 }
 
-/// Formats the replies: KiB of each piece, a full stop behind the last piece, or the reply that is no answer.
+/// Formats the replies: for a piece of an answer its KiB, with a full stop behind the last piece; any other
+/// reply by its kind.
 fn shown(said: &RecordingSink<Storage>) -> String {
     let replies = said.sent.iter().map(|(_, message)| match message {
         Message::Direct(Direct::Reply(reply)) => match &reply.content {
@@ -73,8 +74,9 @@ fn no_more_is_under_way_than_a_window_and_what_reaches_over_it() {
     assert_eq!((outboxes.held(), outboxes.open()), (0, 0));
 }
 
-/// Regression: the order may deliver a read before the client has a link. The client learned that its answer
-/// was under way, and waited for a beginning that was lost.
+/// Regression: an answer whose beginning met no link is asked for again. The order may deliver a read before
+/// the client has a link. The client learned that its answer was under way, and waited for a beginning that
+/// was lost.
 #[test]
 fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
     let (mut outboxes, other) = (outboxes(), (process(31), 1));
@@ -92,8 +94,8 @@ fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
 #[test]
 fn what_does_not_go_at_once_needs_room() {
     let other = (process(31), 1);
-    // At least one piece is sent, however long, and as many as fill the window. The rest may fill the memory
-    // exactly.
+    // As many pieces are sent as fill the window, but at least one, however long that piece is. The remaining
+    // pieces may fill the memory exactly.
     for (lengths, expected) in [
         (&[64, 256][..], "64"),
         (&[64, 257], "NoRoom"),
@@ -104,7 +106,7 @@ fn what_does_not_go_at_once_needs_room() {
     ] {
         assert_eq!(reply(&mut outboxes(), ASKED, lengths, at(1)), expected, "{lengths:?}");
     }
-    // An answer that is sent whole needs no memory.
+    // An answer that is sent whole needs no room in the memory for held answers.
     let mut full = outboxes();
     assert_eq!(reply(&mut full, other, &[64, 256], at(1)), "64");
     assert_eq!(reply(&mut full, ASKED, &[64], at(1)), "64.");
@@ -138,7 +140,7 @@ fn only_what_its_client_takes_keeps_an_answer() {
         let mut outboxes = outboxes();
         reply(&mut outboxes, ASKED, &[64, 64, 64, 64], at(10));
         assert_eq!(consumed(&mut outboxes, 10, at(11)), "64");
-        // The same count is reported again, or more is consumed.
+        // The client reports the same count again, or a higher one.
         consumed(&mut outboxes, taken_again, at(17));
         let mut said = RecordingSink::<Storage>::default();
         outboxes.look_after(at(20), &mut said);

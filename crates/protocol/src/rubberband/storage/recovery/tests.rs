@@ -105,7 +105,7 @@ fn a_journal_says_what_was_durable() {
         (vec![join(None)], Some((0, vec![], vec![], 1))),
         (vec![join(None), delivered(4), delivered(6)], Some((6, vec![4, 6], vec![], 1))),
         (vec![join(None), delivered(4), passed(9)], Some((9, vec![4], vec![], 1))),
-        // A checkpoint replaces everything before it. Other records may lie between its pieces.
+        // A checkpoint replaces everything before it. Records of other kinds may lie between its pieces.
         (
             vec![
                 delivered(4),
@@ -119,19 +119,20 @@ fn a_journal_says_what_was_durable() {
             ],
             Some((8, vec![6, 7], vec![bytes("r"), bytes("s")], 1)),
         ),
-        // An unfinished checkpoint does not count.
+        // An unfinished checkpoint does not replace the records before it.
         (
             [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), outline("s"), delivered(7)]]
                 .concat(),
             Some((7, vec![6, 7], vec![bytes("r")], 1)),
         ),
         ([whole(5, "r"), whole(9, "s")].concat(), Some((9, vec![], vec![bytes("s")], 1))),
-        // The process's own messages continue behind those of the checkpoint.
+        // The numbers of the process's own messages continue behind those in the checkpoint.
         (
             [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
             Some((5, vec![], vec![bytes("r")], 2)),
         ),
-        // Another process's import does not matter, nor does a lost range that begins empty.
+        // The import of a process other than this one does not matter, nor does a lost range that begins
+        // empty.
         (vec![join(None), replace(4, 7, true)], Some((4, vec![4], vec![], 1))),
         (vec![join(None), replace(4, ME, false)], Some((4, vec![4], vec![], 1))),
         ([vec![replace(4, ME, true)], whole(5, "r")].concat(), Some((5, vec![], vec![bytes("r")], 1))),
@@ -181,7 +182,7 @@ fn replies_and_decisions_come_back() {
     let mut verdicts = StorageSettings::default().verdicts();
     verdicts.restore(Position(4), (vec![Range::ALL], None));
     let failure = Some(bytes("22012"));
-    // An earlier version wrote reasons of any length.
+    // An earlier version of the program wrote reasons of any length.
     let long = Some(Bytes::from(vec![b'x'; 1 << 20]));
     let records = [
         began(5),
@@ -288,7 +289,7 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
     let back = Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1)));
     assert_eq!(recovered(&records[1..]), back);
 
-    // The next checkpoint has no new fragments, and keeps the record of the first.
+    // The next checkpoint has no new fragments, and keeps the record of the first checkpoint.
     storage.membership.journal().expect("it has a disk").bytes = 1 << 20;
     let first = records.len();
     assert_eq!(give(&mut storage, &mut records, Input::Drained).0, [TaskKind::Pin]);
@@ -349,8 +350,8 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
 
-/// After a crash, the journal behind the last checkpoint is executed again, which takes many times longer
-/// than reading its effects.
+/// A checkpoint comes sooner if the disk has had little to do. After a crash, the journal behind the last
+/// checkpoint is executed again, which takes many times longer than reading its effects.
 #[test]
 fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     let me = Peer { id: process(ME), address: String::new() };
@@ -368,8 +369,8 @@ fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     assert_eq!([due(79, 80, 4), due(80, 80, 0)], [false, true], "as many as the last one took");
 }
 
-/// Regression: such a checkpoint prevented every later one, so that the process's next import never
-/// completed.
+/// Regression: a checkpoint that waited for steps that were then dropped prevented every later checkpoint, so
+/// that the process's next import never completed.
 #[test]
 fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
     let me = Peer { id: process(ME), address: String::new() };

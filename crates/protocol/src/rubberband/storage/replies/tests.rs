@@ -118,7 +118,7 @@ fn beyond_the_bound_the_outcome_stays_and_the_oldest_answers_go() {
     assert!(shown(&replies).ends_with("1.8@8 failed ?"));
 }
 
-/// Clients choose how often their writes fail.
+/// Beyond the bound, the oldest reasons are dropped: clients choose how often their writes fail.
 #[test]
 fn beyond_the_bound_the_oldest_reasons_go() {
     let mut replies = Replies::new(1000, 250);
@@ -152,7 +152,7 @@ fn a_pin_keeps_what_it_was_and_moves_its_ranges_alone() {
     assert_eq!((shown(&whole), sections), (before, 1));
     let (one, sections) = moved(&pinned, &ALL[..1], 1, 250);
     assert_eq!((shown(&one).as_str(), sections), ("0-9 1.1@1 80, 0-9 1.2@2 80, 0-9 1.3@3 80", 3));
-    // The moved memory keeps to the bound as the original would have.
+    // The moved memory keeps to the bound as the original memory would have.
     let mut went_on = Replies::new(250, 1000);
     went_on.adopt(one);
     went_on.remember(name(1, 4), ALL[0], done(4, ALL[0], 90));
@@ -197,7 +197,7 @@ fn a_session_is_forgotten_from_below_or_whole_but_for_single_numbers() {
     assert_eq!(replies.size(), (0, 0), "the sessions are over");
 }
 
-/// A memory that moves at any point of a history equals the one that stays.
+/// A memory that moves at any point of a history and goes on equals the memory that stays.
 #[test]
 fn what_moves_goes_on_as_what_stays() {
     let mut state = 7u64;

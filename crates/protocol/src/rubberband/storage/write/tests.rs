@@ -38,8 +38,8 @@ fn write(held: &[Range], others: Vec<(ProcessId, Vec<Range>)>) -> Box<Write> {
     })
 }
 
-/// Builds a process 1 that holds an evaluated write. 2 and 3 have the other ranges, and 2 has sent a
-/// favourable verdict.
+/// Builds process 1, which holds an evaluated write. Processes 2 and 3 have the other ranges, and 2 has sent
+/// a favourable verdict.
 fn holding(config: Config, departed: u64) -> Storage {
     let mut storage = storage(config);
     let others = vec![(process(2), vec![RANGES[1]]), (process(3), vec![RANGES[2]])];
@@ -91,7 +91,7 @@ fn a_held_write_is_given_up_only_when_nobody_can_know() {
     }
 }
 
-/// The answer of a write, or the reason of its failure, `None` if that was dropped.
+/// The answer of a write, or the reason of its failure; the reason is `None` if it was dropped.
 type Did = Result<&'static str, Option<Bytes>>;
 
 /// Lets a range remember the write of [`write_header`].

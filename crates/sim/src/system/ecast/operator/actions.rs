@@ -95,7 +95,8 @@ impl EcastWorkload {
         world.count("all routers lost");
     }
 
-    /// Asks a router without knowledge to continue from the living members. It may die during that.
+    /// Asks a router without knowledge to continue from the living members. The router may die before it has
+    /// done so.
     fn refound(&mut self, world: &mut EcastWorld) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
             Some(Kind::Router(router, _)) => router.log().can_found(),
@@ -130,8 +131,8 @@ impl EcastWorkload {
         ids.filter(|id| stage.routers.answers(world, *id)).map(|id| id.node as usize).collect()
     }
 
-    /// Chooses the majority of the routers that will be lost soon. The other routers may miss the agreements
-    /// of this majority until then.
+    /// Chooses the majority of the routers that will be lost soon. Until the loss, the other routers may miss
+    /// the agreements of this majority.
     fn doom(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) -> bool {
         let chance = &mut self.operator.chance;
         let members = &stage.routers.members;
@@ -275,7 +276,8 @@ const PATIENCE_MIN: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_millis(2_000);
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Shorter than the time after which routers are suspected and removed.
+/// Longest time for which the remaining routers miss messages before the loss. It is shorter than the time
+/// after which routers are suspected and removed.
 const LAG_MAX: Duration = Duration::from_millis(400);
 const DOWN_MAX: Duration = Duration::from_millis(2_500);
 /// Time without trouble after which every process has a link to every router, and listens to the newest

@@ -99,8 +99,9 @@ impl AccountWorkload {
         self.write(world, machine, &config, what, None, false);
     }
 
-    /// Repeats a write of unknown outcome under its name, so that it takes effect once. It goes to its
-    /// gateway or to another, like an application that knows the name.
+    /// Repeats a write of unknown outcome under its name, so that it takes effect once. The repetition goes
+    /// to the gateway of the first attempt or to another gateway, like that of an application that knows the
+    /// name.
     fn repeat(&mut self, world: &mut World<TableProcess>, pending: PendingStatement, request: RequestId) {
         let own = self.gateways.iter().position(|&machine| machine == pending.machine).unwrap_or(0);
         let turns = 0..self.gateways.len();

@@ -20,7 +20,8 @@ use crate::{
 };
 
 impl TableWorkload {
-    /// Whether the process continues from its disk. It does not if it lacks rows that were not written yet.
+    /// Whether the process continues from its disk. It does not if the disk lacks rows that the process had
+    /// not written to it yet.
     pub(in super::super) fn recovers(
         &mut self,
         stage: &TableStage,

@@ -1,4 +1,4 @@
-//! A gateway sends a query that kills, and the judge counts its deaths.
+//! A gateway sends a query that kills, and the judge counts the deaths by this query.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl TableWorkload {
         };
         let lasts = !self.survives_without(world, machine);
         let query = &self.killer_queries.queries[&operation];
-        // The gateway hears of broken links and of removals a moment after the query.
+        // The gateway notices broken links and removals a moment after the query.
         let span = world.now().since(query.asked) + WELL;
         let well =
             |machine| world.untroubled(machine, span) && world.slept_until(machine) + WELL < query.asked;

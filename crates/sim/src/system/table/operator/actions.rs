@@ -103,8 +103,8 @@ impl TableWorkload {
         }
     }
 
-    /// Dooms all holders of some range: one other process stops hearing them. Returns whether it found such a
-    /// range.
+    /// Dooms all holders of some range: one other process stops receiving their messages. Returns whether it
+    /// found such a range.
     fn doom(&mut self, world: &mut TableWorld) -> bool {
         let ranges: Vec<_> = self.holders.ranges().collect();
         let Some(keys) = self.operator.chance.pick(&ranges) else { return false };
@@ -157,7 +157,7 @@ const TOLD: Duration = Duration::from_millis(2);
 /// Time after which an operator believes that a process will not return.
 const BELIEF: Duration = Duration::from_millis(1_500);
 const DOWN_MAX: Duration = Duration::from_millis(500);
-/// Share of the operator's looks at which it stops a process for a moment; the next constant is the longest
-/// stop.
+/// Probability that the operator stops a process for a moment, at each of its looks.
 const PAUSES: f64 = 0.05;
+/// Longest stop of a process for a moment.
 const PAUSE_MAX: Duration = Duration::from_millis(150);
