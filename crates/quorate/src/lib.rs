@@ -20,8 +20,8 @@
 //! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an
 //! executor, [`Wait::wait`] blocks until a future or a request has its result.
 //!
-//! **Features** of the crate choose what a program compiles: `tables`, `groups`, `services` and `maps`, all on
-//! by default. Without them a [`Node`] is a router or a super at most.
+//! **Features** of the crate choose what a program compiles: `tables`, `groups`, `services` and `maps`, all
+//! on by default. Without them a [`Node`] is a router or a super at most.
 //!
 //! [`connect`] makes a client. A [`Node`] joins groups and hosts services in addition. There is no other
 //! entry. Every [`Error`] says what may have happened.

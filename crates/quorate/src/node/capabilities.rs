@@ -13,7 +13,7 @@ use crate::error::Error;
 #[cfg(feature = "groups")]
 use crate::group::groups::Groups;
 
-/// What a node has of each capability.
+/// The state of each capability of a node.
 #[derive(Default)]
 pub(super) struct Capabilities {
     /// The lock that is held while a client of tables starts, which waits for others.

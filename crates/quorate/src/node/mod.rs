@@ -35,7 +35,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `builder`, `options` | how a node is set up |
-//! | `capabilities` | what the node has of tables, groups and services; each is a feature of the crate |
+//! | `capabilities` | the node's state for tables, groups and services; each is a feature of the crate |
 //! | `client`, `groups`, `services` | what a program asks of each |
 //! | `member` | the process in its role, over its lives |
 //! | `life` | one of these |

@@ -1,4 +1,4 @@
-//! The work of a role: what it begins each life of a member with, and what it keeps from one life to the next.
+//! The work of a role: the process with which each life of a member begins, and the state that outlives it.
 
 use std::{any::Any, future, pin::Pin};
 

@@ -21,10 +21,10 @@ impl Node {
     /// Hosts a replica of a service that begins in `state`. All replicas of a set begin in the same state,
     /// byte for byte. Clients know only the name and the type.
     ///
-    /// Founding asks the [seeds](super::Builder::seeds) first, for about 2 s at most: if one of them shows a set of
-    /// this name, founding fails. Joining is ready at once, and completes later ([`Node::standing`]). A
-    /// replica whose log is on the node's disk ([durable](super::Builder::durable)) continues from there, whatever
-    /// `begin` says.
+    /// Founding asks the [seeds](super::Builder::seeds) first, for about 2 s at most: if one of them shows a
+    /// set of this name, founding fails. Joining is ready at once, and completes later ([`Node::standing`]).
+    /// A replica whose log is on the node's disk ([durable](super::Builder::durable)) continues from there,
+    /// whatever `begin` says.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
@@ -153,13 +153,14 @@ impl Node {
         lock(&self.0.capabilities.services.host).clone().map_or_else(Vec::new, |host| host.services())
     }
 
-    /// Returns the address of the node's HTTP door, if it [has one](super::Builder::http) and hosts a service.
+    /// Returns the address of the node's HTTP door, if it [has one](super::Builder::http) and hosts a
+    /// service.
     pub fn http_address(&self) -> Option<SocketAddr> {
         lock(&self.0.capabilities.services.host).clone()?.http_address()
     }
 
-    /// Returns the stub of a service whose hosts are among its [seeds](super::Builder::seeds), or is this node
-    /// itself. Calls find out whether a service of this name exists.
+    /// Returns the stub of a service whose hosts are among its [seeds](super::Builder::seeds), or is this
+    /// node itself. Calls find out whether a service of this name exists.
     pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
         let mut calls = lock(&self.0.capabilities.services.calls);
         if calls.is_none() {

@@ -1,4 +1,4 @@
-//! What a node has of services.
+//! The services of a node: its host, and its client.
 
 use std::sync::{Arc, Mutex};
 
