@@ -78,9 +78,9 @@ fn a_dropped_map_leaves_no_hints() {
     check("quorum", 5..6);
 }
 
-/// An owner refused a write for want of room, so its coordinator kept no hint for it, and told nobody. The one
-/// owner that had taken the write failed, and the write was lost in silence. Now the coordinator lists the
-/// owner among those that lack writes.
+/// An owner refused a write for want of room. The coordinator kept no hint for that owner and reported
+/// nothing. The only owner that had taken the write failed, so the write was lost in silence. Now the
+/// coordinator lists the refusing owner among those that lack writes.
 #[test]
 fn an_owner_without_room_is_listed_as_lacking_writes() {
     for seed in [50_464, 51_780] {
@@ -88,8 +88,8 @@ fn an_owner_without_room_is_listed_as_lacking_writes() {
     }
 }
 
-/// One cell never compares. While it was out of the layout, some cells forgot a deletion, and the others could
-/// not once it was back. The checker took that for a difference.
+/// One cell never compares. While that cell was out of the layout, some of the other cells forgot a deletion.
+/// Once it was back, the rest could not forget it. The checker took that for a difference.
 #[test]
 fn deletions_that_only_some_cells_may_forget_are_no_difference() {
     for seed in [50_369, 51_519, 51_769] {

@@ -111,8 +111,8 @@ fn a_full_owner_holds_no_horizon_back() {
     assert_eq!((hints.kept, net.holders("l")), (0, 3));
 }
 
-/// An owner that can be reached refuses a write for want of room, and the write meets its level without it. The
-/// coordinator keeps no hint, and lists the owner among those that lack writes.
+/// A reachable owner refuses a write for want of room, and the write meets its level at the other owners. The
+/// coordinator keeps no hint for the refusing owner, and lists it among the owners that lack writes.
 #[test]
 fn an_owner_that_refuses_a_write_for_want_of_room_lacks_it() {
     let mut net = limited(3, small(600, 500), ReadRepair::None);

@@ -200,15 +200,15 @@ impl MapsWorkload {
     }
 }
 
-/// Whether the owners of a key agree also on writes that have ended. They need not where one cell never
-/// compares: while that cell was out of the layout, some of the others may have forgotten such writes. Once it
-/// is back, nobody may forget the rest.
+/// Whether the owners of a key must also agree on writes that have ended. They need not if one cell never
+/// compares: while that cell was out of the layout, some of the other cells may have forgotten such writes.
+/// Once that cell is back, no cell may forget the rest of them.
 fn keeps_ended(seed: u64) -> bool {
     !compares(seed) || forgets(seed)
 }
 
-/// Returns an entry without the writes that a cell may forget: deletions, and values that expire together with
-/// the tallies that they end.
+/// Returns an entry without the writes that a cell may forget: deletions, and values that expire, together
+/// with the tallies that such values end.
 fn without_ended(entry: &Entry) -> Entry {
     let base = entry.base();
     let ends = base.expires.unwrap_or(0);
