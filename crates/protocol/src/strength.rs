@@ -122,6 +122,8 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrengthRefusal {
     word: String,
+    /// The refusing door's noun for a strength.
+    noun: &'static str,
     /// The door that has a strength of this name.
     owner: Option<&'static str>,
     /// The strengths of the refusing door, as a clause.
@@ -129,12 +131,12 @@ pub struct StrengthRefusal {
 }
 
 impl StrengthRefusal {
-    /// Creates the refusal of a word by a door that has these strengths.
-    fn new(word: &str, choice: &'static str) -> StrengthRefusal {
+    /// Creates the refusal of a word by a door that has these strengths, and calls each of them by this noun.
+    fn new(word: &str, noun: &'static str, choice: &'static str) -> StrengthRefusal {
         let reads = ReadStrength::all().map(|read| (read.name(), read.door()));
         let mut all = reads.chain(WriteStrength::all().map(|write| (write.name(), write.door())));
         let owner = all.find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, door)| door);
-        StrengthRefusal { word: word.to_owned(), owner, choice }
+        StrengthRefusal { word: word.to_owned(), noun, owner, choice }
     }
 
     /// Returns the door that has a strength of this name, as a noun in the plural; `None` if no door has.
@@ -145,10 +147,10 @@ impl StrengthRefusal {
 
 impl fmt::Display for StrengthRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StrengthRefusal { word, owner, choice } = self;
+        let StrengthRefusal { word, noun, owner, choice } = self;
         match owner {
             Some(owner) => write!(f, "'{word}' is a strength of {owner}: {choice}"),
-            None => write!(f, "there is no strength '{word}': {choice}"),
+            None => write!(f, "there is no {noun} '{word}': {choice}"),
         }
     }
 }
@@ -278,21 +280,17 @@ impl Level {
 }
 
 /// Returns the strength of `all` that has this name, in any case of letters.
-fn named<T: Copy>(
-    all: &[T],
-    name: fn(T) -> &'static str,
-    word: &str,
-    choice: &'static str,
-) -> Result<T, StrengthRefusal> {
-    let found = all.iter().copied().find(|strength| name(*strength).eq_ignore_ascii_case(word));
-    found.ok_or_else(|| StrengthRefusal::new(word, choice))
+fn named<T: Copy>(all: &[T], name: fn(T) -> &'static str, word: &str) -> Option<T> {
+    all.iter().copied().find(|strength| name(*strength).eq_ignore_ascii_case(word))
 }
 
 impl FromStr for Strength {
     type Err = StrengthRefusal;
 
     fn from_str(word: &str) -> Result<Strength, StrengthRefusal> {
-        named(&Strength::ALL, Strength::name, word, "tables read at basic, snapshot or sequential")
+        let choice = "tables read at basic, snapshot or sequential";
+        named(&Strength::ALL, Strength::name, word)
+            .ok_or_else(|| StrengthRefusal::new(word, "strength", choice))
     }
 }
 
@@ -300,7 +298,9 @@ impl FromStr for SendStrength {
     type Err = StrengthRefusal;
 
     fn from_str(word: &str) -> Result<SendStrength, StrengthRefusal> {
-        named(&SendStrength::ALL, SendStrength::name, word, "groups send soft, ordered or safe")
+        let choice = "groups send soft, ordered or safe";
+        named(&SendStrength::ALL, SendStrength::name, word)
+            .ok_or_else(|| StrengthRefusal::new(word, "strength", choice))
     }
 }
 
@@ -309,7 +309,7 @@ impl FromStr for Level {
 
     fn from_str(word: &str) -> Result<Level, StrengthRefusal> {
         let choice = "the levels are one, two, quorum, all, local_quorum and each_quorum";
-        named(&Level::ALL, Level::name, word, choice)
+        named(&Level::ALL, Level::name, word).ok_or_else(|| StrengthRefusal::new(word, "level", choice))
     }
 }
 
@@ -359,6 +359,7 @@ mod tests {
         );
         let maps = "the levels are one, two, quorum, all, local_quorum and each_quorum";
         refused::<Level>("snapshot", &format!("'snapshot' is a strength of tables: {maps}"));
+        refused::<Level>("most", &format!("there is no level 'most': {maps}"));
     }
 
     #[test]
