@@ -76,6 +76,7 @@ pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
 
 /// Returns the address at which a further process listens, and the one that others use, if it is not the
 /// same: at the same host, at a port that the system chooses.
+#[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 pub(crate) fn further_addresses(advertise: Option<&str>, address: SocketAddr) -> (String, Option<String>) {
     let host = advertise.and_then(|told| told.rsplit_once(':'));
     (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
