@@ -111,12 +111,13 @@ impl ClusterSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sample {
-    /// The cluster was made without it.
+    /// The cluster was made without a sample and without a first map.
     #[default]
     None,
-    /// It has to be loaded or made.
+    /// The sample has to be loaded, or the first map made.
     Wanted,
-    /// It was loaded or made. Its users may have changed or dropped it since, so that is not repeated.
+    /// The sample was loaded, or the first map made. Users may have changed or dropped it since, so `up` does
+    /// not repeat the work.
     Loaded,
 }
 

@@ -120,8 +120,8 @@ fn one_that_is_away_is_a_replica_and_no_ground() {
         (&pair, "A1 A3", "1~ 2 3~ 4"),
         (&pair, "?2 A1", "1 2? 3 4"),
         (&three, "A1 A2 A3", "1~ 2~ 3 4"),
-        // Nobody is removed in reliance on an away process. Nor is the away process removed while it may have
-        // the last replica.
+        // A process is not removed if its ranges would then rest on an away process. The away process is not
+        // removed either while it may have the last replica of a range.
         (&pair, "A1 ?2 -2@101", "1~ 2! 3 4"),
         (&pair, "A1 ?2 -2@101 ?1 -1@103", "1! 2! 3 4"),
         (&pair, "A1 ?1 -1@101", "2 3 4"),

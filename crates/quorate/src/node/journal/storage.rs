@@ -11,7 +11,7 @@ use crate::error::Error;
 
 impl Journal {
     /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If the
-    /// process had rows that it had not written, that is the journal of a new process, made by `anew`.
+    /// process had rows that it had not written, `anew` makes the journal of a new process, which is returned.
     pub(crate) fn storage(
         mut self,
         address: &str,
