@@ -10,8 +10,8 @@ use super::Journal;
 use crate::error::Error;
 
 impl Journal {
-    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If the
-    /// process had rows that it had not written, `anew` makes the journal of a new process, which is returned.
+    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If
+    /// the process had rows that it had not written, this journal is one of a new process, made by `anew`.
     pub(crate) fn storage(
         mut self,
         address: &str,
