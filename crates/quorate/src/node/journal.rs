@@ -140,7 +140,7 @@ impl Journal {
     }
 
     /// Rebuilds the router's log, if there is one. Also returns the journal with which to continue. If
-    /// records are missing, that is the journal of a new process, made by `anew`.
+    /// records are missing, a new process continues, with the journal that `anew` makes.
     pub(crate) fn router(
         mut self,
         address: &str,

@@ -36,7 +36,7 @@ pub struct Execution<U> {
     /// The reply.
     pub reply: Bytes,
     /// The applied change, and the data that takes the change back. The bytes begin with the object's clock.
-    /// They are empty if the log carries whole states, because then the executor takes the state.
+    /// The bytes are empty if the log carries whole states: the executor then proposes the state itself.
     pub change: Option<(Bytes, U)>,
 }
 

@@ -110,7 +110,7 @@ impl Storage {
             | QueuedStep::Restore { .. }
             | QueuedStep::RestoreRows { .. }
             | QueuedStep::Clear { .. } => true,
-            // Nobody waits for these steps any longer, because this life is over.
+            // These steps serve only the life that is over, so the next life does not need them.
             QueuedStep::Read { .. }
             | QueuedStep::Pin { .. }
             | QueuedStep::Release { .. }

@@ -12,7 +12,7 @@ use crate::error::Error;
 
 impl Journal {
     /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
-    /// missing, that is the journal of a new process, made by `anew`.
+    /// missing, a new process continues, with the journal that `anew` makes.
     pub(crate) fn cell(
         mut self,
         address: &str,
