@@ -35,7 +35,7 @@ pub(super) struct Arrival {
     sources: BTreeMap<CellNumber, CopySource>,
     /// The next time at which requests are sent.
     look_at: Time,
-    /// When the cell last announced that its arrival is over.
+    /// The time at which the cell last announced that its arrival is over.
     told_at: Option<Time>,
 }
 
@@ -44,9 +44,9 @@ pub(super) struct Arrival {
 struct CopySource {
     /// The maps that are not copied yet, the current one first.
     maps: VecDeque<MapId>,
-    /// The last key that was copied of the current map. `None` before the first one.
+    /// The last copied key of the current map. `None` before the first key is copied.
     behind: Option<Bytes>,
-    /// The request that has no answer yet.
+    /// The round of the request that the cell has not answered yet.
     asked: Option<Round>,
 }
 
@@ -63,7 +63,8 @@ impl Arrival {
         arrival
     }
 
-    /// Adopts a changed layout: asks the cell that took another cell's place, in its stead.
+    /// Adopts a changed layout: copies from all other cells of the layout, also from a cell that took a
+    /// source's place.
     pub(super) fn adopt(&mut self, layout: &Layout, me: CellNumber) {
         self.sources.retain(|cell, _| layout.cell(*cell).is_some());
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
@@ -112,14 +113,14 @@ impl Arrival {
         ends
     }
 
-    /// If this answers the open request to `from`, closes the request and returns its map.
+    /// If `round` is the open request to `from`, closes the request and returns its map.
     pub(super) fn take(&mut self, from: CellNumber, round: Round) -> Option<MapId> {
         let source = self.sources.get_mut(&from).filter(|source| source.asked == Some(round))?;
         source.asked = None;
         source.maps.front().copied()
     }
 
-    /// Goes on after all entries of an answer were merged. `next` is the key behind which the source has
+    /// Continues after all entries of an answer were merged. `next` is the key behind which the source has
     /// more. Adds the next request to `out`.
     pub(super) fn proceed(
         &mut self,
@@ -136,12 +137,13 @@ impl Arrival {
         source.behind = next;
         source.ask(from, layout, &mut round, out);
         if source.maps.is_empty() {
-            // Perhaps that was the last source: the end is due at once.
+            // If this was the last source, the end of the arrival is announced at the next tick.
             self.look_at = Time::ZERO;
         }
     }
 
-    /// A request to a cell may be lost, because its link broke or did not exist yet. It is sent again.
+    /// Notes that the request to a cell may be lost, because the cell's link broke or did not exist yet. The
+    /// request is sent again.
     pub(super) fn lost(&mut self, cell: CellNumber) {
         if let Some(source) = self.sources.get_mut(&cell) {
             source.asked = None;

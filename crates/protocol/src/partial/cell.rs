@@ -135,7 +135,7 @@ pub struct Status {
     pub repairs: u64,
     /// Counters of comparing.
     pub compared: RepairCounts,
-    /// The cell has all writes that this horizon covers.
+    /// The cell's horizon. The cell has all writes that this horizon covers.
     pub horizon: Horizon,
     /// The number of keys that have an entry, including deleted keys.
     pub keys: usize,
@@ -147,11 +147,11 @@ pub struct Status {
     pub lacking: Vec<CellNumber>,
     /// The number of cells that have not given all their entries yet. `None` unless the cell is arriving.
     pub arriving: Option<usize>,
-    /// Whether the cell came back from its disk. The hints that it kept earlier are gone.
+    /// Whether the cell came back from its disk, and so lost the hints that it kept earlier.
     pub resumed: bool,
 }
 
-/// The longest pause between two words about a cell's progress.
+/// The longest pause between two reports of a cell's progress.
 const WORD_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// A process that keeps keys of maps, and coordinates operations on all of them.
@@ -184,8 +184,9 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Returns a process that becomes a cell once the layout says so. `offset` is the wall clock less the
-    /// boot-time clock, in nanoseconds. It keeps nothing, so no process may have used its incarnation before.
+    /// Returns a process that becomes a cell once the layout contains it. `offset` is the wall clock less the
+    /// boot-time clock, in nanoseconds. The process starts without entries, so no process may have used its
+    /// incarnation before.
     pub fn new(me: ProcessId, settings: Settings, offset: i64, now: Time) -> Cell {
         let ahead = u64::try_from(settings.skew_max.as_nanos()).unwrap_or(u64::MAX);
         let journal = settings.checkpoint_bytes.map(|bytes| CellJournal::new(ahead, bytes));
@@ -291,7 +292,7 @@ impl Cell {
         out.emit(Event::Laid(self.layout.version()));
     }
 
-    /// Adopts a changed set of cells: reaches and watches new ones, and forgets those that are gone.
+    /// Adopts a changed set of cells: reaches and watches new cells, and forgets cells that are gone.
     fn meet(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let numbers = self.layout.cells().map(|(number, member)| (member.peer.id, number)).collect();
         let before = std::mem::replace(&mut self.numbers, numbers);
@@ -323,7 +324,7 @@ impl Cell {
         }
     }
 
-    /// A request for a copy to this process may be lost: it is sent again.
+    /// Sends the request for a copy to this process again, because the first one may be lost.
     fn ask_again(&mut self, peer: ProcessId) {
         if let (Some(arrival), Some(number)) = (&mut self.arrival, self.numbers.get(&peer)) {
             arrival.lost(*number);
@@ -338,7 +339,7 @@ impl Cell {
         }
     }
 
-    /// Takes the answer to a request for a copy. Gives any other answer back.
+    /// Handles the answer to a request for a copy. Returns any other answer.
     fn take_copy(
         &mut self,
         (from, round): (CellNumber, Round),
@@ -377,7 +378,7 @@ impl Cell {
         self.reachable = reachable.map(|(_, number)| *number).collect();
     }
 
-    /// Sends signs of life, and looks for those of others.
+    /// Sends heartbeats to the other cells, and suspects cells that have been silent too long.
     fn beat(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         if now < self.beat_at {
             return;
@@ -398,7 +399,7 @@ impl Cell {
         }
     }
 
-    /// Tells the others this cell's progress, and forgets the deletions that all of them have seen.
+    /// Reports this cell's progress to the other cells, and forgets the deletions that all of them have seen.
     fn tell_how_far(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let Some(me) = self.number() else { return };
         let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
@@ -408,7 +409,7 @@ impl Cell {
         let others = self.numbers.keys().filter(|process| self.linked.contains(process));
         let others: Vec<_> = others.copied().collect();
         if !others.is_empty() {
-            // The word rests on all records about reserved stamps, taken writes and reached horizons.
+            // The report rests on all records about reserved stamps, taken writes and reached horizons.
             let after = self.journal.as_ref().and_then(CellJournal::unsynced);
             out.send(Destination::Many(others), Message::HorizonReport(word), after);
         }
@@ -493,7 +494,7 @@ impl Protocol for Cell {
                 self.linked.insert(peer);
                 self.detector.linked(peer, cx.now);
                 self.survey(cx.now);
-                // Requests for copies were not sent while there was no link.
+                // While there was no link, requests for copies to this peer were not sent.
                 self.ask_again(peer);
             }
             Input::Unlinked { peer } => {
@@ -509,7 +510,7 @@ impl Protocol for Cell {
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
             Input::Persisted(ticket) => self.persisted(cx, ticket, out),
-            // No cell casts, and nothing waits for the end of a batch.
+            // No cell sends casts, and nothing waits for the end of a batch.
             Input::Cast { .. } | Input::Drained => {}
         }
     }

@@ -91,8 +91,8 @@ impl Clock {
         self.issued = self.issued.max(time);
     }
 
-    /// Goes on above a time that an earlier life of the process had reserved. Unlike [`raise`](Clock::raise),
-    /// this does not count as issued.
+    /// Continues above a time that an earlier life of the process had reserved. Unlike with
+    /// [`raise`](Clock::raise), the time does not count as issued.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.last = self.last.max(time);
     }

@@ -25,7 +25,7 @@ pub(super) const TOKENS_MAX: usize = 256;
 /// The content of an arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArcContent {
-    /// A hash of each of its parts.
+    /// A hash of each part of the arc.
     Prints([u64; Arc::PARTS]),
     /// All the arc's tokens that have entries, in ascending order.
     Items(Vec<Item>),
@@ -65,8 +65,8 @@ impl DifferenceCount {
     }
 }
 
-/// Writes an arc. A block is the power of two of its size and the leading bytes that its tokens share. Any
-/// other arc is its first and last token.
+/// Writes an arc. A block is written as the power of two of its size and the leading bytes that its tokens
+/// share. Any other arc is written as its first and last token.
 pub(super) fn put_arc(out: &mut BytesMut, arc: Arc) {
     match arc.block_bits() {
         Some(bits) => {
@@ -85,7 +85,7 @@ pub(super) fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
     match take_u8(input)? {
         ENDS => {
             let arc = Arc { first: Token(take_u64(input)?), last: Token(take_u64(input)?) };
-            // An arc has one byte form, so a block in this form is refused.
+            // An arc has one byte form, so a block in the form of other arcs is refused.
             if arc.first <= arc.last && arc.block_bits().is_none() { Ok(arc) } else { Err(WireError::Body) }
         }
         bits if u32::from(bits) <= u64::BITS => {
@@ -156,7 +156,7 @@ mod tests {
             assert_eq!(take_arc(&mut out.freeze()), Ok(whole));
         }
         // A block in the form of other arcs, a block whose first token has more bits than its prefix, and a
-        // block larger than the ring.
+        // block larger than the ring are refused.
         let block = [&[ENDS][..], &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
         for bytes in [block, vec![60, 1], vec![65]] {
             assert!(take_arc(&mut Bytes::from(bytes)).is_err());

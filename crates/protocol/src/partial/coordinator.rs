@@ -1,10 +1,11 @@
 //! The coordinator: operations that are under way, their timers, and the memory that they may take.
 //!
 //! **Entries that reads bring** count against the limit before they are sent. A read asks another cell for an
-//! entry of a few KiB at most. If the cell's entry is larger, the cell tells its size. The coordinator asks
-//! again if it has room for the entry, and else ends the read as busy. So the entries under way to a
-//! coordinator never have more bytes than it may hold, and no link carries more of them. The price is one
-//! more round trip for an entry that is large and that the coordinator's own cell does not have.
+//! entry of a few KiB at most. If the cell's entry is larger, the cell answers with the entry's size. The
+//! coordinator asks again if it has room for the entry, and else ends the read as busy. So the entries under
+//! way to a coordinator never have more bytes than it may hold, and no link carries more bytes of entries
+//! than that. The price is one more round trip for an entry that is large and that the coordinator's own cell
+//! does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,8 +35,8 @@ use crate::time::{Duration, Time};
 pub struct Patience {
     /// The time after which an operation that has not met its level ends.
     pub timeout: Duration,
-    /// The pause before another replica is asked, and replicas whose link broke are asked again. It doubles
-    /// each time.
+    /// The pause before a further replica is asked, and before replicas whose link broke are asked again. The
+    /// pause doubles each time.
     pub speculate_after: Duration,
     /// The most bytes of a key.
     pub key_bytes_max: usize,
@@ -63,9 +64,9 @@ pub(super) struct CoordinatorContext<'a> {
     pub(super) layout: &'a Layout,
     pub(super) rings: &'a BTreeMap<MapId, Ring>,
     pub(super) clock: &'a mut Clock,
-    /// This cell has announced that its own writes up to this time have ended, in nanoseconds.
+    /// The time up to which this cell has announced that its own writes have ended, in nanoseconds.
     pub(super) through: u64,
-    /// All owners have all writes up to this time, in nanoseconds.
+    /// The time up to which all owners have all writes, in nanoseconds.
     pub(super) past: u64,
     /// The cells that can be asked, including this one.
     pub(super) reachable: &'a BTreeSet<CellNumber>,
@@ -112,8 +113,8 @@ impl Coordinator {
         }
     }
 
-    /// Goes on behind an earlier life of the process. `time` is above the numbers of all its requests,
-    /// because it used less than one number a nanosecond. Tallies of that life have states up to `time`.
+    /// Continues after an earlier life of the process. `time` is above the numbers of all requests of that
+    /// life, which used less than one number a nanosecond. Tallies of that life have states up to `time`.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.rounds = time;
         self.memory.go_on_behind(time);
@@ -232,7 +233,7 @@ impl Coordinator {
         running.bytes += own_bytes;
         self.bytes += own_bytes;
         match with_surroundings(running, &mut self.memory, turn, |it, context| it.advance(context)) {
-            // Most answers leave the operation where it is.
+            // After most answers there is nothing to send.
             OperationStep::Wait(share) if share.is_empty() => {}
             OperationStep::Wait(share) => self.fetch(round, share, turn),
             OperationStep::Linger(outcome) => {
@@ -258,8 +259,8 @@ impl Coordinator {
         }
         let running = self.remove(round);
         if running.is_answered() {
-            // The user has its answer, and only the repair of outdated replicas was left. Comparing does that
-            // later.
+            // The user has the answer, and only the repair of outdated replicas is left. Comparing repairs
+            // them later.
             self.bytes -= running.bytes;
         } else {
             self.perform(
@@ -301,7 +302,7 @@ impl Coordinator {
                         self.bytes += awaited;
                         OperationStep::Wait(share)
                     } else {
-                        // There is no room for another entry, so the coordinator asks no further replica for
+                        // There is no room for one more entry, so the coordinator asks no further replica for
                         // now.
                         OperationStep::Wait(Share::NONE)
                     }
@@ -349,7 +350,7 @@ impl Coordinator {
             }
             OperationStep::Round(share) => {
                 self.repairs += u64::from(matches!(running.stage, OperationStage::Returning { .. }));
-                // A new round: answers to the earlier round say nothing about this one.
+                // A new round: answers to the earlier round tell nothing about the new one.
                 let round = self.next_round();
                 (running.sent, running.refused) = (Share::NONE, Share::NONE);
                 (running.repeated, running.reason) = (false, None);
@@ -418,7 +419,7 @@ impl Coordinator {
         }
     }
 
-    /// Tells the user, at once or after the delay that a finished write asked for.
+    /// Reports the outcome to the user, at once or after the delay that a finished write asked for.
     fn tell(
         &mut self,
         (id, delay): (u64, Duration),
@@ -538,7 +539,7 @@ impl Coordinator {
 }
 
 /// Returns the indexes of the owners in the order in which to ask them: this cell, then the cells of its
-/// site, then the others. Chance gives the starting point of each group, so that load spreads.
+/// site, then the cells of other sites. Chance gives the starting point of each group, so that load spreads.
 fn preferred(owners: &Owners, turn: &mut CoordinatorContext<'_>) -> SmallVec<[usize; 6]> {
     let (count, first) = (owners.count(), (turn.random)() as usize);
     let mut order: SmallVec<[usize; 6]> = (0..count).map(|index| (first % count + index) % count).collect();

@@ -1,8 +1,8 @@
 //! Counters: increments through any cells at once, each counted once.
 //!
-//! **Promise.** In the end every replica counts an increment that was acknowledged exactly once, and until
-//! then at most once, unless a write of the whole key replaces it. With N copies, of which an increment waits
-//! for W and a read for R:
+//! **Promise.** In the end every replica counts each acknowledged increment exactly once, and until then at
+//! most once, unless a write of the whole key replaces it. With N copies, of which an increment waits for W
+//! and a read for R:
 //!
 //! | levels | promise, for each key |
 //! |---|---|
@@ -10,11 +10,11 @@
 //! | both at quorum levels | it also counts every increment that was acknowledged before it began |
 //! | both at quorum levels, blocking repair | and every increment that an earlier read or increment counted |
 //!
-//! An increment answers the count that its coordinator knew: the one read at the level, and its own
-//! increment. So it includes all increments that a read is promised, and two concurrent increments may answer
-//! the same number. *Nothing here is linearizable*: each of two concurrent increments may be answered as if
-//! it were the first, and each of two concurrent reads may count an increment that the other does not.
-//! Numbers that must not come twice need a service or a table.
+//! An increment is answered with the count that its coordinator knew: the count that was read at the level,
+//! plus the increment. So the answer includes all increments that a read is promised, and two concurrent
+//! increments may answer the same number. *Nothing here is linearizable*: each of two concurrent increments
+//! may be answered as if it were the first, and each of two concurrent reads may count an increment that the
+//! other does not. Numbers that must not come twice need a service or a table.
 //!
 //! An increment whose level was not reached in time is `MaybeApplied`: it is counted from some time on, or
 //! never. If the user repeats it, it may be counted twice, because it has no id by which a replica could
@@ -63,7 +63,7 @@
 //! tallies.
 //!
 //! **Earlier tallies** are continued, or taken in, once their last states are known. They have no state above
-//! a certain time: the one up to which the coordinator had reserved stamps, or had sent states when it
+//! a certain time: the time up to which the coordinator had reserved stamps, or had sent states when it
 //! emptied its memory. Once all horizons have reached that time (`Horizons::past`), every owner has their
 //! last states, or the writes that ended them. So the coordinator reads the last states.
 //!
@@ -94,8 +94,8 @@
 //! - *One writer*: one run of a cell writes a tally's states, from its start to its end. The next run writes
 //!   them only when all owners have the last state of the former run. Each state has its own stamp, and holds
 //!   all of the tally's increments so far.
-//! - *A tally is whole or gone*: a write of the whole key is above its beginning and ends it, or is below and
-//!   leaves it untouched.
+//! - *A tally is whole or gone*: a write of the whole key is above the tally's beginning and ends the tally,
+//!   or is below and leaves it untouched.
 //! - *An increment is in one tally*, or in the tally that has taken that one in.
 //! - *Tallies of a run follow each other*: no state of a tally is sent once a later one of the same key, as
 //!   firm, has begun.
@@ -104,11 +104,12 @@
 //!
 //! **Why it holds.** *Counted once*: an increment is in one tally, and states of a tally replace each other.
 //! *Acknowledged, then counted*: let an increment at a quorum level end before a read at a quorum level
-//! begins. They share a replica. It holds the increment's state or a later one, which includes the increment,
-//! or a write w of the whole key above the tally's beginning. If w had ended before the increment began, the
-//! increment would have read w, and gone into a tally above. So w was concurrent or later, and the increment
-//! comes before w. *Seen, then seen*: with blocking repair a read leaves what it counted at a quorum, and an
-//! increment writes the entry that it read together with its tally.
+//! begins. The increment and the read share a replica. That replica holds the increment's state or a later
+//! one, which includes the increment, or a write w of the whole key above the tally's beginning. If w had
+//! ended before the increment began, the increment would have read w, and gone into a tally that begins above
+//! w. So w was concurrent or later, and the increment comes before w. *Seen, then seen*: with blocking repair
+//! a read leaves what it counted at a quorum, and an increment writes the entry that it read together with
+//! its tally.
 //!
 //! *Taken in, then counted once.* Let a coordinator begin an increment when all horizons of the layout, over
 //! all its lives, cover the beginning b of its present tally. The owners whose answers it reads answered
@@ -157,9 +158,9 @@
 //!   and the sole one at another. It touches none of them before all owners have the sole one.
 //! - *Another increment began a tally meanwhile.* The earlier read says nothing of that tally, so only the
 //!   memory is consulted.
-//! - *A cell that takes a place, and copies from owners of which one has the sole state.* It merges both, and
-//!   drops the earlier tallies. Its layout has a life that no horizon covers yet, so nothing is taken in
-//!   before the arrival has ended.
+//! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges all
+//!   of them, and drops the earlier tallies. Its layout has a life that no horizon covers yet, so nothing is
+//!   taken in before the arrival has ended.
 //! - *Disks that lost writes which all horizons covered*, where the operator accepts the loss. A horizon
 //!   counts again once cells have compared.
 //! - *The first stamps after a power cut.* They are above all stamps and horizons that left the cell before.
@@ -203,10 +204,11 @@ pub struct Tally {
     pub stamp: Stamp,
     /// The sum of all increments in the tally.
     pub sum: i64,
-    /// Whether the tally's increments are at quorum levels, and it began above the horizons of a quorum.
+    /// Whether the tally's increments are at quorum levels, and the tally began above the horizons of a
+    /// quorum.
     pub firm: bool,
-    /// Whether the tally has taken in all earlier tallies of its cell that are as firm, which then count no
-    /// longer.
+    /// Whether the tally has taken in all earlier tallies of its cell that are as firm. These no longer
+    /// count.
     pub sole: bool,
 }
 
@@ -231,7 +233,7 @@ pub(super) fn put_tally(out: &mut BytesMut, begun: Stamp, tally: Tally) {
     out.put_u8(if tally.firm { FIRM } else { 0 } | if tally.sole { SOLE } else { 0 });
 }
 
-/// Decodes a tally. Refuses one that ends before it began.
+/// Decodes a tally. Refuses a tally that ends before it begins.
 pub(super) fn take_tally(input: &mut Bytes) -> Result<(Stamp, Tally), WireError> {
     need(input, TALLY_BYTES)?;
     let begun = take_stamp(input)?;
@@ -245,7 +247,8 @@ pub(super) fn take_tally(input: &mut Bytes) -> Result<(Stamp, Tally), WireError>
     if stamp < begun { Err(WireError::Body) } else { Ok((begun, tally)) }
 }
 
-/// Returns the number that these digits are, or `None`. As in Redis, a number has one form only.
+/// Returns the number that these digits form, or `None` if they form none. As in Redis, a number has only one
+/// form.
 pub fn integer(digits: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() <= LONGEST)?;
     let number: i64 = text.parse().ok()?;

@@ -28,7 +28,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// The longest delay. Longer ones are cut to it.
+    /// The longest delay. A longer requested delay is shortened to it.
     pub(super) const MAX: Duration = Duration::from_secs(60);
 
     /// Returns how many items wait.

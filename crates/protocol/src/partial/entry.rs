@@ -56,8 +56,8 @@ impl Register {
         self.value.as_ref().filter(|_| self.expires.is_none_or(|expires| wall < expires))
     }
 
-    /// Takes `other` if it is newer. Honest cells never give one stamp to two writes. If it happens, all
-    /// replicas still choose the same one.
+    /// Takes `other` if it is newer. Honest cells never give one stamp to two writes. If a cell does, all
+    /// replicas still choose the same write.
     fn merge(&mut self, other: &Register) -> bool {
         let newer = *other > *self;
         if newer {
@@ -90,7 +90,7 @@ const REGISTER_BYTES: usize = size_of::<Register>();
 pub struct Entry {
     /// The last write of the whole key.
     base: Register,
-    /// The writes since the base, each with a higher stamp. Boxed because most keys have none.
+    /// The writes since the base, each with a higher stamp. Boxed because most keys have no such writes.
     since: Option<Box<EntryParts>>,
 }
 
@@ -199,8 +199,8 @@ impl Entry {
         changed
     }
 
-    /// Takes a newer state of a tally that is above the base, unless another tally has taken it in. Returns
-    /// whether anything changed.
+    /// Takes a newer state of a tally that is above the base, unless another tally has taken that tally in.
+    /// Returns whether anything changed.
     fn merge_tally(&mut self, begun: Stamp, tally: Tally) -> bool {
         let present = self.tally(begun).unwrap_or_default();
         if tally <= present || self.tallies().any(|other| is_taken_in((begun, tally), other)) {
@@ -310,7 +310,7 @@ impl Entry {
         stamps.fold(self.base.stamp, Stamp::max)
     }
 
-    /// Returns the digest, which differs from that of any other entry of the key, but for chance.
+    /// Returns the digest. Except by chance, different entries of a key have different digests.
     pub fn digest(&self) -> Digest {
         if *self == Entry::default() {
             return Digest::default();
@@ -320,14 +320,14 @@ impl Entry {
         Digest { newest: self.newest(), print: xxh3_64(&bytes) }
     }
 
-    /// Returns the wall clock at which its string or counter expires. `None` if that never happens or there
-    /// is no live value.
+    /// Returns the wall clock at which the entry's string or counter expires. `None` if that never happens or
+    /// there is no live value.
     pub fn expires(&self, wall: u64) -> Option<u64> {
         self.base.live(wall).and(self.base.expires)
     }
 
     /// Whether a tally that began with this stamp counts at this instant of the wall clock, whether the entry
-    /// has it or not. It counts if the whole key was neither written nor expired since.
+    /// has it or not. The tally counts if the whole key was neither written nor expired since.
     pub(super) fn counts(&self, begun: Stamp, wall: u64) -> bool {
         let ends = self.base.expires.filter(|expires| *expires <= wall).unwrap_or(0);
         begun > self.base.stamp && begun.time >= ends
@@ -414,7 +414,7 @@ impl Kind {
 
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
-/// A flag of an entry's base alone: tallies follow the fields.
+/// The flag of tallies, which follow the fields. Only the base of an entry has this flag.
 const HAS_TALLIES: u8 = 4;
 /// The bytes of the length before a value, a name or the fields.
 const LENGTH_BYTES: usize = size_of::<u32>();
@@ -435,7 +435,7 @@ impl Register {
         }
     }
 
-    /// Decodes a register. Returns also which of the flags in `more` it has.
+    /// Decodes a register. Returns also which of the flags in `more` the register has.
     fn take(more: u8, input: &mut Bytes) -> Result<(Register, u8), WireError> {
         let stamp = take_stamp(input)?;
         let flags = take_u8(input)?;
@@ -465,8 +465,8 @@ impl Wire for Entry {
         }
     }
 
-    /// Refuses fields and tallies that do not ascend or are not above the base, and tallies that another one
-    /// has taken in: an entry has one byte form.
+    /// Refuses fields and tallies that do not ascend or are not above the base, and tallies that another
+    /// tally has taken in, because an entry has one byte form.
     fn decode(input: &mut Bytes) -> Result<Entry, WireError> {
         let (base, has_tallies) = Register::take(HAS_TALLIES, input)?;
         let count = take_count(input, size_of::<u32>() + REGISTER_BYTES_LEAST)?;

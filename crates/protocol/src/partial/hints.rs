@@ -41,13 +41,14 @@ pub struct HintLimits {
 /// Counters of hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HintCounts {
-    /// Hints that are kept now.
+    /// The number of hints that are kept now.
     pub kept: usize,
     /// The approximate memory of the kept hints, in bytes.
     pub bytes: usize,
-    /// Hints that their owners acknowledged.
+    /// The number of hints that their owners acknowledged.
     pub delivered: u64,
-    /// Hints that were given up: for want of room, for their age, or because the owner refused them for good.
+    /// The number of hints that were given up: for want of room, for their age, or because the owner refused
+    /// them for good.
     pub lost: u64,
 }
 
@@ -145,7 +146,8 @@ impl Hints {
         false
     }
 
-    /// Records that an owner lacks a write of which no hint is kept. Returns whether it is the first one.
+    /// Records that an owner lacks a write of which no hint is kept. Returns whether this is the first such
+    /// write.
     pub(super) fn give_up(&mut self, owner: CellNumber) -> bool {
         self.counts.lost += 1;
         self.lacking.insert(owner)
@@ -209,8 +211,8 @@ impl Hints {
                 let done = self.forget(from, &at, Some(sent));
                 self.counts.delivered += u64::from(done);
             }
-            // If another owner took the write, comparing brings it to this one, whatever the limits of
-            // clients are.
+            // If another owner took the write, comparing brings the write to this owner, regardless of the
+            // limits of clients.
             Answer::Refused(ReplicaRefusal::TooLarge | ReplicaRefusal::Full) => {
                 self.forget(from, &at, None);
                 return Some(self.give_up(from));

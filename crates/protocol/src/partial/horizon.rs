@@ -10,18 +10,18 @@
 //!
 //! - *through*: the cell will send no write of its own at or below this time, except to cells that have it.
 //!   So it keeps neither an operation nor a hint below it, and its clock is above it.
-//! - *barrier*: the lowest *through* of all cells that this cell has heard, in words of its present layout.
-//!   Links keep their order. So whatever the others wrote at or below the barrier has arrived here, or never
-//!   will.
-//! - *horizon*: the cell's own.
+//! - *barrier*: the lowest *through* of all cells that this cell has received, in reports of its present
+//!   layout. Links keep the order of messages. So whatever the others wrote at or below the barrier has
+//!   arrived here, or never will.
+//! - *horizon*: the cell's own horizon.
 //!
 //! Let h be the lowest barrier of all cells. No write at or below h is on its way any longer: copies of such
 //! writes move from replica to replica only. If a cell from then on compares its keys with each other owner,
-//! and takes what it lacks, it has everything up to h ([`repair`](super::repair)). All words, and all
-//! comparisons, must have one version of the layout. A cell refuses the requests of an earlier version, so it
-//! also refuses the writes that a dead cell had on their way.
+//! and takes what it lacks, it has everything up to h ([`repair`](super::repair)). All reports and all
+//! comparisons must have the same version of the layout. A cell refuses the requests of an earlier version,
+//! so it also refuses the writes that a dead cell had on their way.
 //!
-//! **A new life of a cell** has heard no word, and its clock may be behind the horizon of others. So a
+//! **A new life of a cell** has received no report, and its clock may be behind the horizon of others. So a
 //! horizon covers no write of a cell that joined the layout after the horizon was reached: numbers ascend. In
 //! return a replica tells its horizon as if it were a stamp of the key, and a write at a quorum goes above
 //! it. Stamps of older cells are above it anyway.
@@ -34,13 +34,13 @@
 //!   finds that it lost.
 //! - *A copy in a read's repair, sent before the delete and taken after it was forgotten.* The horizon covers
 //!   the copy, so the replica ignores it.
-//! - *A delete that one replica has and another one lacks.* The horizon of the second covers it only once it
-//!   has it.
-//! - *A coordinator that died half way.* Its word is missing until another life has its place. Then the
+//! - *A delete that one replica has and another one lacks.* The horizon of the second replica covers the
+//!   delete only once this replica has it.
+//! - *A coordinator that died half way.* Its report is missing until another life has its place. Then the
 //!   layout is another one.
 //! - *A copy of a write by a dead cell.* A coordinator that read it sends it to other owners when the layout
-//!   changes. The coordinator's word of the new layout comes behind that, and a barrier counts no word of an
-//!   earlier layout.
+//!   changes. The coordinator's report of the new layout comes behind that copy, and a barrier counts no
+//!   report of an earlier layout.
 //! - *A cell that stands still for hours, and goes on.* Its horizon did not move, so the others still have
 //!   every later deletion. Until comparing has brought it the rest, it answers like any replica that missed
 //!   writes.
@@ -97,7 +97,7 @@ impl Horizon {
     }
 }
 
-/// A cell's progress, as it tells the others.
+/// A cell's progress, as the cell reports it to the other cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HorizonReport {
     /// The version of the cell's layout.
@@ -105,8 +105,8 @@ pub struct HorizonReport {
     /// The time at or below which the cell sends no write of its own, except to cells that have it, in
     /// nanoseconds.
     pub through: u64,
-    /// The lowest *through* of all cells of the layout, as this cell has heard, its own included. Zero until
-    /// all cells have sent one in this layout.
+    /// The lowest *through* of all cells of the layout that this cell knows, its own included. Zero until all
+    /// cells have sent one in this layout.
     pub barrier: u64,
     /// The cell's horizon.
     pub horizon: Horizon,
@@ -117,7 +117,7 @@ pub struct HorizonReport {
 pub(super) struct Horizons {
     through: u64,
     own: Horizon,
-    /// The last report of each other cell.
+    /// The last report that each other cell sent.
     words: BTreeMap<CellNumber, HorizonReport>,
     past: u64,
 }
@@ -139,7 +139,8 @@ impl Horizons {
     }
 
     /// Returns the time up to which every owner is complete: it has each write by a cell of the layout that
-    /// any owner will ever have, or a newer one in its place. As of the last [look](Horizons::look).
+    /// any owner will ever have, or a newer one in its place. The time is as of the last
+    /// [look](Horizons::look).
     pub(super) fn past(&self) -> u64 {
         self.past
     }
@@ -152,7 +153,7 @@ impl Horizons {
         common
     }
 
-    /// Adopts a changed layout: the words of cells that are gone count no longer.
+    /// Adopts a changed layout: the reports of cells that are gone no longer count.
     pub(super) fn adopt(&mut self, layout: &Layout) {
         // A new life may have a clock that is behind.
         self.past = 0;
@@ -178,7 +179,7 @@ impl Horizons {
         self.through
     }
 
-    /// Returns the word for the other cells.
+    /// Returns the report for the other cells.
     pub(super) fn word(&self, layout: &Layout, me: CellNumber) -> HorizonReport {
         let others = layout.cells().map(|(cell, _)| cell).filter(|cell| *cell != me);
         let through = |cell| {
@@ -189,11 +190,11 @@ impl Horizons {
         HorizonReport { layout: layout.version(), through: self.through, barrier, horizon: self.own }
     }
 
-    /// Returns the horizon that this cell reaches if it compares its keys with all others from now on.
-    /// Returns `None` if it has that horizon already, or if some cell's word is missing.
+    /// Returns the horizon that this cell reaches if it compares its keys with all other cells from now on.
+    /// Returns `None` if this cell has that horizon already, or if some cell's report is missing.
     pub(super) fn target(&self, layout: &Layout, me: CellNumber) -> Option<Horizon> {
-        // Lives above those of the layout are gone for good, and their writes on the way are refused. So they
-        // stay covered.
+        // Lives with numbers above those of the layout are gone for good, and their writes on the way are
+        // refused. So these lives stay covered.
         let mut target = Horizon { time: self.word(layout, me).barrier, cell: me.max(self.own.cell) };
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
             let word = self.words.get(&cell).filter(|word| word.layout == layout.version())?;
@@ -203,7 +204,7 @@ impl Horizons {
         (target != self.own && target.includes(self.own)).then_some(target)
     }
 
-    /// Records that this cell has compared its keys with all others and so reached `target`.
+    /// Records that this cell has compared its keys with all other cells and so reached `target`.
     pub(super) fn reach(&mut self, target: Horizon) {
         assert!(
             target.includes(self.own),
@@ -264,7 +265,8 @@ mod tests {
         horizons.settle(100, None);
         horizons.hear(CellNumber(2), HorizonReport { layout: LayoutVersion(1), ..word(&layout, 70, 60, 0) });
         assert_eq!(horizons.target(&layout, ME), None);
-        // The sender may have sent a write when its layout changed, and this word was sent before.
+        // The report is of an earlier layout. Its sender may have sent a write after it, when the layout
+        // changed.
         assert_eq!(horizons.word(&layout, ME).barrier, 0);
         horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
         assert_eq!(horizons.word(&layout, ME).barrier, 70);
@@ -282,7 +284,8 @@ mod tests {
         assert_eq!(horizons.target(&layout, ME), Some(target));
     }
 
-    /// Writes of a life that the horizons do not cover may be on their way, whatever their stamps are.
+    /// Nothing is past while the horizons do not cover the latest life: writes of that life may be on their
+    /// way, whatever their stamps are.
     #[test]
     fn what_is_past_is_so_for_all_lives() {
         let layout = layout(&[(0, 1), (0, 1), (0, 1)]);

@@ -71,7 +71,7 @@ impl RunningOperation {
         let candidates = context.reachable.and(context.settled);
         match Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site) {
             Some(asked) => OperationStep::Round(asked),
-            // The quorum could be asked when the increment began. The increment waits for it until its own
+            // The quorum could be asked when the increment began, so the increment waits for it until its own
             // deadline.
             None => OperationStep::Round(candidates),
         }

@@ -434,7 +434,7 @@ pub(super) mod tests {
         assert_eq!(layout.apply(&LayoutOrder::DropMap(MapId(1))), Ok(LayoutVersion(5)));
         assert_eq!(layout.maps().count(), 0);
         assert_eq!(layout.apply(&create(1, map(0, 2))), Err(LayoutRefusal::MapUsed));
-        // Another id is free.
+        // An id that no earlier map had is free.
         assert_eq!(layout.apply(&create(2, map(0, 2))), Ok(LayoutVersion(6)));
         assert!(Copies::new([(Site(0), 0)]).is_none());
         assert!(Copies::new([(Site(0), 9), (Site(1), 8)]).is_none());
@@ -495,8 +495,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_written_before_there_were_strategies_is_read() {
-        // Copies: one site, its number, how many. Then the byte that was read repair alone in the earlier
-        // format.
+        // The byte form: one site with its number and its number of copies, then the byte that stood for read
+        // repair alone in the earlier format.
         let map = |strategy| Map { copies: Copies::new([(Site(0), 3)]).unwrap(), strategy };
         for (strategy, bytes) in [
             (Strategy::Quorum(ReadRepair::None), &[1, 0, 3, 0][..]),

@@ -44,8 +44,8 @@ pub enum Demand {
     Read(u32),
     /// Return the entry's digest.
     Digest,
-    /// Return some of the map's entries that the asking cell also owns: from the first one on, or from behind
-    /// the request's key on.
+    /// Return some of the map's entries that the asking cell also owns, starting at the first entry or behind
+    /// the request's key.
     Copy {
         /// Whether to begin at the first entry.
         first: bool,
@@ -107,7 +107,7 @@ pub enum Answer {
 pub struct Listed {
     /// The key.
     pub key: Bytes,
-    /// The highest stamp of its entry.
+    /// The highest stamp of the key's entry.
     pub newest: Stamp,
     /// The kind of the entry's value.
     pub kind: Kind,

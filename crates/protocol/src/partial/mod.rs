@@ -67,11 +67,11 @@
 //! last stamp, or a newer one, and r's quorum shares a replica with it. So r sees that stamp or a higher one,
 //! and returns a value v with a stamp at least as high. Could v have been replaced before r began, by a write
 //! w' that began after v's write ended? That w' would have a higher stamp than v. For w' sent its stamp to a
-//! quorum, of which one replica held v's stamp, or a newer one. If w' had the lower stamp, this replica said
-//! so, and the coordinator wrote w' again with a higher stamp. One such second round is enough: the quorum
-//! answered after w' began, so it covers all writes that ended before. A still newer stamp in the second
-//! round belongs to a concurrent write. So the quorum of w' would have shown r a higher stamp than v's, and r
-//! returns the highest.
+//! quorum, of which one replica held v's stamp, or a newer one. If w' had the lower stamp, this replica
+//! reported the higher one, and the coordinator wrote w' again with a higher stamp. One such second round is
+//! enough: the quorum answered after w' began, so it covers all writes that ended before. A still newer stamp
+//! in the second round belongs to a concurrent write. So the quorum of w' would have shown r a higher stamp
+//! than v's, and r returns the highest.
 //!
 //! **Why writing above is not atomic.** A write that is raised has two stamps for one value. Say w1 has stamp
 //! 100 and has reached replica x only; w2's first stamp is 50 and has reached y and z. A read of y and z
@@ -114,9 +114,9 @@
 //! **Hints.** A coordinator sends a write to all owners. Beyond the level it waits for the reachable ones,
 //! and when the operation's time is over it keeps a hint for each owner that has not acknowledged (Dynamo
 //! §4.6). A hint is a copy of a write, never an acknowledgement: a level counts owners only. Hints have
-//! limits of bytes and of age. When the coordinator gives one up, it says so ([`Event::Lacks`]). A cell that
-//! takes another's place gets a hint of every write that any owner of the key has not received: the owners
-//! that it copies from may lack that write. Hints die with their coordinator, and are on no disk.
+//! limits of bytes and of age. When the coordinator gives a hint up, it reports this ([`Event::Lacks`]). A
+//! cell that takes another's place gets a hint of every write that any owner of the key has not received: the
+//! owners that it copies from may lack that write. Hints die with their coordinator, and are on no disk.
 //!
 //! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take the entries
 //! that they lack (`repair`). So replicas become equal even if hints were lost and no key was read. Once all
@@ -145,10 +145,10 @@
 //!   leaves it at a quorum. Else regular reads allow it.
 //! - *A copy of an old write that arrives after a delete.* The delete's entry is there and has the higher
 //!   stamp, or the delete is forgotten, and the replica ignores the copy.
-//! - *A hint replayed after a delete.* The same. And a hint of a delete that comes after a later write loses
-//!   to that write's stamp.
-//! - *A hint that is acknowledged while more is merged into it.* It stays: only the content that was sent is
-//!   done.
+//! - *A hint replayed after a delete.* The same holds. And a hint of a delete that comes after a later write
+//!   loses to that write's stamp.
+//! - *A hint that is acknowledged while more is merged into it.* The hint stays, because the owner has
+//!   acknowledged only the content that was sent.
 //! - *A replica that counts twice* because it answered two requests, or a repeated request. Answers are a set
 //!   of owners, by index; a digest and an entry of one replica are one answer.
 //! - *A cell that restarts without a disk.* Its next life is another process, and is refused until the order

@@ -111,7 +111,7 @@ pub struct RepairCounts {
 #[derive(Debug)]
 pub(super) struct Repair {
     settings: RepairSettings,
-    /// The time of the next round, or of the next message of the present one.
+    /// The time of the next round, or of the next message of the present round.
     next_at: Time,
     round: Option<RepairRound>,
     /// The asking cell that has found many differences, and the time until which other cells are refused.
@@ -125,7 +125,7 @@ struct RepairRound {
     layout: LayoutVersion,
     /// The horizon that a complete round reaches.
     target: Option<Horizon>,
-    /// The cells that are left, the present one first.
+    /// The cells that are still to be compared with, the present one first.
     left: VecDeque<CellNumber>,
     /// The number of further requests to cells that refused.
     tries: u32,
@@ -139,11 +139,11 @@ struct RepairRound {
 struct CellComparison {
     maps: VecDeque<(MapId, Vec<Arc>)>,
     map: Option<MapId>,
-    /// Whether a question was sent. The other cell does not refuse further ones.
+    /// Whether a question was sent. The other cell does not refuse further questions.
     begun: bool,
     /// Arcs that are to be compared. The last one is next.
     open: Vec<Arc>,
-    /// The number of open arcs that were not compared at all. The others are known to differ.
+    /// The number of open arcs that were not compared at all. The other open arcs are known to differ.
     unexplored: usize,
     /// Tokens whose entries are to be fetched.
     wanted: BTreeSet<Token>,
@@ -171,19 +171,19 @@ pub(super) struct RepairContext<'a> {
     pub(super) out: &'a mut Vec<(CellNumber, Request)>,
 }
 
-/// The time after which an unanswered question gives the other cell up.
+/// The time after which the asking cell gives up a cell that has not answered its question.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The approximate pause before a cell that refused is asked again.
 const LATER: Duration = Duration::from_millis(40);
-/// The time for which an asking cell with many differences keeps others waiting after its last question.
+/// The time for which an asking cell with many differences keeps other cells waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
 /// Number of differing arcs and tokens from which on a comparison has many differences
 /// ([`DifferenceCount::Many`]).
 const MUCH: usize = 256;
 /// The most repeated requests in one round to cells that refused.
 const TRIES: u32 = 50;
-/// The most entries of this cell in an arc of which it sends those that the other cell lacks. With more
-/// entries it leaves the rest to the other cell's own round.
+/// The most entries of this cell in an arc of which it sends those that the other cell lacks. In an arc with
+/// more entries, this cell leaves the missing entries to the other cell's own round.
 const GIFTS_MAX: u32 = 64;
 
 impl Repair {
@@ -214,8 +214,8 @@ impl Repair {
         self.serving = None;
     }
 
-    /// Whether another cell may compare now. A cell that has begun may go on. Once it has found many
-    /// differences, other cells wait.
+    /// Whether another cell may compare now. A cell that has begun to compare may continue. Once it has found
+    /// many differences, other cells wait.
     pub(super) fn admits(&mut self, from: CellNumber, pace: DifferenceCount, now: Time) -> bool {
         if pace == DifferenceCount::Unknown {
             let other = self.serving.is_some_and(|(cell, until)| cell != from && now < until);
@@ -248,8 +248,8 @@ impl Repair {
         self.proceed(grounds)
     }
 
-    /// Takes an answer to the open question, and returns the horizon if a round reached one. Gives any other
-    /// answer back.
+    /// Takes an answer to the open question, and returns the horizon if a round reached one. Returns any
+    /// other answer.
     pub(super) fn answer(
         &mut self,
         from: CellNumber,
@@ -318,7 +318,8 @@ impl Repair {
         };
         self.counts.bytes += bytes;
         if let Some(round) = &mut self.round {
-            // An entry did not fit, or the answer makes no sense. The comparison goes on without it.
+            // An entry did not fit, or the answer makes no sense. The comparison continues without that
+            // entry.
             round.whole &= fits;
         }
         let pause = bytes * 1_000_000_000 / self.settings.bytes_per_second.max(1);
@@ -345,7 +346,8 @@ impl Repair {
         }
     }
 
-    /// Postpones the present cell, because it compares with another one, and goes on with the others.
+    /// Postpones the present cell, because that cell compares with another one, and continues with the
+    /// remaining cells.
     fn ask_later(&mut self, grounds: &mut RepairContext<'_>) {
         let Some(round) = &mut self.round else { return };
         round.with = None;
@@ -409,9 +411,9 @@ impl Repair {
     }
 }
 
-/// The bytes of a turn after which no further entry is sent. The next round finds the rest.
+/// The bytes of a turn after which no further entry is sent. The next round finds the remaining entries.
 const TURN_BYTES: u64 = 512 << 10;
-/// The shortest pause, in nanoseconds. Instead of a shorter one the next question is sent at once.
+/// The shortest pause, in nanoseconds. Instead of a shorter pause, the next question is sent at once.
 const TURN_NANOS: u64 = 200_000;
 
 impl RepairCounts {

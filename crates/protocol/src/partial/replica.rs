@@ -127,7 +127,7 @@ pub struct MapsReplica {
     maps: BTreeMap<MapId, Store>,
     bytes: usize,
     refused: RefusalCounters,
-    /// All writes that this covers are here. Later copies of such writes are ignored.
+    /// The horizon up to which all writes are here. Later copies of writes that it covers are ignored.
     horizon: Horizon,
     /// The place of the last step of the search for values that can be forgotten. `None` at the beginning of
     /// a pass.
@@ -209,7 +209,8 @@ impl MapsReplica {
         Some(EntryRun { map, behind, entries, next })
     }
 
-    /// Ignores copies of writes that this horizon covers from now on, because all of them are here.
+    /// Raises the horizon: from now on ignores copies of writes that it covers, because all of these writes
+    /// are here.
     pub(super) fn reach(&mut self, horizon: Horizon) {
         self.horizon = horizon;
     }
@@ -232,7 +233,7 @@ impl MapsReplica {
         self.maps.iter().map(of).fold(0, u64::wrapping_add)
     }
 
-    /// Returns the approximate memory of its keys and entries, in bytes.
+    /// Returns the approximate memory of the replica's keys and entries, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -247,7 +248,7 @@ impl MapsReplica {
         self.maps.get(&map)?.entry(Token::of(map, key), key)
     }
 
-    /// Adopts a changed layout: drops the maps that it does not have.
+    /// Adopts a changed layout: drops the maps that the layout does not have.
     pub fn adopt(&mut self, layout: &Layout) {
         let dropped: Vec<_> = self.maps.keys().copied().filter(|map| layout.map(*map).is_none()).collect();
         for map in dropped {
@@ -278,8 +279,8 @@ impl MapsReplica {
                 let (entries, next) = self.gather(request.map, &tokens);
                 Answer::Copied { entries, next }
             }
-            // The clock of a cell's later life may be behind the horizon. Its writes must go above forgotten
-            // ones.
+            // The clock of a cell's later life may be behind the horizon, but that life's writes must go
+            // above forgotten ones.
             Demand::Ask => {
                 let newest = held().map_or(Stamp::ZERO, |held| held.newest());
                 Answer::Told(newest.max(self.horizon.stamp()))

@@ -8,7 +8,7 @@
 //! The member and the cell share nothing but the layout. When all routers are gone the cell goes on with its
 //! present layout, and only changes wait. A router may relay the link between a cell and another router, but
 //! never a link between two cells ([`relay`](crate::relay)): a cell that cannot reach another cell asks the
-//! next one, as if that were dead.
+//! next one, as if the unreachable cell were dead.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +62,7 @@ pub struct JoinOptions {
 /// A request to a resident.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Tells the resident processes that may be routers. It has no answer.
+    /// Names processes that may be routers. This command has no answer.
     Seeds(Vec<Peer>),
     /// Coordinates this operation. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
@@ -75,11 +75,11 @@ pub enum Command {
         /// The change. Boxed because changes are rare and other commands are small.
         change: Box<Change>,
     },
-    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds. It has no answer.
+    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds. This command has no answer.
     Adjust(i64),
 }
 
-/// The greatest name of a command. Larger ones are the resident's own.
+/// The greatest name of a command. Larger names are the resident's own.
 pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 
 /// A message of a resident to its user.
@@ -113,7 +113,7 @@ pub enum Event {
     /// The domain refuses this process, for this reason. Repeated with each refusal, as long as the process
     /// tries.
     NotAdmitted(NotAdmitted),
-    /// This process is no longer a member: it must stop, and may come back as a new one.
+    /// This process is no longer a member: it must stop, and may come back as a new member.
     Wedged,
 }
 
@@ -172,7 +172,8 @@ struct DeliveredChange {
 
 impl Resident {
     /// Returns a process that asks to join as soon as it finds a router. `offset` is the wall clock less the
-    /// boot-time clock, in nanoseconds. It keeps nothing, so no process may have used its incarnation before.
+    /// boot-time clock, in nanoseconds. The process starts without entries, so no process may have used its
+    /// incarnation before.
     pub fn new(me: Peer, place: JoinOptions, settings: Settings, offset: i64, now: Time) -> Resident {
         let mut member = Member::new(me.id, MemberSettings::default());
         let disk = settings.checkpoint_bytes.map(|_| OnDisk::default());
@@ -289,8 +290,8 @@ impl Resident {
         self.work(cx, Input::Persisted(through), out);
     }
 
-    /// Begins a checkpoint if one is due. It waits while the member cannot tell which messages it has
-    /// submitted.
+    /// Begins a checkpoint if one is due. The checkpoint waits while the member cannot tell which messages it
+    /// has submitted.
     fn look_at_journal(&mut self, out: &mut dyn Sink<Self>) {
         if !self.cell.is_checkpoint_due() {
             return;
@@ -336,8 +337,8 @@ impl Resident {
             }
             MemberEvent::Outcome { token, outcome, .. } => {
                 let result = match outcome {
-                    // The change ends when it takes effect here, so that the user's next request meets it:
-                    // members get all changes.
+                    // The change ends when it takes effect here, so that the user's next request finds it in
+                    // effect: members get all changes.
                     ecast::Outcome::Stable if !self.goes(CommandId(token)) => return,
                     ecast::Outcome::Stable => Ok(()),
                     ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),

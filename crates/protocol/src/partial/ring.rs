@@ -17,7 +17,7 @@ use super::{
 #[derive(Clone, Debug)]
 pub struct Ring {
     /// The last token of each arc, ascending, and the owners of the keys in the arc. An arc includes its last
-    /// token. The first arc begins behind the token of the last one, so it wraps around.
+    /// token. The first arc begins behind the last token of the last arc, so it wraps around.
     arcs: Vec<(Token, Owners)>,
 }
 
@@ -102,7 +102,7 @@ mod tests {
         *,
     };
 
-    /// The walk by its definition: visits all tokens in order from the key's token, and keeps first meetings
+    /// Walks by the definition: visits all tokens in order from the key's token, and keeps first meetings
     /// only.
     fn naive(layout: &Layout, copies: &Copies, token: Token) -> Vec<CellNumber> {
         let mut places = Vec::new();

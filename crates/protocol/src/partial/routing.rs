@@ -1,8 +1,8 @@
 //! The part of a domain's order that concerns maps: which processes are cells, and which maps exist.
 //!
 //! **Promise.** All cells learn the same layouts in the same order. A change that cannot be made is refused,
-//! and its sender learns the reason. It changes nothing anywhere. Silence removes no cell: only an operator
-//! does.
+//! and its sender learns the reason. A refused change has no effect anywhere. Silence removes no cell: only
+//! an operator does.
 //!
 //! **Source.** In Dynamo §4.8.1 an administrator's explicit command changes the membership, because an
 //! unreachable machine is rarely gone for good. There such changes spread by gossip. Here the order of the
@@ -12,8 +12,8 @@
 //! [`Change`], which goes to all members. The order carries no data: keys and values go from cell to cell.
 //!
 //! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a
-//! *cell* when it joins, if no map was ever created. One that joins later is a *spare*: as a cell it would
-//! own keys without having them. A new life of a cell's node takes the place of the former life, and an
+//! *cell* when it joins, if no map was ever created. A process that joins later is a *spare*: as a cell it
+//! would own keys without having them. A new life of a cell's node takes the place of the former life, and an
 //! operator may give the place of a dead cell to a spare. Such a cell is *arriving*: it counts for no level
 //! until it has copied its keys (`arrival`).
 //!
@@ -184,8 +184,8 @@ impl Roster {
         self.names.get(name).copied()
     }
 
-    /// Makes a change that `sender` asks for. If it is refused, the roster may be changed in part: the caller
-    /// drops it.
+    /// Makes a change that `sender` asks for. If the change is refused, the roster may be changed in part,
+    /// and the caller drops the roster.
     fn change(&mut self, sender: ProcessId, change: Change) -> Result<(), ChangeRefusal> {
         match change {
             Change::Join { name, address, site, tokens } => self.join(sender, name, address, site, tokens),
@@ -217,7 +217,7 @@ impl Roster {
         let peer = Peer { id: sender, address: address.clone() };
         let former = self.of_node(sender.node).map(|(former, _)| former);
         match former {
-            // The earlier life of the node is over, because the router took this one in.
+            // The earlier life of the node is over, because the router took this life in.
             Some(former) if self.layout.number(former).is_some() => self.replace(former, peer)?,
             Some(former) => self.dismiss(former)?,
             None if self.layout.is_serving() => {}

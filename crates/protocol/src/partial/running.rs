@@ -125,9 +125,9 @@ pub(super) enum OperationStep {
     Wait(Share),
     /// Begins a new round, with requests to these owners.
     Round(Share),
-    /// Tells the user the outcome, and ends.
+    /// Reports the outcome to the user, and ends.
     End(OperationOutcome),
-    /// Tells the user the outcome, and waits for the other replicas that were asked.
+    /// Reports the outcome to the user, and waits for the other replicas that were asked.
     Linger(OperationOutcome),
     /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
     /// owners, and ends.
@@ -154,11 +154,11 @@ pub(super) struct OperationContext<'a> {
     pub(super) reachable: Share,
     /// The owners that are not arriving. No other owner counts for a level.
     pub(super) settled: Share,
-    /// Issues a stamp above another one.
+    /// Issues a stamp above a given one.
     pub(super) issue: &'a mut dyn FnMut(Stamp) -> Result<Stamp, Skewed>,
     /// The coordinator's cell.
     pub(super) me: CellNumber,
-    /// A time, in nanoseconds. This cell has announced that its own writes up to then have ended.
+    /// The time up to which this cell has announced that its own writes have ended, in nanoseconds.
     pub(super) through: u64,
     pub(super) memory: &'a mut OwnTallies,
 }
@@ -170,10 +170,10 @@ pub(super) struct PendingIncrement {
     pub(super) found: Entry,
     /// The count with this increment.
     pub(super) count: i64,
-    /// The tally that this increment writes, without the rest of the entry.
+    /// The tally that this increment writes, without the other parts of the entry.
     pub(super) own: Entry,
     /// The time of the oldest write that some owner may still lack: the stamp of this increment if a replica
-    /// is known to have the tally, and else the tally's beginning. Horizons wait for it.
+    /// is known to have the tally, and else the tally's beginning. Horizons stay below this time.
     pub(super) oldest: u64,
 }
 
@@ -201,16 +201,16 @@ pub(super) struct RunningOperation {
     /// Indexes of the owners, in the order in which to ask them.
     pub(super) preferred: SmallVec<[usize; 6]>,
     pub(super) deadline: Time,
-    /// The pause before the last check of its progress.
+    /// The pause before the last check of the operation's progress.
     pub(super) pause: Duration,
-    /// The time of the next check of its progress.
+    /// The time of the next check of the operation's progress.
     pub(super) timer: Time,
     /// The memory that the operation counts for, in bytes: its own, and the entries that it holds or has
     /// asked for.
     pub(super) bytes: usize,
     /// The largest entry that an owner sends at the first attempt, in bytes.
     pub(super) read_bytes: u32,
-    /// Owners whose entries are larger, with the size in bytes.
+    /// Owners whose entries are larger than `read_bytes`, with the size in bytes.
     pub(super) large: SmallVec<[(usize, u32); 1]>,
     /// The owners that, as far as is known, have this round's request.
     pub(super) sent: Share,
@@ -294,14 +294,14 @@ impl RunningOperation {
         others.map(|index| self.room_for(index) as usize).sum()
     }
 
-    /// Returns the time of the oldest write that it sends to its owners.
+    /// Returns the time of the oldest write that the operation sends to the key's owners.
     pub(super) fn oldest(&self) -> Option<u64> {
         let OperationStage::Writing { stamp, .. } = &self.stage else { return None };
         Some(self.adding.as_ref().map_or(stamp.time, |adding| adding.oldest))
     }
 
-    /// Records an owner's answer to this round's request. Returns whether the answer fits the request: others
-    /// are ignored.
+    /// Records an owner's answer to this round's request. Returns whether the answer fits the request: other
+    /// answers are ignored.
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
             (_, Answer::Refused(ReplicaRefusal::Layout)) => {
@@ -453,8 +453,8 @@ impl RunningOperation {
         }
     }
 
-    /// Goes on after a write met its level. It waits for the owners that can be asked until its time is over.
-    /// For the others it keeps hints.
+    /// Continues after a write met its level: waits, until the operation's time is over, for the owners that
+    /// can be asked. Keeps hints for the other owners.
     fn rest(&mut self, outcome: Option<OperationOutcome>, context: &OperationContext<'_>) -> OperationStep {
         let OperationStage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
         let lacking = context.reachable.minus(*held).minus(self.refused);
@@ -529,7 +529,7 @@ impl RunningOperation {
     }
 
     /// Returns the owners whose content is known: they sent their entry, or the digest of an entry that
-    /// another sent.
+    /// another owner sent.
     fn resolved(&self) -> Share {
         let is_known = |copy: &ReadReply| {
             copy.entry().is_some()
@@ -617,7 +617,7 @@ impl RunningOperation {
         holders.fold(Share::NONE, |share, copy| share.with(copy.index))
     }
 
-    /// Brings the owners that answered and are outdated up to date.
+    /// Brings outdated owners that answered up to date.
     fn sweep(&self, outcome: Option<OperationOutcome>) -> OperationStep {
         let entry = self.merged();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));

@@ -141,7 +141,7 @@ struct Piece {
     merged: Entry,
 }
 
-/// The number of keys that a piece reads, and further keys that share the last one's token.
+/// The number of doubtful keys that a piece reads, not counting further keys that share the last one's token.
 const DOUBTS_MAX: usize = 64;
 
 /// The scans that a cell coordinates.
@@ -365,7 +365,8 @@ impl Piece {
         piece
     }
 
-    /// Merges a cell's entry of the first doubtful key. Settles the key once all its cells have given theirs.
+    /// Merges a cell's entry of the first doubtful key. Settles the key once all cells that listed it have
+    /// given their entries.
     fn read(&mut self, from: CellNumber, entry: &Entry, wall: u64) {
         self.merged.merge(entry);
         self.given.insert(from);
@@ -454,7 +455,7 @@ mod tests {
         }
     }
 
-    /// Entries may be large, so few scans hold one at a time.
+    /// Entries may be large, so only a few scans read keys at a time.
     #[test]
     fn few_scans_read_keys_at_a_time() {
         let mut world = World::new();

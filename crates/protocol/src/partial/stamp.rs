@@ -16,7 +16,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp below every stamp that is issued: a key that was never written has it.
+    /// The stamp below every stamp that is issued. A key that was never written has this stamp.
     pub const ZERO: Stamp = Stamp { time: 0, cell: CellNumber(0) };
 }
 

@@ -83,8 +83,8 @@ impl Store {
     }
 
     /// Changes the entry of a key. `work` gets the entry, which is empty for a key that was never written,
-    /// and the bytes of the other keys at this token. If it returns an entry, that replaces the old one, and
-    /// an empty one removes the key. If it returns `None`, nothing changes.
+    /// and the bytes of the other keys at this token. If `work` returns an entry, that entry replaces the old
+    /// one, and an empty entry removes the key. If `work` returns `None`, nothing changes.
     pub(super) fn update<T>(
         &mut self,
         token: Token,

@@ -26,8 +26,8 @@ pub(super) struct OwnTallies {
     kept: BTreeMap<TallyKey, KeptTally>,
     bytes: usize,
     bytes_max: usize,
-    /// A time, in nanoseconds. Some owner may lack the last state of a tally that is not in `kept`; that
-    /// state is not later than this time.
+    /// The latest time, in nanoseconds, that the last state of a tally outside `kept` can have if some owner
+    /// may lack this state.
     left: u64,
     /// The time of the last state that was sent, in nanoseconds.
     sent: u64,
@@ -50,8 +50,8 @@ pub(super) struct Continued {
 
 impl Continued {
     /// Takes in the earlier tallies of the cell that are as firm. `known` has their last states, and the
-    /// owners had all writes up to `past` when it was read. Takes nothing in if some of them would end when
-    /// this one does not, or if the sum is beyond 64 bits.
+    /// owners had all writes up to `past` when `known` was read. Takes nothing in if some of the earlier
+    /// tallies would end when this one does not, or if the sum is beyond 64 bits.
     pub(super) fn take_in(&mut self, known: &Entry, past: u64) {
         let expires = known.base().expires.is_some_and(|expires| expires <= self.begun.time);
         if expires || self.begun.time > past {
@@ -78,9 +78,9 @@ impl OwnTallies {
         self.left = time;
     }
 
-    /// Returns the tally of the life `me` that an increment goes into, or `None` if it must begin one.
-    /// `found` was read at the wall clock `wall`. This cell has announced that its writes up to `through`
-    /// have ended, and owners had all writes up to `past`.
+    /// Returns the tally of the life `me` that an increment goes into, or `None` if the increment must begin
+    /// a tally. `found` was read at the wall clock `wall`. This cell has announced that its writes up to
+    /// `through` have ended, and owners had all writes up to `past`.
     pub(super) fn continued(
         &self,
         at: &TallyKey,
@@ -180,7 +180,7 @@ mod tests {
         continued_past(memory, found, through, 0)
     }
 
-    /// Returns the same when owners have all writes up to `past`.
+    /// Returns the same as `continued` when owners have all writes up to `past`.
     fn continued_past(
         memory: &OwnTallies,
         found: &[Entry],
@@ -238,7 +238,8 @@ mod tests {
         assert_eq!(continued_past(&memory, &[found], 0, 12), Some((10, 1, true)));
     }
 
-    /// A cell is away, and a client increments keys with long names.
+    /// While a cell is away and a client increments keys with long names, the memory of tallies stays within
+    /// its limit.
     #[test]
     fn the_memory_of_tallies_is_bounded_in_bytes() {
         let mut memory = OwnTallies::new();

@@ -98,7 +98,7 @@ fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
 fn a_clock_that_is_too_far_ahead_writes_nothing() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.adjust(1, 3_000_000_000);
-    // The coordinator's own replica shares its clock. The other two refuse.
+    // The coordinator's own replica shares its clock. The other two replicas refuse the stamp.
     assert_eq!(net.put(1, "k", "v", Level::Quorum), OperationOutcome::MaybeApplied);
     assert_eq!(net.status(2).refused.skewed, 1);
     // A coordinator that is no owner holds nothing itself, so it knows that nothing was written.
@@ -540,8 +540,8 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     assert!(matches!(net.put(3, "k", "w", Level::Quorum), OperationOutcome::Done { .. }));
 }
 
-/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell
-/// that takes the place has copied from these owners before they got the write.
+/// The only holder of a write is lost. The cell that takes its place gets the write from the coordinator's
+/// hints for the other owners, although it has copied from these owners before they got the write.
 #[test]
 fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
     let mut net = Net::without_comparing(4);
@@ -563,8 +563,8 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
     assert_eq!((net.holders("k"), hints.kept, hints.bytes, hints.lost), (3, 0, 0, 0));
 }
 
-/// Too few replicas take a write in time for its level. The coordinator keeps it for the others: they may
-/// take it later.
+/// If too few replicas take a write in time for its level, the coordinator keeps it as hints for the other
+/// replicas: they may take the write later.
 #[test]
 fn a_write_that_some_refuse_is_kept_for_them() {
     let mut net = Net::without_comparing(3);
@@ -635,8 +635,8 @@ fn large_keys_of_others(net: &mut Net, count: usize, bytes: usize) -> Vec<&'stat
     keys
 }
 
-/// Without a bound, a cell that reads many large values of others at once would be sent more bytes than a
-/// link or its memory carries.
+/// A cell that reads many large values of other cells at once is sent a bounded number of bytes. Without a
+/// bound, it would be sent more than a link or its memory carries.
 #[test]
 fn entries_on_their_way_to_a_coordinator_are_bounded_in_bytes() {
     let usual = Settings::default();

@@ -76,8 +76,8 @@ impl Tree {
         Tree { nodes: vec![TreeNode::default()] }
     }
 
-    /// Records that an entry at a token appeared, changed or disappeared. `before` and `after` are its
-    /// hashes, and `entries` returns the present hashes of an arc's entries.
+    /// Records that an entry at a token appeared, changed or disappeared. `before` and `after` are the
+    /// entry's hashes, and `entries` returns the present hashes of an arc's entries.
     pub(super) fn change<I: Iterator<Item = (Token, u64)>>(
         &mut self,
         token: Token,
@@ -147,7 +147,7 @@ impl Tree {
     }
 }
 
-/// The arc of a node has a power of sixteen tokens.
+/// Returns the index of the child that contains a token. The arc of a node has a power of sixteen tokens.
 fn child_of(arc: Arc, token: Token) -> usize {
     ((token.0 - arc.first.0) / child_width(arc)) as usize
 }

@@ -68,7 +68,7 @@ impl Cell {
         }
     }
 
-    /// Writes down the replica's changes.
+    /// Writes records of the replica's changes to the journal.
     pub(super) fn write_down(&mut self, out: &mut dyn Sink<Cell>) {
         if let Some(journal) = &mut self.journal {
             for change in self.replica.take_changes() {
@@ -123,7 +123,7 @@ impl Cell {
         }
     }
 
-    /// Answers a request. Returns also when the answer may leave.
+    /// Returns the answer to a request, and when the answer may leave.
     pub(super) fn serve(
         &mut self,
         request: Request,

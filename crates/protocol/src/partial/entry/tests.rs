@@ -213,8 +213,8 @@ fn a_record_has_one_byte_form() {
     assert_eq!(encoded(&[("b", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
-    // Malformed tallies: not ascending, ending before they begin, below the base, taken in, or missing in
-    // spite of the flag.
+    // Malformed tallies are refused: not ascending, ending before they begin, below the base, taken in, or
+    // missing in spite of the flag.
     let encoded = |tallies: &[(u64, u64)]| {
         let mut out = BytesMut::new();
         string(5, "s").base.put(HAS_TALLIES, &mut out);

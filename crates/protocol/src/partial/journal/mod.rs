@@ -139,7 +139,7 @@ use crate::{
 pub enum Record {
     /// A record of a router's log.
     Log(paxos::Record),
-    /// This process submits this change to the order, after all earlier ones.
+    /// This process submits this change to the order, after all its earlier changes.
     Submitted {
         /// The number that this process gave the change.
         token: u64,

@@ -15,7 +15,7 @@ use crate::{
     wire::decode_all,
 };
 
-/// Whether this record is the message by which a process joins.
+/// Whether this record is the message with which a process joins.
 fn joins(record: &Record) -> bool {
     let Record::Submitted { body, .. } = record else { return false };
     matches!(Change::decode(body), Some(Change::Join { .. }))
@@ -54,8 +54,8 @@ impl Past {
         let began = |records: &[Record]| records.iter().rposition(|it| matches!(it, Record::Began(_)));
         let first = match records.iter().rposition(|record| *record == Record::Ended) {
             Some(ended) => began(&records[..ended]).ok_or(Unrecoverable::Missing)?,
-            // The first message of a process is the one by which it joins. A journal that lost its beginning
-            // starts with a later message.
+            // The first message of a process is its request to join. A journal that lost its beginning starts
+            // with a later message.
             None if joins(&records[0]) => 0,
             None => return Err(Unrecoverable::Missing),
         };

@@ -38,7 +38,7 @@ fn check(record: &Record, hex: &str) {
     }
 }
 
-/// Later builds read the disks of this one.
+/// Records have pinned bytes, because later builds read the disks of this build.
 #[test]
 fn records_have_their_bytes() {
     let key = Bytes::from_static(b"k");
@@ -77,7 +77,7 @@ fn a_journal_that_does_not_follow_from_itself_is_refused() {
     assert_eq!(refused(&[join.clone(), log]), Some(Unrecoverable::Disconnected(1)));
     let layout = encoded(&Record::Layout { at: Position(3), roster: Box::new(Roster::default()) });
     assert_eq!(refused(&[join.clone(), layout.clone(), layout]), Some(Unrecoverable::Disconnected(2)));
-    // The first segment is gone, and the rest begins with a later message of the cell.
+    // The first segment is gone, and the journal begins with a later message of the cell.
     for change in [Change::Complete(CellNumber(1)), Change::DropMap { name: String::from("m") }] {
         let later = encoded(&Record::Submitted { token: 7, body: change.encode() });
         assert_eq!(refused(&[later]), Some(Unrecoverable::Missing), "{change:?}");

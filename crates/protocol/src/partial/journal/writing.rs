@@ -1,4 +1,4 @@
-//! Writing a cell's journal: which records are durable, and what waits for the others.
+//! Writing a cell's journal: which records are durable, and what waits for the records that are not.
 
 use std::collections::{BTreeMap, VecDeque};
 

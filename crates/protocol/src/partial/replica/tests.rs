@@ -100,14 +100,15 @@ fn copies_that_the_horizon_covers_are_passed_over() {
     assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
     assert_eq!(rig.replica.keys(), 0);
     assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(300)));
-    // The clock of a cell's later life may be behind.
+    // The clock of a cell's later life may be behind the horizon.
     let late = Stamp { time: 250, cell: CellNumber(2) };
     let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);
     assert_eq!(rig.demand("k", Demand::Write(write)), Answer::Written { newer: stamp(300) });
     assert_eq!(rig.replica.keys(), 1);
 }
 
-/// This cell's clock says 1,000. The slowest clock has reached the horizon's time.
+/// A value that expired by this cell's clock, which is at 1,000, is forgotten only once the horizon, and so
+/// the slowest clock, has reached its end.
 #[test]
 fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
     let mut rig = Rig::new(WIDE);
@@ -119,8 +120,8 @@ fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
     }
 }
 
-/// The tally went on before its coordinator heard of the deletion. All cells have forgotten the deletion when
-/// this state comes.
+/// A late state of a tally is ignored if all cells have forgotten the deletion that ended the tally. The
+/// tally went on before its coordinator received the deletion.
 #[test]
 fn a_tally_that_ended_is_passed_over_though_it_went_on() {
     let mut rig = Rig::new(WIDE);
@@ -144,13 +145,13 @@ fn a_tally_that_ended_is_passed_over_though_it_went_on() {
     assert_eq!(count(&rig), None, "it ended");
     rig.demand("k", Demand::Write(tally(221, 231)));
     assert_eq!(count(&rig), one, "another one began");
-    // Comparing fetched this tally from another replica, which holds it. So it did not end everywhere.
+    // Comparing fetched this tally from another replica, which holds it. So the tally did not end everywhere.
     let copy = (Bytes::from_static(b"l"), tally(100, 230));
     rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).unwrap();
     assert_eq!(rig.replica.keys(), 2);
 }
 
-/// A copy has a tally that ended, and one that goes on. Only the second is written to the disk.
+/// A copy has a tally that ended, and a tally that goes on. Only the second tally is written to the disk.
 #[test]
 fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
     let mut rig = Rig::new(WIDE);
@@ -222,7 +223,8 @@ fn deletes_of(time: u64, names: impl Iterator<Item = u64>) -> Entry {
     Entry::of_fields(stamp(time), names.map(field))
 }
 
-/// Deletes of fields that never existed leave tombstones. Without a bound, a link could not carry the entry.
+/// Deletes of fields that never existed leave tombstones. They are refused beyond a bound, because a link
+/// could not carry the entry.
 #[test]
 fn deletes_of_fields_that_were_never_there_have_a_bound() {
     let mut rig = Rig::new(small(600, 1 << 20));
@@ -262,7 +264,8 @@ fn deletes_of_keys_that_were_never_there_have_a_bound() {
     assert!((900..=1_100).contains(&bytes), "{bytes}");
 }
 
-/// Another replica has accepted the copied entry. If this one refused it, both would differ for ever.
+/// A copied entry is taken beyond the limits of clients, because another replica has accepted it. If this
+/// replica refused the entry, both would differ for ever.
 #[test]
 fn a_copy_passes_the_limits_of_clients() {
     let mut rig = Rig::new(small(600, 900));

@@ -51,7 +51,7 @@ fn newcomer() -> (Resident, Change) {
     (resident, Change::Join { name, address: me().address, site, tokens })
 }
 
-/// The order delivers this process's own change at the next position.
+/// Delivers this process's own change at the next position, as the order does.
 fn deliver(resident: &mut Resident, number: u64, change: &Change, cx: &mut Context<'_>, out: &mut Out) {
     let (at, id) = (Position(number), MessageId { sender: me().id, number });
     let body = change.encode();
@@ -61,7 +61,8 @@ fn deliver(resident: &mut Resident, number: u64, change: &Change, cx: &mut Conte
     resident.apply(cx, (at, id), &body, attachment.filter(|_| number == 1), out);
 }
 
-/// Otherwise a cell could serve under a layout that it does not know when it comes back.
+/// A layout takes effect only once it is durable. Otherwise a cell could serve under a layout that it does
+/// not know when it comes back.
 #[test]
 fn a_layout_takes_effect_once_it_is_durable() {
     let (mut resident, join) = newcomer();
@@ -85,9 +86,9 @@ fn a_layout_takes_effect_once_it_is_durable() {
     assert_eq!(cells(&again), 1, "it goes on with the layout that it had");
 }
 
-/// The order may announce that all members have a change before the change is durable here, or after a change
-/// of routers before it was delivered. The user learns the end when the change takes effect, so that the next
-/// command meets it.
+/// A change ends for the user when it takes effect here, so that the next command finds it in effect. The
+/// order may announce earlier that all members have the change: before it is durable here, or, after a change
+/// of routers, before it was delivered.
 #[test]
 fn a_change_ends_when_it_takes_effect_here() {
     let (mut resident, join) = newcomer();

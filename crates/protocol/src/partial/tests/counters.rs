@@ -89,8 +89,8 @@ fn a_string_of_digits_is_counted_on() {
     assert_eq!(refused(&mut net, 1), Rejection::Hash);
 }
 
-/// Neither coordinator hears the other before both have begun: each answers 1, and both increments are
-/// counted.
+/// Two coordinators begin before either receives a message of the other: each answers 1, and both increments
+/// are counted.
 #[test]
 fn increments_at_the_same_time_are_both_counted() {
     for repair in [ReadRepair::None, ReadRepair::Blocking] {
@@ -124,8 +124,8 @@ fn a_crowd_at_one_cell_shares_a_tally() {
     }
 }
 
-/// A life's tallies stay when it ends. Its successor begins another one, because it does not know the last
-/// state that was sent.
+/// A life's tallies stay when the life ends. The next life begins another tally, because it does not know the
+/// last state that was sent.
 #[test]
 fn the_next_life_begins_another_tally() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
@@ -146,8 +146,8 @@ fn the_next_life_begins_another_tally() {
     }
 }
 
-/// The cell's own disk has its tally's first state, and another owner has acknowledged the second. If the
-/// cell continued the first state, the second would be lost.
+/// A cell that comes back begins another tally. Its own disk has its tally's first state, and another owner
+/// has acknowledged the second. If the cell continued the first state, the second would be lost.
 #[test]
 fn a_cell_that_comes_back_begins_another_tally() {
     let mut net = Net::on_disks(3, ReadRepair::None, 1 << 30, 1);
@@ -176,7 +176,7 @@ fn a_cell_that_comes_back_begins_another_tally() {
     assert_eq!(count(&add(&mut net, 1, "k", 4_000, Level::Quorum)), 4_321);
     assert_eq!(count(&add(&mut net, 1, "k", 50_000, Level::Quorum)), 54_321);
     assert_eq!(tallies(&net, 1, "k"), 3, "one more, at a quorum level");
-    // All owners have the first tally, and all cells know it.
+    // All owners have the first tally, and all cells know that they have it.
     net.run(Duration::from_secs(5));
     assert_eq!(count(&add(&mut net, 1, "k", 600_000, Level::One)), 654_321);
     net.run(MOMENT);
@@ -184,8 +184,8 @@ fn a_cell_that_comes_back_begins_another_tally() {
     assert_eq!(found(&net.read(2, "k", Level::Quorum)), string("654321"));
 }
 
-/// Each start begins a tally of a key that is incremented at once. That tally takes in the earlier ones, or
-/// the next start continues it.
+/// Each start begins a tally of a key that is incremented at once. That tally takes in the earlier tallies,
+/// or the next start continues that tally.
 #[test]
 fn starts_of_a_cell_leave_no_tallies_behind() {
     for (repair, level) in [(ReadRepair::None, Level::One), (ReadRepair::Blocking, Level::Quorum)] {
@@ -216,8 +216,8 @@ fn starts_of_a_cell_leave_no_tallies_behind() {
     }
 }
 
-/// One owner has earlier tallies and another one the state that has taken them in. Reads, hints and comparing
-/// bring them together in any order.
+/// One owner has earlier tallies, and another owner has the state that has taken them in. Reads, hints and
+/// comparing bring them together in any order.
 #[test]
 fn what_was_taken_in_does_not_count_again() {
     let mut net = Net::on_disks(3, ReadRepair::None, 2_000, 1);
@@ -249,8 +249,8 @@ fn what_was_taken_in_does_not_count_again() {
     }
 }
 
-/// At level one the first increment is at one replica, and the second goes to another one, with both
-/// increments in it.
+/// At level one the first increment goes to one replica. The second increment goes to another replica, in a
+/// state that holds both increments.
 #[test]
 fn a_coordinator_remembers_what_not_all_owners_have() {
     let mut net = Net::without_comparing(4);
@@ -575,7 +575,7 @@ fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     most
 }
 
-/// The claim holds while no cell dies, as in every third schedule.
+/// In memory, all acknowledged increments are counted while no cell dies, as in every third schedule.
 #[test]
 fn replicas_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];
@@ -586,7 +586,7 @@ fn replicas_count_all_that_was_acknowledged() {
     }
 }
 
-/// On disk the claim holds whatever cell dies.
+/// On disk, all acknowledged increments are counted, whatever cell dies.
 #[test]
 fn replicas_on_disk_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];

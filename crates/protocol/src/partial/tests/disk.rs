@@ -64,7 +64,7 @@ fn a_scan_shows_no_key_that_is_not_durable() {
     }
 }
 
-/// Stamps are reserved ahead, so a write soon after another one waits only for the syncs of its replicas.
+/// Stamps are reserved ahead, so a write soon after an earlier one waits only for the syncs of its replicas.
 #[test]
 fn a_write_leaves_at_once_when_its_stamp_is_covered() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -78,7 +78,8 @@ fn a_write_leaves_at_once_when_its_stamp_is_covered() {
     assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { .. })), "two others have it on disk");
 }
 
-/// A write has reached two replicas of three, whose disks lag, when its coordinator dies.
+/// A write has reached two replicas of three, whose disks lag, when its coordinator dies. No read shows the
+/// write while a power cut would take it away.
 #[test]
 fn a_read_does_not_show_what_a_power_cut_would_take() {
     for synced in [false, true] {
@@ -130,7 +131,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     net.run(Duration::from_millis(700));
     let after = stamp(&net.put(1, "other", "w", Level::Quorum));
     assert!(after > before && after.cell == before.cell, "{after:?} is issued after {before:?}");
-    // If its stamps would be too far ahead of the wall clock, the cell refuses.
+    // The cell refuses to write if its stamps would be too far ahead of the wall clock.
     net.cut_power(1);
     net.restart(1, -5_000_000_000);
     net.run(Duration::from_millis(100));
@@ -139,7 +140,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     assert!(stamp(&net.put(1, "k", "x", Level::Quorum)) > after);
 }
 
-/// The others keep a deletion while a cell is away, however long, so that the cell brings nothing back.
+/// The other cells keep a deletion while a cell is away, however long, so that the cell brings nothing back.
 #[test]
 fn a_cell_that_was_away_brings_no_deleted_key_back() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -170,7 +171,8 @@ fn a_cell_that_was_away_brings_no_deleted_key_back() {
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
 }
 
-/// A cell tells its horizon only once it is on disk, because the others forget deletions by it.
+/// A cell reports its horizon only once the horizon is on disk, because the other cells forget deletions by
+/// it.
 #[test]
 fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -193,7 +195,7 @@ fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
 }
 
-/// A word tells a cell's progress, and rests on everything that the cell has taken and reserved.
+/// A report of a cell's progress leaves after the records of everything that the cell has taken and reserved.
 #[test]
 fn a_word_leaves_behind_all_records_before_it() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -248,7 +250,7 @@ fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     assert_eq!(net.status(7).arriving, None);
 }
 
-/// Power fails after each step of a checkpoint.
+/// Power fails after each step of a checkpoint, and the cell loses nothing.
 #[test]
 fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
     for syncs in 0..5 {

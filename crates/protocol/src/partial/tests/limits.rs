@@ -32,7 +32,7 @@ fn is_done(outcome: &OperationOutcome) -> bool {
     matches!(outcome, OperationOutcome::Done { .. })
 }
 
-/// Cuts a cell off from all others.
+/// Cuts a cell off from all other cells.
 fn send_away(net: &mut Net, away: u64) {
     for other in net.nodes().into_iter().filter(|other| *other != away) {
         net.cut(away, other);
@@ -54,7 +54,8 @@ fn pass_horizon(net: &mut Net, patience: Duration) {
     }
 }
 
-/// Two writes, each taken by some replicas, together exceed the limit of an entry.
+/// Two writes, each taken by some replicas, together exceed the limit of an entry. The replicas become equal
+/// all the same.
 #[test]
 fn replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry() {
     let mut net = limited(3, small(600, 1 << 20), ReadRepair::Blocking);
@@ -75,13 +76,13 @@ fn replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry() {
         let held = net.cells[&node].replica().entry(MAP, b"h").expect("each owner has it");
         assert_eq!(held.fields().count(), 3, "{node}");
     }
-    // A client cannot make it larger.
+    // A client cannot make the entry larger.
     let more = net.act(1, "h", field("z"), Level::Quorum);
     assert_eq!(more, OperationOutcome::Rejected(Rejection::TooLarge));
 }
 
-/// Each of the other cells has room for its own entries. The limit of the new cell is too small for all of
-/// them.
+/// Each of the other cells has room for its own entries, and the limit of the new cell is too small for all
+/// of them. The new cell takes the place all the same.
 #[test]
 fn a_cell_is_replaced_though_the_others_are_full() {
     let mut net = limited(3, small(600, 500), ReadRepair::None);
@@ -153,7 +154,7 @@ fn tombstones_of_what_was_never_there_are_bounded_and_collected() {
     }
 }
 
-/// A write with an earlier stamp, by a cell whose clock was far ahead, concerns no horizon.
+/// A write with an earlier stamp, by a cell whose clock was far ahead, holds no horizon back.
 #[test]
 fn a_stamp_far_ahead_holds_no_horizon_back() {
     let mut net = limited(3, Settings::default().limits, ReadRepair::None);
@@ -161,15 +162,15 @@ fn a_stamp_far_ahead_holds_no_horizon_back() {
     net.act(3, "k", value(), Level::One);
     net.adjust(3, 0);
     pass_horizon(&mut net, Duration::from_secs(20));
-    // The cell that takes a place takes all entries that the others have accepted.
+    // The cell that takes a place takes all entries that the other cells have accepted.
     net.crash(2);
     net.replace(2, 9);
     net.run(Duration::from_secs(3));
     assert!(net.order_arrivals() > 0, "it never arrives: {:?}", net.status(9));
 }
 
-/// An operation is under way when its map is dropped. A hint for it would be sent in vain for hours, and hold
-/// the horizon back.
+/// A write whose map is dropped while the write is under way leaves no hint. The hint would be sent in vain
+/// for hours, and hold the horizon back.
 #[test]
 fn a_write_to_a_map_that_is_dropped_meanwhile_leaves_no_hint() {
     let mut net = Net::without_comparing(3);

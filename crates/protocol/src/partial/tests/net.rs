@@ -28,7 +28,7 @@ struct Sent {
     to: ProcessId,
     message: Message,
     after: Option<Ticket>,
-    /// Whether it may overtake messages that wait.
+    /// Whether the message may overtake messages that wait.
     aside: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Disk {
     pub(super) records: Vec<(Ticket, Bytes)>,
     last: Ticket,
     durable: Ticket,
-    /// Whether it syncs only on [`Net::sync`].
+    /// Whether the disk syncs only on [`Net::sync`].
     slow: bool,
     held: Vec<Sent>,
 }
@@ -138,7 +138,8 @@ impl Disk {
         Disk { records: vec![(last, bytes.freeze())], last, durable, ..Disk::default() }
     }
 
-    /// Returns the messages that may leave, of the waiting ones and of `sends`.
+    /// Returns the messages that may leave now: messages of earlier turns that waited, and messages of
+    /// `sends`.
     fn release(&mut self, sends: Vec<Sent>) -> Vec<Sent> {
         let mut leaving = Vec::new();
         for sent in std::mem::take(&mut self.held).into_iter().chain(sends) {
@@ -153,7 +154,7 @@ impl Disk {
         leaving
     }
 
-    /// Returns the bytes that its records take.
+    /// Returns the bytes that the disk's records take.
     pub(super) fn bytes(&self) -> usize {
         self.records.iter().map(|(_, record)| record.len() + 64).sum()
     }
@@ -245,7 +246,7 @@ impl Net {
         }
     }
 
-    /// A fresh cell takes the place of another one.
+    /// Lets a fresh cell take the place of the cell `old`.
     pub(super) fn replace(&mut self, old: u64, new: u64) {
         self.cells.insert(new, Cell::new(process(new), self.settings, 0, self.now));
         for other in self.nodes().into_iter().filter(|other| *other != new) {
@@ -256,13 +257,13 @@ impl Net {
         self.order(&LayoutOrder::Replace { old: number, new: peer });
     }
 
-    /// The same with a disk, which is slow.
+    /// Lets a fresh cell with a slow disk take the place of the cell `old`.
     pub(super) fn join_on_disk(&mut self, old: u64, new: u64) {
         self.disks.insert(new, Disk { slow: true, ..Disk::new() });
         self.replace(old, new);
     }
 
-    /// The order announces the arrivals that have ended. Returns their number.
+    /// Lets the order announce the arrivals that have ended. Returns their number.
     pub(super) fn order_arrivals(&mut self) -> usize {
         let arrived = std::mem::take(&mut self.arrived);
         for number in &arrived {
@@ -551,7 +552,7 @@ impl Net {
         self.outcomes[&id].clone()
     }
 
-    /// A replica takes this entry from another cell.
+    /// Lets a replica take this entry from another cell.
     pub(super) fn inject(&mut self, node: u64, key: &'static str, entry: &Entry) {
         let key = Bytes::from_static(key.as_bytes());
         let (round, layout) = (Round(1 << 60), self.layout.version());
@@ -609,7 +610,7 @@ impl Net {
         queues.flat_map(|(_, queue)| queue).map(Bytes::len).sum()
     }
 
-    /// Returns the number of such messages on their way from one cell to another.
+    /// Returns the number of messages for which `is` holds on their way from one cell to another.
     pub(super) fn count_queued(&self, from: u64, to: u64, is: fn(&Message) -> bool) -> usize {
         let decoded = |bytes: &Bytes| Message::decode(&mut bytes.clone()).expect("our own bytes");
         self.queues.get(&(from, to)).into_iter().flatten().map(decoded).filter(is).count()

@@ -41,7 +41,7 @@ fn run(plan: &Plan, seed: u64) -> Run {
     run_until_ended(plan, seed, false)
 }
 
-/// The same. No cell dies if `crashed` says that one has already.
+/// Runs a plan to the end of all its operations. No cell dies if `crashed` says that one has died already.
 fn run_until_ended(plan: &Plan, seed: u64, crashed: bool) -> Run {
     let net = Net::new(&[0, 0, 0, 0], &[(0, 3)], plan.repair, seed);
     let mut run = Run { net, begun: Vec::new(), step: 0, crashed };
@@ -127,7 +127,7 @@ impl Run {
         self.begun.push(Begun { id, node, key, start: self.step, end: None, what });
     }
 
-    /// A cell dies with its operations: its writes have unknown outcomes, and its reads return to no user.
+    /// Ends a cell with its operations: its writes have unknown outcomes, and its reads return to no user.
     fn crash(&mut self) {
         self.crashed = true;
         let node = self.net.below(4) + 1;
