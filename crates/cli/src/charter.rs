@@ -175,9 +175,9 @@ impl Charter {
         Ok(charter)
     }
 
-    /// Refuses a directory that keeps data without a charter. A new cluster in the directory would make its
-    /// tables seem gone. A mark or a lock alone belongs to a process of `quorate node`. If that process lost
-    /// its mark, it could found its domain again.
+    /// Refuses a directory that keeps data without a charter. A new cluster in the directory would make the
+    /// tables of the former cluster seem gone. A mark or a lock alone belongs to a process of `quorate node`.
+    /// If that process lost its mark, it could found its domain again.
     fn missing(directory: &Directory) -> Result<Option<Charter>> {
         let marks = directory.names()?.into_iter().find(|name| is_kept(name) && !is_journal(name));
         if let Some(kept) = find_records(directory)?.or(marks) {
@@ -202,8 +202,8 @@ impl Charter {
         self.format < FORMAT
     }
 
-    /// Whether a client may have got an answer from this domain. Everything that a router says depends on
-    /// records of its journal, so without records there is nothing to continue.
+    /// Whether a client may have got an answer from this domain. Every answer of a router depends on records
+    /// of its journal, so without records there is nothing to continue.
     pub(crate) fn has_begun(&self, directory: &Directory) -> Result<bool> {
         let has_records = find_records(directory)?.is_some();
         if [self.sample, self.first_map].contains(&Sample::Loaded) && !has_records {

@@ -83,8 +83,8 @@ impl Directory {
     pub(crate) fn acquire(&self) -> Result<File> {
         self.make()?;
         let mut lock = self.lock_file()?;
-        // A command that checks whether a cluster runs here holds the lock for a moment. So this tries more
-        // than once.
+        // A command that checks whether a cluster runs here holds the lock for a moment. So `acquire` tries
+        // more than once.
         for _ in 0..20 {
             match lock.try_lock() {
                 Ok(()) if !self.is_locked_by(&lock) => {

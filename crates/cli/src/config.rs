@@ -30,7 +30,7 @@ pub(crate) struct NodeConfig {
     /// Domain of the process, as 32 hexadecimal digits.
     #[serde(with = "hex")]
     pub(crate) domain: DomainId,
-    /// Node of the process. No other process of the cluster has the same one.
+    /// Node of the process. No other process of the cluster has the same node.
     pub(crate) node: u64,
     /// Name for people, such as `router-1` or `storage-3`.
     pub(crate) name: String,
@@ -64,7 +64,7 @@ pub(crate) struct NodeConfig {
     /// Number of routers that the domain keeps.
     #[serde(default = "defaults::routers")]
     pub(crate) wanted_routers: usize,
-    /// Number of storage processes that hold rows. Any more are standbys.
+    /// Number of storage processes that hold rows. Further storage processes are standbys.
     #[serde(default = "defaults::storage")]
     pub(crate) wanted_storage: usize,
     /// Number of storage processes that hold each row, unless the table says otherwise.

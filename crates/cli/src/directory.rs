@@ -109,7 +109,8 @@ impl Directory {
         private(&self.path.join(name))
     }
 
-    /// Durably replaces the contents of a file. After a crash it has either the old or the new contents.
+    /// Durably replaces the contents of a file. After a crash the file has either the old or the new
+    /// contents.
     pub(crate) fn replace(&self, name: &str, contents: &[u8]) -> Result<()> {
         let fresh = self.path.join(format!("{name}.new"));
         let mut file = private(&fresh)?;
@@ -153,8 +154,8 @@ impl Directory {
         for name in self.names()?.into_iter().filter(is_ours) {
             fs::remove_file(self.path.join(&name)).with_context(|| self.shown())?;
         }
-        // This may fail: others may have files in the directory, it may be a mount point, or its parent may
-        // be write-protected. The cluster's own files are all gone.
+        // The removal may fail: another program may have files in the directory, the directory may be a mount
+        // point, or its parent may be write-protected. The cluster's own files are all gone.
         let _ = fs::remove_dir(&self.path);
         Ok(())
     }

@@ -183,7 +183,7 @@ fn join(name: &str, routers: RoutersArgs) -> Result<()> {
             // The input has ended.
             Err(RecvTimeoutError::Disconnected) => break,
             // The library does not notify a member that was dropped, for example because it was stopped for
-            // too long. So this checks.
+            // too long. So the command checks whether the member has ended.
             Err(RecvTimeoutError::Timeout) => match member.ended() {
                 Some(why) => bail!("this process is no longer in the group {name}: {why}"),
                 None => continue,

@@ -14,7 +14,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Set up this program", &["completions", "man", "help"]),
 ];
 
-/// Sets the help of `command` to one with groups.
+/// Sets the help of `command` to a help that lists the commands in groups.
 pub(crate) fn group_commands(mut command: Command) -> Command {
     // Adds the command `help`.
     command.build();

@@ -28,10 +28,10 @@ pub(crate) struct Quorum {
     pub(crate) gone: Vec<String>,
     /// Silent voters, which may come back.
     pub(crate) silent: Vec<String>,
-    /// Among the voters that answer, the one whose log is longest.
+    /// The voter with the longest log among those that answer.
     pub(crate) survivor: Option<Report>,
-    /// Without a survivor: the member that knows most among those that answer. In a cluster with tables it is
-    /// one of these.
+    /// Without a survivor: the member that knows most among those that answer. In a cluster with tables, only
+    /// members of the tables count.
     pub(crate) witness: Option<Report>,
     /// Without a survivor: the cell that knows most among those that answer.
     cell_witness: Option<Report>,

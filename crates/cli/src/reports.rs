@@ -100,8 +100,8 @@ fn one() -> u64 {
 }
 
 impl Report {
-    /// Returns the voting routers. If a change is under way, whether chosen or not, they are the routers
-    /// after it.
+    /// Returns the voting routers. If a change of the routers is under way, whether chosen or not, these are
+    /// the routers after the change.
     pub(crate) fn voters(&self) -> &[String] {
         self.routers_open.as_ref().unwrap_or(&self.routers)
     }
@@ -137,7 +137,7 @@ pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
     reports_at(&cluster.processes.iter().map(address).collect::<Vec<_>>())
 }
 
-/// Returns the same reports for the processes at these HTTP addresses.
+/// Returns the reports of the processes at these HTTP addresses, with `None` for a silent process.
 pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
     let mut reports: Vec<Option<Report>> = thread::scope(|scope| {
         let ask = |address: &Option<String>| fetch(address.as_ref()?, "status");

@@ -58,7 +58,7 @@ pub(crate) struct Args {
 struct Restarted {
     process: String,
     role: Role,
-    /// Time from the signal until all processes were well, in seconds.
+    /// Returns the next process to restart. The lead router comes last among the routers.
     seconds: f64,
     /// Whether the other processes see the same process as before.
     same_incarnation: bool,
@@ -184,8 +184,8 @@ impl Restart {
         })
     }
 
-    /// Waits until every process does its work. If `before` is given, its process must also have started
-    /// since that report.
+    /// Waits until every process does its work. If `before` is given, the process of that report must also
+    /// have started since then.
     fn wait_until_well(&self, before: Option<&Report>) -> Result<Vec<Report>> {
         let until = Instant::now() + self.patience;
         loop {

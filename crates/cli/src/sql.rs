@@ -162,7 +162,8 @@ fn length(text: &str) -> usize {
     text.len()
 }
 
-/// Returns the length in bytes of a quoted text, including both quotes. A doubled quote does not end it.
+/// Returns the length in bytes of a quoted text, including both quotes. A doubled quote does not end the
+/// text.
 fn quoted_length(text: &str, quote: char, escapes: bool) -> usize {
     let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {
@@ -209,8 +210,8 @@ fn keyword(statement: &str) -> &str {
         rest = rest[comment_length(rest)..].trim_start();
     }
     let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-    // A statement that does not begin with a word is wrong, but it is not empty. So this is not empty,
-    // either.
+    // A statement that does not begin with a word is wrong, but it is not empty. So the returned text is not
+    // empty, either.
     if end == 0 { rest } else { &rest[..end] }
 }
 
@@ -245,7 +246,7 @@ pub(crate) async fn connect(address: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// Returns the types of a statement's columns. Returns none if the server does not tell them, as for several
+/// Returns the types of a statement's columns. Returns none if the server does not send them, as for several
 /// statements at once.
 async fn column_types(client: &Client, statement: &str) -> Vec<Type> {
     match client.prepare(statement).await {

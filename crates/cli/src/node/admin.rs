@@ -90,8 +90,8 @@ impl quorate_server::http::AdminView for NodeView {
             return Err(why);
         }
         let Some(address) = status.leader_address else { return Ok(()) };
-        // Routers that are frozen, or too few, cannot tell the other processes about it. So this asks the
-        // leader.
+        // Routers that are frozen or too few cannot report this to the other processes, so the leader is
+        // asked.
         match discover(&address, self.domain, PATIENCE) {
             Ok(DiscoveredProcess { answer: DomainAnswer { presence: DomainState::Settled, .. }, .. }) => {
                 Ok(())

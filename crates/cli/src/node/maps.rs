@@ -45,7 +45,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_millis(800);
 
 /// Time limits of a cell before it serves clients after a restart. A cell that reaches more than half of the
-/// cells waits at most `ALL_CELLS_WAIT_MAX` for the others. Any other cell waits at most `READY_WAIT_MAX`.
+/// cells waits at most `ALL_CELLS_WAIT_MAX` for the remaining cells. Any other cell waits at most
+/// `READY_WAIT_MAX`.
 const ALL_CELLS_WAIT_MAX: Duration = Duration::from_secs(1);
 const READY_WAIT_MAX: Duration = Duration::from_secs(10);
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -134,7 +135,7 @@ pub(super) fn run(
 
 /// Waits after a restart until the cell can answer clients: it reaches the other cells, and its clock is near
 /// the stamps that it had reserved. These stamps lead the clock by at most twice the permitted lead. After
-/// this wait they lead by at most half of it.
+/// this wait they lead the clock by at most half of the permitted lead.
 fn await_cells(process: &Process) {
     let near = partial::Settings::default().skew_max * 3 / 2;
     let began = Instant::now();
@@ -154,7 +155,7 @@ fn await_cells(process: &Process) {
 }
 
 impl CellDoor {
-    /// Opens the door of a cell. The door was left by the previous program, or is a new one.
+    /// Opens the door of a cell, which the previous program left, or a new door.
     fn open(config: &NodeConfig, left: Option<RawFd>, doors: &Metrics) -> Result<CellDoor> {
         let address = config.redis_listen.as_deref().context("a cell has no address for Redis clients")?;
         let level = resp::level(&config.cell.level).map_err(Usage)?;
@@ -231,7 +232,7 @@ struct CellView {
     doors: Metrics,
     /// The cell's values at the time of the request.
     gauges: Gauges,
-    /// Recent operations of its clients.
+    /// Recent operations of the cell's clients.
     recent: Recent,
 }
 

@@ -156,7 +156,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         // The next life of a gateway joins and takes its place.
         node.abandon().wait();
     } else if matches!(ended, Ok(StopRequest::End)) {
-        // The others end as well, and would not answer for long.
+        // The other processes end as well, so none of them would answer for long.
         node.abandon().wait();
     } else if config.durable || restarts {
         // The process will return, so it does not leave. An operator replaces processes that shall not
@@ -237,8 +237,8 @@ fn raise_descriptors() {
     }
 }
 
-/// Returns the number of threads that serve clients. It is half of the processors, because the protocol
-/// thread and other processes need some, too.
+/// Returns the number of threads that serve clients. The number is half of the processors, because the
+/// protocol thread and other processes need some, too.
 fn door_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
 }

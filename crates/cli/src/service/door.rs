@@ -60,7 +60,7 @@ enum NextStep {
     Stop,
     /// Ask the next host.
     Next,
-    /// Ask the next host, and this one again later, because the failure is temporary.
+    /// Ask the next host, and this host again later, because the failure is temporary.
     Again,
 }
 
@@ -127,8 +127,8 @@ impl Doors {
         Doors { at: vec![at] }
     }
 
-    /// Asks one host after another. It repeats the round for up to `ROUNDS_MAX` while failures are temporary:
-    /// a set whose leader died soon has a new one.
+    /// Asks one host after another. Repeats the round for up to `ROUNDS_MAX` while failures are temporary: a
+    /// set whose leader died soon has a new leader.
     pub(super) fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>> {
         let until = Instant::now() + ROUNDS_MAX;
         let (mut last, mut lost) = (String::new(), None);

@@ -172,7 +172,7 @@ fn host_until_end(
             bail!(Error::Start { why });
         }
         let now = (standing.replicas.len(), standing.serving);
-        // While the host looks for the others, it knows no replicas.
+        // While the host looks for the other hosts, it knows no replicas.
         if now.0 > 0 && told.replace(now) != Some(now) {
             let (count, leads) = now;
             let word = if count == 1 { "replica" } else { "replicas" };

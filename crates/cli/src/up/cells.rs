@@ -88,7 +88,7 @@ pub(super) struct AnsweringCells {
     missing: Vec<String>,
 }
 
-/// Waits until every cell serves and reaches the others, and the routers are in place.
+/// Waits until every cell serves and reaches the other cells, and the routers are in place.
 fn first_answer(
     start: &ClusterStart,
     directory: &Directory,

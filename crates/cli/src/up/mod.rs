@@ -285,7 +285,7 @@ fn serving(reports: &[Option<Report>]) -> usize {
 }
 
 /// Whether every router leads, knows the leader, or does not vote. A router that starts from an older copy of
-/// its directory knows no leader until it has met the others.
+/// its directory knows no leader until it has met the other routers.
 fn routers_are_in_place(reports: &[Option<Report>]) -> bool {
     reports.iter().all(|report| {
         report.as_ref().is_some_and(|report| {

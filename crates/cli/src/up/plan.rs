@@ -39,8 +39,8 @@ pub(super) struct ClusterPlan {
 /// Number of supers: one plans, and the other takes over when it dies (S14).
 const SUPERS: u16 = 2;
 
-/// Longest time that a port may stay taken after a cluster was killed. It is longer if processes may be in
-/// the middle of a sync.
+/// Longest time that a port may stay taken after a cluster was killed. This time is longer if processes may
+/// be in the middle of a sync.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -162,8 +162,8 @@ impl ClusterPlan {
     }
 
     /// Draws a first port such that all ports of the plan are free now. A restarted process must listen at
-    /// its old port. Ports chosen by the system would not do, because the system may give them to others in
-    /// the meantime.
+    /// its old port. Ports chosen by the system would not do, because the system may give them to other
+    /// programs in the meantime.
     pub(super) fn draw_ports(&mut self) -> Result<()> {
         let count = u16::try_from(self.services(self.size.cells))? + 1;
         for _ in 0..DRAWS_MAX {
@@ -186,7 +186,7 @@ impl ClusterPlan {
 }
 
 /// Fails if a port is taken, and names the port and its holder. Otherwise one of many processes would fail
-/// later. Ports of a cluster that was just killed become free soon, so this waits a moment.
+/// later. Ports of a cluster that was just killed become free soon, so the check waits a moment.
 pub(super) fn check_ports(plan: &[NodeConfig], resumes: bool) -> Result<()> {
     let patience = if resumes { SYNC_PATIENCE } else { PORT_PATIENCE };
     let began = Instant::now();

@@ -87,7 +87,7 @@ pub(super) const DEFAULT_SIZE: ClusterSize =
 /// Longest time until a fresh cluster must answer SQL.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Longest time that an answering cluster waits for a missing router. It works without one.
+/// Longest time that an answering cluster waits for a missing router. The cluster works without that router.
 pub(super) const ROUTERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster that is about to run.

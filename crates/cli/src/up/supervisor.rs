@@ -267,11 +267,11 @@ impl Supervisor {
                 slot.has_listened = true;
                 slot.listened = Some(bound.listen.clone());
                 if matches!(slot.config.role, Role::Router | Role::Gateway) {
-                    // Other processes look for it at the same address in its next life.
+                    // Other processes look for this process at the same address in its next life.
                     slot.config.listen.clone_from(&bound.listen);
                     slot.config.sql_listen.clone_from(&bound.sql);
                 }
-                // Redis clients look for it at the same address.
+                // Redis clients look for this process at the same address in its next life.
                 slot.config.redis_listen.clone_from(&bound.redis);
                 self.cluster.processes[index].bound = Some(bound);
             }
@@ -327,7 +327,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stops all processes. A second request to stop ends this process at once, and with it the others.
+    /// Stops all processes. A second request to stop ends this process at once, and all other processes with
+    /// it.
     fn stop(&mut self) {
         for slot in &mut self.slots {
             if matches!(slot.life, ProcessLife::Due | ProcessLife::Pausing(_)) {
@@ -336,8 +337,8 @@ impl Supervisor {
         }
         self.ask(Role::Gateway, DRAIN);
         if self.cluster.durable {
-            // Supers stop first. They would otherwise take the others for dead, one after another, and
-            // replace them.
+            // Supers stop first. They would otherwise take the other processes for dead, one after another,
+            // and replace them.
             self.drop_pipes(|role| role == Role::Super);
             self.await_ends(END, |config| config.role == Role::Super);
             self.end_together([Role::Storage, Role::Cell, Role::Router]);
@@ -365,7 +366,7 @@ impl Supervisor {
         self.await_ends(patience, |config| config.role == role);
     }
 
-    /// Tells the processes of these roles that all of them end, and waits until they have.
+    /// Tells the processes of these roles that all of them end, and waits until they have ended.
     fn end_together<const ROLES: usize>(&mut self, roles: [Role; ROLES]) {
         for (slot, entry) in self.slots.iter_mut().zip(&self.cluster.processes) {
             if let ProcessLife::Running { lifeline, .. } = &mut slot.life
