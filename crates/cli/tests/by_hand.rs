@@ -177,7 +177,7 @@ impl RunningProcess {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops the process at once.
+    /// Freezes the process. Returns once none of its threads runs.
     fn freeze(&self) {
         freeze(Pid::from_child(&self.child));
     }
@@ -289,7 +289,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     }
     assert_eq!(storage.status()["process"], serving, "no storage process was given up meanwhile");
 
-    // A router that the others have voted out comes back as another process with the same directory.
+    // A router that the other routers have voted out comes back as another process with the same directory.
     let follower = routers.iter().position(|router| router.is("following")).unwrap();
     let leader = routers.iter().position(|router| router.is("leading")).unwrap();
     routers[follower].freeze();
@@ -304,9 +304,9 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     drop(routers);
 }
 
-/// Time within which a client must hear that a majority of the routers is away. That takes 1.5 s, plus time
-/// for a busy machine. The bound is less than half of a gateway's patience with a write or read of unknown
-/// outcome.
+/// Longest time until a client's statement fails because a majority of the routers is away. To notice that
+/// takes 1.5 s, plus time for a busy machine. The bound is less than half of a gateway's patience with a
+/// write or read of unknown outcome.
 const TOLD_WITHIN: Duration = Duration::from_secs(12);
 
 #[test]
@@ -384,7 +384,7 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_not_waited_for_without_end()
     let _routers = [machines.router(1), machines.router(2), machines.router(3)];
     let gateway = machines.member(4, "gateway-1");
     let _super = machines.member(5, "super-1");
-    // This storage process reaches the others, but advertises an address where nobody listens.
+    // This storage process reaches the other processes, but advertises an address where nobody listens.
     let [nowhere] = free_ports();
     let own = format!("listen = \"0.0.0.0:0\"\nadvertise = \"127.0.0.1:{nowhere}\"\ninsecure = true");
     let storage = machines.start(6, "storage-1", &own);
@@ -392,7 +392,8 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_not_waited_for_without_end()
     wait_for("a table is there", || {
         gateway.sql("create table if not exists kept (k int primary key)").is_ok()
     });
-    // Other processes reach it through a router, or an error names it. No statement waits forever.
+    // Other processes reach this storage process through a router, or an error names it. No statement waits
+    // forever.
     for statement in
         ["select * from kept", "select count(*) from kept where k = 1", "insert into kept values (1)"]
     {
@@ -478,7 +479,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
     others.ends(8, "super-2", "", because);
     others.ends(10, "gateway-2", "sql_listen = \"127.0.0.1:0\"", because);
 
-    // A router notices when it receives the log.
+    // A router notices that another router was accepted when it receives the log.
     wait_for("three vote", || routers[0].routers() == 3);
     routers[2].signal(Signal::KILL);
     routers[2].child.wait().unwrap();
@@ -513,8 +514,8 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     });
     assert!(machines.log("router-1").contains("the domain exists already"));
 
-    // Alone, the first router cannot tell whether the others are gone or cut off. The mark proves that they
-    // existed.
+    // Alone, the first router cannot tell whether the other routers are gone or cut off. The mark proves that
+    // they existed.
     first.signal(Signal::KILL);
     drop((second, third));
     first.child.wait().unwrap();

@@ -256,7 +256,7 @@ fn add_until(stop: &AtomicBool, doors: &[String], client: usize) -> (i64, i64) {
     (done, unknown)
 }
 
-/// Levels by chance, and delays inside the interval that the client sees.
+/// Tests levels by chance, and delays inside the interval that the client sees.
 fn two_techniques_of_004(client: &mut Redis) {
     client.check("QUORATE P 0.25 1 between one all", "OK");
     client.check(
@@ -287,7 +287,8 @@ fn two_techniques_of_004(client: &mut Redis) {
     );
 }
 
-/// The dial at the client: the bench judges its recorded history, and `quorate check` judges it, too.
+/// The clients use the dial. The bench judges their recorded history, and `quorate check` judges the same
+/// history.
 #[test]
 fn the_bench_measures_what_clients_get() {
     let _turn = turn();
@@ -393,7 +394,8 @@ fn hostile_clients_do_no_harm(door: &str) {
     drop(silent);
 }
 
-/// Clients that send a pipeline whose first command is refused, and ignore the refusal.
+/// Tests clients that send a pipeline and ignore that its first command is refused: the commands that it
+/// would enclose are refused, too.
 fn refused_openings_refuse_what_they_would_enclose(door: &str) {
     let mut client = Redis::connect(door).unwrap();
     let mut ask = |lines: &str| {
@@ -421,7 +423,7 @@ fn refused_openings_refuse_what_they_would_enclose(door: &str) {
     assert_eq!(ask("EXISTS hits\nSET quoted \"a b\"\nGET quoted\n"), ["0", "OK", "a b"]);
 }
 
-/// Short requests with huge answers, and clients that do not read them.
+/// Tests short requests with huge answers, and clients that do not read these answers.
 fn answers_are_bounded(place: &LocalCluster, doors: &[String]) {
     const VALUE_BYTES: usize = 4 << 20;
     /// Largest growth above the initial memory of a cell, in bytes, also in debug builds.
@@ -544,8 +546,8 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
 }
 
-/// Works as one client after another, each with one connection. It writes values that no other client writes,
-/// and reads. If a cell fails, it goes to the next.
+/// Works as one client after another, each with one connection. Each client writes values that no other
+/// client writes, and reads. If a cell fails, the next client uses the next cell.
 pub(crate) fn work(
     number: u64,
     doors: &[String],

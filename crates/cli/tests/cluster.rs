@@ -54,8 +54,8 @@ fn a_cluster_survives_what_dies_in_it() {
                 && is_mended(&place)
         });
         if victim == "gateway-1" {
-            // Clients find the gateway at its old address. It does not wait for the removal of its earlier
-            // life.
+            // Clients find the gateway at its old address. The gateway does not wait for the removal of its
+            // earlier life.
             assert_eq!(process(&place, victim)["bound"]["sql"], before["bound"]["sql"]);
             assert_eq!(process(&place, victim)["bound"]["listen"], before["bound"]["listen"]);
         }
@@ -94,7 +94,8 @@ fn mistakes_are_explained(place: &LocalCluster) {
     assert!(restart.err.contains("storage-4"), "{restart:?}");
 }
 
-/// Answers before a failure are printed. Statements come from any source that a shell offers.
+/// Tests that answers before a failure are printed, and that statements come from any source that a shell
+/// offers.
 fn statements_come_from_anywhere(place: &LocalCluster) {
     let some = "create table shown (k int primary key, v int); insert into shown values (1, 1), (2, 2); -- ; no statement\n select k as one from shown where k = 1; select 1 / 0; select 3";
     let said = place.run(&["sql", some]);
@@ -118,7 +119,7 @@ fn statements_come_from_anywhere(place: &LocalCluster) {
     place.run(&["sql", "-f", "nowhere.sql"]).failed(2, "nowhere.sql");
 }
 
-/// The status table fits a screen, and each process has a page.
+/// Tests that the status table fits a screen, and that each process has a page.
 fn status_fits(place: &LocalCluster) {
     let said = place.run(&["status"]);
     for line in said.out.lines() {

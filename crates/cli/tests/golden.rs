@@ -1,4 +1,4 @@
-//! Directories of earlier builds, one for each format. The present build must continue from each.
+//! Directories of earlier builds, one for each format. The present build must continue from each directory.
 //!
 //! `golden/FORMAT` holds the files that `quorate down` left in such a directory. The zeros at the end of each
 //! file are cut off, and a list has the lengths. With `UPDATE_GOLDEN=1` the present build writes the
@@ -66,8 +66,8 @@ fn directories_of_earlier_builds_go_on() {
     }
 }
 
-/// Writes the directory of the present format. It has no checkpoint: the first one is due after 64 MiB, too
-/// much for the repository.
+/// Writes the directory of the present format. It has no checkpoint: the first checkpoint is due after 64
+/// MiB, too much for the repository.
 fn make() {
     let place = LocalCluster::new();
     done(&place, &UP);

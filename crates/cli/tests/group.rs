@@ -240,8 +240,8 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
             let of = format!("{name}-");
             let heard: Vec<&String> = texts.iter().filter(|text| text.starts_with(&of)).collect();
             assert!(heard.is_sorted_by(|a, b| a < b), "{name}: each once, in its order");
-            // Texts acknowledged to a survivor are delivered. Of the dead member's, only the safe ones must
-            // be.
+            // Texts acknowledged to a survivor are delivered. Of the dead member's texts, only the safe ones
+            // must be delivered.
             let verbs: &[&str] = if name == 3 { &["safe "] } else { &["soft ", "ordered ", "safe "] };
             for verb in verbs {
                 let kept = other.starting(&format!("done {verb}"));

@@ -56,7 +56,7 @@ fn a_cluster_goes_on_where_it_was() {
     let down = done(&place, &["down"]);
     assert!(down.out.contains("its tables are kept") && down.out.contains("all end together"), "{down:?}");
     for name in ["storage-1", "storage-2", "storage-3", "router-1"] {
-        // No process asked another one, which could have ended before it answered.
+        // No process waited for another process, which could have ended before it answered.
         let log = fs::read_to_string(place.data_dir().join(format!("{name}.log"))).unwrap();
         assert!(log.contains("stopped") && !log.contains("stops unannounced"), "{name}: {log}");
     }
@@ -81,7 +81,7 @@ fn a_cluster_goes_on_where_it_was() {
     place.run(&["down", "--destroy", "--yes"]).failed(1, "no cluster is kept in");
 }
 
-/// Each error names the flag and the value that the directory was made with.
+/// Tests that each error names the flag and the value that the directory was made with.
 fn contradictions_are_refused(place: &LocalCluster) {
     let made_with = |flag: &str, value: &str| format!("which was made with {flag} {value}");
     place.run(&["up", "--memory"]).failed(2, "--memory: ");
@@ -210,7 +210,7 @@ fn a_directory_is_nobody_elses() {
     let (before, domain) = charter.split_once("domain = \"").unwrap();
     let other = format!("{before}domain = \"{}\"{}", "12".repeat(16), &domain[33..]);
     write(&file("quorate.toml"), &other);
-    // Any process may report it first.
+    // Any process may report the foreign domain first.
     refused("of domain 12121212121212121212121212121212: give each node its own directory");
     write(&file("quorate.toml"), &charter);
     swap(&file("journal-1"), &file("journal-4"));
@@ -258,8 +258,8 @@ fn an_older_copy_that_is_put_back_is_refused() {
     copy(&file(&router), &file("router.older"));
     done(&place, &["up", "--detach"]);
     done(&place, &["sql", "insert into kept values (2)"]);
-    // The others must have heard what this start made durable. It reports that 300 ms after it began, and
-    // again 100 ms after each change.
+    // The other processes must first receive reports of what this start made durable. A process reports that
+    // 300 ms after it began, and again 100 ms after each change.
     done(&place, &["sql", "create table beats (id int primary key, n int); insert into beats values (1, 0)"]);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
@@ -283,7 +283,7 @@ fn an_older_copy_that_is_put_back_is_refused() {
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");
     done(&place, &["down"]);
-    // A process without its directory starts empty, and the others bring it up to date.
+    // A process without its directory starts empty, and the other processes bring it up to date.
     fs::remove_dir_all(file(&router)).unwrap();
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");

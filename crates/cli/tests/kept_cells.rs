@@ -77,7 +77,7 @@ fn cells_go_on_where_they_were() {
     assert!(!place.data_dir().exists(), "{:?}", fs::read_dir(place.data_dir()));
 }
 
-/// A directory of cells whose routers ordered nothing else is left as it is.
+/// Tests that a directory of cells whose routers ordered nothing else is refused and left unchanged.
 fn cells_of_the_former_format_are_refused(place: &LocalCluster) {
     let charter = place.data_dir().join("quorate.toml");
     let present = fs::read_to_string(&charter).unwrap();
@@ -89,7 +89,7 @@ fn cells_of_the_former_format_are_refused(place: &LocalCluster) {
     fs::write(&charter, present).unwrap();
 }
 
-/// Each error names the flag and the value that the directory was made with.
+/// Tests that each error names the flag and the value that the directory was made with.
 fn contradictions_are_refused(place: &LocalCluster) {
     place.run(&["up", "--memory"]).failed(2, "remove the maps for good");
     place.run(&["up", "--cells", "5"]).failed(2, "which was made with --cells 3");
@@ -102,7 +102,7 @@ fn contradictions_are_refused(place: &LocalCluster) {
     }
 }
 
-/// Every process has a disk.
+/// Checks that every process has a disk.
 fn disks_are_told(place: &LocalCluster) {
     let rows = status(place);
     assert_eq!(rows.len(), 6);
@@ -200,8 +200,8 @@ fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &Ato
     }
 }
 
-/// A cell with an older copy of its directory is refused by name. Without a directory it copies the keys of
-/// the others.
+/// A cell with an older copy of its directory is refused, with an error that names the directory. Without a
+/// directory the cell copies the keys of the other cells.
 #[test]
 fn an_older_copy_of_a_cell_is_refused() {
     let _turn = turn();
@@ -214,8 +214,8 @@ fn an_older_copy_of_a_cell_is_refused() {
     done(&place, &["down"]);
     copy(&file(&journal), &file("older"));
     done(&place, &AGAIN);
-    // The others must have heard what this start made durable. It reports that 300 ms after it began, and
-    // again 100 ms after each change.
+    // The other processes must first receive reports of what this start made durable. A process reports that
+    // 300 ms after it began, and again 100 ms after each change.
     let mut redis = connect(&doors, 2);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(2) {
@@ -284,7 +284,7 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
     set.check("QUORATE LEVEL one all", "OK");
     set.check("CLIENT SETNAME kept", "OK");
     set.check("SET k side", "OK");
-    // Half of a request. The other half follows after the cell has restarted.
+    // The first half of a request. The other half follows after the cell has restarted.
     let mut half = connect(&doors, 1);
     half.send(b"*3\r\n$3\r\nSET\r\n$1\r\nh\r\n$6\r\nwh").unwrap();
     let stop = AtomicBool::new(false);

@@ -33,7 +33,7 @@ fn redis(place: &LocalCluster, cell: usize) -> Redis {
     Redis::connect(&doors(place)[cell]).unwrap()
 }
 
-/// Writes a row and a key, and reads all earlier ones.
+/// Writes a row and a key, and reads all rows and keys written earlier.
 fn write(place: &LocalCluster, number: usize) {
     let insert = format!("insert into t values ({number})");
     wait_for("a row is written", || place.run(&["sql", &insert]).code == Some(0));

@@ -25,7 +25,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
     place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 
-    // The leader and one more router freeze, so the others take them for gone.
+    // The leader and one more router freeze, so the other processes take them for gone.
     let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
     let (mut frozen, mut rest): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
     frozen.push(rest.pop().expect("two routers follow"));
@@ -177,8 +177,8 @@ fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation()
     assert!(count(&place) >= 4, "what was acknowledged is there");
 }
 
-/// Freezes one following router, and makes the leader remove the other before it notices. If the change
-/// began, returns the leader's name and the frozen process. Otherwise everything is as before.
+/// Freezes one following router, and makes the leader remove the other follower before the leader notices. If
+/// the change began, returns the leader's name and the frozen process. Otherwise everything is as before.
 fn half_changed(place: &LocalCluster) -> Option<(String, Pid)> {
     wait_for("the cluster is whole", || is_mended(place));
     let routers = status(place).into_iter().filter(|row| row["role"] == "router");
@@ -218,7 +218,7 @@ fn half_changed(place: &LocalCluster) -> Option<(String, Pid)> {
 }
 
 /// A storage process sleeps until another has taken its place. It returns in the same operating-system
-/// process, and keeps its rows until it knows that others have them.
+/// process, and keeps its rows until it knows that other processes have them.
 #[test]
 fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
     let _turn = turn();

@@ -22,7 +22,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Starts all processes. Those that wait for others start first.
+    /// Starts all processes. Processes that wait for other processes start first.
     fn start(machines: &Machines, ports: [u16; 2]) -> Cluster {
         let gateway = machines.member(4, "gateway-1");
         let storage =

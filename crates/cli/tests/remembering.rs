@@ -45,7 +45,7 @@ fn large_answers_are_remembered_within_a_bound_and_move_with_their_range() {
         let former = others.remove(&victim);
         let killed = place.run(&["kill", &victim]);
         assert_eq!(killed.code, Some(0), "{killed:?}");
-        // A spare takes its place, or its own next life if that is faster.
+        // A spare takes the place of the killed process, or its own next life does if that is faster.
         wait_for(&format!("{victim} is replaced"), || {
             let now = serving(&place);
             now.get(&victim) != former.as_ref() && now.len() == others.len() + 1 && is_mended(&place)
@@ -72,7 +72,7 @@ fn serving(place: &LocalCluster) -> BTreeMap<String, Value> {
     rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["incarnation"].clone())).collect()
 }
 
-/// Returns the bytes of answers that each of them remembers.
+/// Returns the bytes of answers that each serving storage process remembers.
 fn remembered(place: &LocalCluster) -> BTreeMap<String, u64> {
     let serving = serving(place);
     let rows = status(place).into_iter();

@@ -135,8 +135,8 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         }
         assert_eq!(rows(&client).await, 1);
 
-        // The same holds through the first gateway, once it is back. It refuses another statement under the
-        // same id.
+        // The same holds through the first gateway, once it is back. This gateway refuses another statement
+        // under the same id.
         let client = connected(first).await;
         client.batch_execute(set).await.unwrap();
         assert_eq!(client.execute(insert.trim_end_matches(';'), &[]).await.unwrap(), 1);

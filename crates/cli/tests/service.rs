@@ -273,8 +273,8 @@ fn pauses() -> u32 {
     std::env::var("QUORATE_PAUSES").map_or(2, |pauses| pauses.parse().expect("QUORATE_PAUSES is a number"))
 }
 
-/// Writes rising numbers until `stop` is set. Returns the last acknowledged one. A write of unknown outcome
-/// is repeated, so that no later one overtakes it.
+/// Writes rising numbers until `stop` is set. Returns the last acknowledged number. A write of unknown
+/// outcome is repeated, so that no later write overtakes it.
 fn write_on(stop: &AtomicBool, count: &AtomicU64, mut write: impl FnMut(u64) -> Result<(), Error>) -> u64 {
     let mut last = 0;
     for number in 1.. {
@@ -303,8 +303,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A paused leader undoes the changes that were not agreed on, and no others. In the end all replicas have
-/// the same state, with all acknowledged writes.
+/// A paused leader undoes the changes that were not agreed on, and no other changes. In the end all replicas
+/// have the same state, with all acknowledged writes.
 #[test]
 fn transactions_and_writes_go_on_while_leaders_are_paused() {
     let place = LocalCluster::new();
