@@ -43,7 +43,7 @@ pub struct Db(Arc<DbShared>);
 
 struct DbShared {
     node: Node,
-    /// The access to tables; `None` if its processes host services alone.
+    /// The access to tables; `None` if the processes that the client connects to host services alone.
     tables: Option<Tables>,
     cache: Arc<Cache>,
     /// The operating-system process that has the client's threads.
@@ -121,8 +121,8 @@ impl Db {
         Ok(Transaction(session))
     }
 
-    /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or time was
-    /// up.
+    /// Leaves the cluster, once the last statement has ended. Ready when the other processes have
+    /// acknowledged that, or after a time limit.
     pub async fn close(self) {
         // An error is about a group's state, and was logged: members of the tables return none.
         let _ = self.0.node.clone().leave().await;
@@ -186,7 +186,7 @@ pub struct Session {
     db: Db,
     inner: Option<session::Session>,
     /// Whether a statement has begun whose outcome was not seen. A later statement that finds this set knows
-    /// that the caller of the earlier one has given it up.
+    /// that the caller of the earlier statement has given that statement up.
     is_asking: bool,
 }
 
@@ -304,8 +304,8 @@ impl Transaction {
         self.0.query(text)
     }
 
-    /// Commits. Fails with [`Error::Aborted`] if a statement of it failed, or was given up before its outcome
-    /// was seen, and nothing was applied.
+    /// Commits. Fails with [`Error::Aborted`] if a statement of the block failed, or was given up before its
+    /// outcome was seen, and nothing was applied.
     pub async fn commit(mut self) -> Result<(), Error> {
         let (answer, _) = self.0.execute("commit").0.ask().await?;
         match answer.rolled_back {
@@ -507,7 +507,7 @@ impl Iterator for Rows {
 
 impl ExactSizeIterator for Rows {}
 
-/// The rows of a result as they arrive ([`Query::stream`]). Dropping it before its end ends the read
+/// The rows of a result as they arrive ([`Query::stream`]). Dropping the stream before its end ends the read
 /// everywhere.
 pub struct RowStream {
     db: Db,
@@ -552,7 +552,7 @@ fn values(prepared: &Prepared, params: Vec<Param>) -> Result<Vec<Value>, SqlErro
     params.into_iter().zip(types).enumerate().map(of_type).collect()
 }
 
-/// Names the state that a statement leaves to the next one of its session, if any.
+/// Names the state that a statement leaves to the next statement of its session, if any.
 fn kept(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Set { .. } | Statement::ResetAll | Statement::SetTransaction { .. } => Some("a setting"),

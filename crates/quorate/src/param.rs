@@ -119,7 +119,7 @@ impl Row {
         &self.columns
     }
 
-    /// Returns the values, in the same order.
+    /// Returns the values, in the order of the columns.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
@@ -175,7 +175,7 @@ pub trait FromValue<'a>: Sized {
     /// The name of the type in error texts.
     const WHAT: &'static str;
 
-    /// Converts a value, or returns `None` if it is of another type.
+    /// Converts a value, or returns `None` if the value is of another type.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 

@@ -117,12 +117,12 @@ struct State {
     waits_since: AtomicU64,
     /// Whether the client is taking an answer.
     takes: AtomicBool,
-    /// Whether the door has given it up.
+    /// Whether the door has given the connection up.
     closed: AtomicBool,
     waker: AtomicWaker,
 }
 
-/// A request in progress. When this is dropped, the connection waits for the next one.
+/// A request in progress. When this is dropped, the connection waits for the next request.
 #[derive(Debug)]
 pub struct Answering(Arc<State>);
 

@@ -192,7 +192,7 @@ pub(super) struct GroupKeys {
 }
 
 pub(super) struct SealingKeys {
-    /// The keys, oldest first. The last one seals.
+    /// The keys, oldest first. The last key seals.
     held: Vec<KeyCiphers>,
     salt: [u8; SALT_BYTES],
     /// The number of the last message that this process sealed, over all its memberships of all groups.
@@ -205,7 +205,7 @@ pub(super) struct SealingKeys {
 /// that only its owner can read.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Secrets {
-    /// The keys, oldest first. The last one seals.
+    /// The keys, oldest first. The last key seals.
     pub(super) keys: Vec<Key>,
     /// Number of the last message of each sender.
     pub(super) seen: Vec<(ProcessId, u64)>,

@@ -91,7 +91,7 @@ impl Builder {
         self
     }
 
-    /// Makes a router found the domain if there is none. One router of a domain does, once.
+    /// Makes a router found the domain if there is none. One router of a domain does this, once.
     pub fn found(mut self) -> Self {
         self.found = true;
         self
@@ -116,9 +116,9 @@ impl Builder {
         self
     }
 
-    /// Sets the address at which it listens: in its role, or else as a host of services. The default is
-    /// `127.0.0.1` at a port that the system chooses. Its further processes listen at the same host, at ports
-    /// that the system chooses.
+    /// Sets the address at which the node listens: in its role, or else as a host of services. The default is
+    /// `127.0.0.1` at a port that the system chooses. The node's further processes listen at the same host,
+    /// at ports that the system chooses.
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
@@ -138,7 +138,7 @@ impl Builder {
     }
 
     /// Sets the directory of the state that outlives the process: its number, and the mark that it founded
-    /// its domain. One process of a number uses it at a time: another one is refused
+    /// its domain. One process of a number uses it at a time: another process is refused
     /// ([`Error::DirectoryInUse`]) as long as the first lives.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
@@ -158,7 +158,8 @@ impl Builder {
         self
     }
 
-    /// Sets the time for its admission to a cluster, or to a group, the state included; the default is 10 s.
+    /// Sets the time for the node's admission to a cluster, or to a group, the state included; the default is
+    /// 10 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
@@ -171,17 +172,17 @@ impl Builder {
     }
 
     /// Keeps a router's log, and a storage process's rows, on disk in its [directory](Builder::directory).
-    /// The process continues from there, even if all were killed at once, or lost power. The same holds for
-    /// the replicas of services that a node without a role hosts: all replicas of a set have disks, or none
-    /// has, and a replica that does not come back within 30 s is replaced. The process must listen at the
-    /// same address each time. Other roles have no state to keep.
+    /// The process continues from there, even if all processes were killed at once, or lost power. The same
+    /// holds for the replicas of services that a node without a role hosts: all replicas of a set have disks,
+    /// or none has, and a replica that does not come back within 30 s is replaced. The process must listen at
+    /// the same address each time. Other roles have no state to keep.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
     /// Makes a durable router or storage process pass bytes to the system only at a sync, and in pieces.
-    /// Tests of power cuts use it: a kill then loses the same bytes as a power cut. It is slower.
+    /// Tests of power cuts use it: a kill then loses the same bytes as a power cut. This makes syncs slower.
     pub fn late_files(mut self) -> Self {
         self.late = true;
         self
@@ -213,8 +214,8 @@ impl Builder {
             }
             _ => None,
         };
-        // This process asks the other routers before it listens. Until then, a router that has not begun is
-        // absent to them, and to itself if it is among those that it asks.
+        // This process asks the other routers before it listens. Until then the process is absent to them,
+        // and to itself if its own address is among those that it asks.
         let beginning = match (role, &opened) {
             (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
             (Role::Router, _) => {

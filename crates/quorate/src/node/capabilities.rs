@@ -1,5 +1,5 @@
 //! The capabilities of a node: its access to tables, its groups and its services. A program chooses them by
-//! features of the crate. Each is empty until the program uses it.
+//! features of the crate. Each capability is empty until the program uses it.
 
 #[cfg(feature = "services")]
 pub(super) mod hosting;
@@ -16,7 +16,7 @@ use crate::group::groups::Groups;
 /// The state of each capability of a node.
 #[derive(Default)]
 pub(super) struct Capabilities {
-    /// The lock that is held while a client of tables starts, which waits for others.
+    /// The lock that is held while a client of tables starts, which waits for other processes.
     #[cfg(feature = "tables")]
     pub(super) starting: Mutex<()>,
     /// The groups, from their first use on.
@@ -33,7 +33,7 @@ impl Capabilities {
         self.services.end();
     }
 
-    /// Leaves all groups. The error says that a group's state was not saved.
+    /// Leaves all groups. The error means that a group's state was not saved.
     pub(super) async fn leave_groups(&self) -> Result<(), Error> {
         #[cfg(feature = "groups")]
         if let Some(groups) = self.groups.get() {

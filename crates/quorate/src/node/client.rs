@@ -65,8 +65,8 @@ impl Node {
         })
     }
 
-    /// Connects to the processes at its addresses: to tables if they are routers, to services alone if they
-    /// are hosts.
+    /// Connects to the processes at the node's addresses: to tables if they are routers, to services alone if
+    /// they are hosts.
     pub(crate) fn client(&self) -> Pending<'static, Db> {
         let (node, settings) = (self.clone(), self.0.settings.clone());
         let asked = on_a_thread("start", move || ask_domain(&settings.routers, settings.patience));

@@ -18,19 +18,19 @@ pub(super) struct DirectoryLock {
     _lock: File,
 }
 
-/// Name of the file with the node number, for nodes that are given none.
+/// Name of the file with the node number, for nodes that are not given a number.
 const NUMBER: &str = "node";
 
 /// Only the owner can read a process's files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Makes a directory, if need be, that only its owner can enter. It survives a power cut.
+/// Makes a directory, if need be, that only its owner can enter. The new directory survives a power cut.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
     make_directories(path)
 }
 
 /// Takes a directory for a node of this number. `None` stands for the number in the directory, or else a new
-/// one.
+/// number.
 pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<DirectoryLock, Error> {
     let failed = |error: io::Error| Error::start(format!("{}: {error}", path.display()));
     make(path).map_err(failed)?;

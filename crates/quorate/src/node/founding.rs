@@ -49,8 +49,8 @@ enum DomainAnswer {
     Unknown,
 }
 
-/// Returns the way in which a router begins. `found` says whether it founds the domain if there is none. It
-/// waits for the others' answers if need be.
+/// Returns the way in which a router begins. `found` says whether it founds the domain if there is none.
+/// Waits for the answers of the other routers if need be.
 pub(crate) fn begin(
     domain: DomainId,
     routers: &[String],

@@ -11,8 +11,8 @@ impl Node {
         self.groups().group(name)
     }
 
-    /// Returns the present metrics of its process with groups: `render` makes the text for Prometheus. Waits
-    /// for the process, less than a second.
+    /// Returns the present metrics of the node's process with groups: `render` makes the text for Prometheus.
+    /// Waits for that process, less than a second.
     pub fn group_metrics(&self) -> Metrics {
         self.groups().metrics()
     }

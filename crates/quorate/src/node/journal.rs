@@ -1,8 +1,8 @@
 //! The journal of a router, a storage process or a cell: the state from which a life begins.
 //!
 //! The first life of a node continues as the process to which the directory belongs, if all durable records
-//! can be read. A later life exists because the others go on without the one before: it is another process,
-//! and begins with an empty journal.
+//! can be read. A later life exists because the other processes go on without the former life: it is another
+//! process, and begins with an empty journal.
 
 #[cfg(feature = "maps")]
 mod cell;
@@ -43,7 +43,7 @@ impl Owner {
     }
 
     /// Returns the settings of the owner's journal. A storage process still needs some fragments of
-    /// checkpoints before the last one, and names them, so its journal may have gaps.
+    /// checkpoints before the last checkpoint, and names these fragments, so its journal may have gaps.
     fn settings(self) -> Settings {
         let gaps = self.role == Role::Storage;
         Settings {
@@ -127,7 +127,8 @@ impl Journal {
         Ok(self.fence()?.map_or(1, |fence| fence.routing))
     }
 
-    /// Returns the fence that the process of the journal showed last, unless it is its first one.
+    /// Returns the fence that the process of the journal showed last, unless that is the process's first
+    /// fence.
     fn fence(&self) -> Result<Option<Fence>, Error> {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
             None => Ok(None),

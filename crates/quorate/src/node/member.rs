@@ -1,11 +1,11 @@
 //! A process of a cluster in a role, over its lives.
 //!
-//! A process that the others have cut off, or a router whose domain went on as a later generation, is out:
-//! nobody counts it. The member then comes back by itself as a new process. That is a new incarnation at the
-//! same place, in the same operating-system process. Sockets stay, and so do clients ([`Db`](crate::Db)),
-//! whose open requests end with their fate. A storage process takes along the rows that others may need
-//! (`Handover`). A member ends only if a new life would fail in the same way: its configuration keeps it from
-//! admission, or an invariant broke.
+//! A process that the other processes have cut off, or a router whose domain went on as a later generation,
+//! is out: nobody counts it. The member then comes back by itself as a new process. That is a new incarnation
+//! at the same place, in the same operating-system process. Sockets stay, and so do clients
+//! ([`Db`](crate::Db)), whose open requests end with their fate. A storage process takes along the rows that
+//! other processes may need (`Handover`). A member ends only if a new life would fail in the same way: its
+//! configuration keeps it from admission, or an invariant broke.
 
 use std::{
     fmt,
@@ -35,11 +35,11 @@ use crate::{
     timer,
 };
 
-/// How long a process that leaves waits for the others to take note.
+/// Time for which a process that leaves waits for the other processes to acknowledge that.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Length of a life after which the next begins at once. After a shorter life it waits, twice as long each
-/// time: the first pause and the longest.
+/// Length of a life after which the next life begins at once. After a shorter life the member pauses first,
+/// twice as long each time: the first pause and the longest pause.
 const LIFE_LONG: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
@@ -84,16 +84,16 @@ struct Current {
 /// The way in which a member stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The process tells the other processes.
+    /// The process announces to the other processes that it leaves.
     Leave,
-    /// The process tells the others that it comes back.
+    /// The process announces to the other processes that it comes back.
     Pause,
     /// The process stops as if it had been killed.
     Abandon,
 }
 
 impl Member {
-    /// Starts the member, whose first life begins so.
+    /// Starts the member, whose first life begins as `start` says.
     pub(super) fn start(setup: Setup, work: Box<dyn RoleWork>, start: LifeStart) -> Result<Member, Error> {
         let first = ProcessLife::begin(&setup, &*work, start)?;
         let current = Current {
@@ -161,27 +161,27 @@ impl Member {
         self.0.inner.current().metrics
     }
 
-    /// Returns the number of the member's lives, the present one included, and the reason why the one before
-    /// ended.
+    /// Returns the number of the member's lives, the present one included, and the reason why the previous
+    /// life ended.
     pub fn lives(&self) -> (u64, Option<Arc<str>>) {
         let Current { life, former_end, .. } = self.0.inner.current();
         (life, former_end)
     }
 
-    /// Yields one message when it can not go on, which says why.
+    /// Yields one message, with the reason, when the member cannot go on.
     pub fn ended(&self) -> &Receiver<End> {
         &self.0.ended
     }
 
-    /// Leaves the cluster: tells the other processes, which take over this member's data. Returns once the
-    /// others have acknowledged that, or the time for it is over.
+    /// Leaves the cluster: announces this to the other processes, which take over this member's data. Returns
+    /// once the other processes have acknowledged that, or after a time limit.
     pub async fn leave(self) {
         self.finish(Stop::Leave).await;
     }
 
     /// Stops before a restart. The other processes go on without waiting for this one, and a member with a
-    /// disk comes back as the same process. Returns once the others have acknowledged the stop, or the time
-    /// for it is over.
+    /// disk comes back as the same process. Returns once the other processes have acknowledged the stop, or
+    /// after a time limit.
     pub async fn pause(self) {
         self.finish(Stop::Pause).await;
     }
@@ -201,15 +201,15 @@ impl Member {
             let _ = sender.send(());
         });
         match waiting {
-            // An error says that the thread is gone, so nothing is left to wait for.
+            // An error means that the thread is gone, so nothing is left to wait for.
             Ok(_) => drop(receiver.await),
             Err(error) => warn!(%error, "the system gives no thread to wait for the end of this process"),
         }
     }
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`. The error
-    /// is the reason why it will not, or has not. If a life ends before it takes the request up, the next
-    /// life gets it. Blocks.
+    /// is the reason why the request will not take effect, or has not yet. If a life ends before it takes the
+    /// request up, the next life gets it. Blocks.
     pub fn operate(&self, operation: &AdminOperation, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
@@ -224,7 +224,7 @@ impl Member {
         }
     }
 
-    /// Waits until the cluster has admitted it, at most for `patience`.
+    /// Waits until the cluster has admitted the member, at most for `patience`.
     pub(crate) async fn admitted(&self, patience: Duration) -> Result<(), Error> {
         let inner = &self.0.inner;
         let until = Instant::now() + patience;
@@ -253,7 +253,7 @@ impl Member {
         work.downcast_ref()
     }
 
-    /// Returns the reason why it has ended for good, if it has.
+    /// Returns the reason why the member has ended for good, if it has.
     pub(crate) fn over(&self) -> Option<&str> {
         self.0.inner.last.get().map(String::as_str)
     }
@@ -289,7 +289,7 @@ impl MemberInner {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Runs one life after another, until one is the last.
+    /// Runs one life after another, until the last one has ended.
     fn run(&self, first: ProcessLife, stops: &Receiver<Stop>, ended: &Sender<End>) {
         let (mut life, mut pause) = (first, Duration::ZERO);
         let end = loop {
@@ -347,7 +347,7 @@ impl MemberInner {
         }
     }
 
-    /// Makes this life the member's present one. It may have kept the rows of the life before.
+    /// Makes this life the member's present one. `kept` says whether it kept the rows of the previous life.
     fn go_on(&self, life: &ProcessLife, kept: bool, end: &End) {
         let current = Current {
             me: life.me,

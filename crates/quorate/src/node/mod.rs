@@ -1,4 +1,4 @@
-//! A program's place among others. Through one node a program queries tables, joins groups and hosts
+//! A program's place among other programs. Through one node a program queries tables, joins groups and hosts
 //! services.
 //!
 //! ```no_run
@@ -77,7 +77,7 @@ pub use self::{builder::Builder, disk::DiskStatus, member::Member};
 use self::{capabilities::Capabilities, directory::DirectoryLock};
 use crate::{error::Error, lock::lock};
 
-/// A program's place among others. Clones share it.
+/// A program's place among other programs. Clones share it.
 #[derive(Clone)]
 pub struct Node(Arc<NodeShared>);
 
@@ -89,7 +89,7 @@ struct NodeShared {
     directory_lock: Option<Arc<DirectoryLock>>,
     /// The process in the node's role.
     member: Option<Member>,
-    /// The client of tables of a node that has no role, or another one.
+    /// The client of tables of a node that has no role, or a role other than that of a gateway.
     client: Mutex<Option<Member>>,
     capabilities: Capabilities,
 }
@@ -115,7 +115,7 @@ impl Node {
         self.0.address
     }
 
-    /// Returns the process in the node's role, or else its client of tables, if it has one by now.
+    /// Returns the process in the node's role, or else the client of tables, if the node has one by now.
     pub fn member(&self) -> Option<Member> {
         self.0.member.clone().or_else(|| lock(&self.0.client).clone())
     }
@@ -126,9 +126,10 @@ impl Node {
         lock(&self.0.client).iter().cloned().chain(self.0.member.clone()).collect()
     }
 
-    /// Leaves: the node's members tell the other processes, which take over the members' data, and its groups
-    /// know at once. Its replicas end. Returns once the others have acknowledged that, or the time for it is
-    /// over. An error says that the node has left, but did not save the state of a group with a [checkpoint
+    /// Leaves the domain. The node's members announce their departure, and other processes take over the
+    /// members' data. The node's groups remove it at once, and its replicas end. Returns once the other
+    /// processes have acknowledged the departure, or after a time limit. An error says that the node has
+    /// left, but did not save the state of a group with a [checkpoint
     /// file](crate::group::Group::checkpoint_file).
     pub async fn leave(self) -> Result<(), Error> {
         self.0.capabilities.end_hosting();
@@ -140,9 +141,9 @@ impl Node {
     }
 
     /// Stops before a restart with the same settings. Other processes do the member's work meanwhile, and a
-    /// member with a disk comes back as the same process. The node's groups know that it left, and its
-    /// replicas end. Returns once the others have acknowledged the stop, or the time for it is over. An error
-    /// is that of [`Node::leave`].
+    /// member with a disk comes back as the same process. The node's groups remove it, and its replicas end.
+    /// Returns once the other processes have acknowledged the stop, or after a time limit. An error means the
+    /// same as that of [`Node::leave`].
     pub async fn pause(self) -> Result<(), Error> {
         self.0.capabilities.end_hosting();
         let saved = self.0.capabilities.leave_groups().await;

@@ -16,10 +16,11 @@ pub(super) trait RoleWork: Any + Send + Sync {
     /// Makes the process of the next life.
     fn begin(&self, setup: &Setup, start: LifeStart) -> Result<NewProcess, Error>;
 
-    /// Learns that this process is the member's present one. Its requests go there from now on.
+    /// Notes that this process is the member's present one, to which all requests go from now on.
     fn go_on(&self, _process: &Process, _me: ProcessId) {}
 
-    /// Takes what the process of an ended life leaves to the next one. Returns whether it left anything.
+    /// Takes what the process of an ended life leaves to the next life. Returns whether that process left
+    /// anything.
     fn take_remains(&self, _process: &Process) -> bool {
         false
     }
@@ -35,7 +36,7 @@ pub(super) trait RoleWork: Any + Send + Sync {
 
 /// The state with which a life begins.
 pub(super) struct LifeStart {
-    /// The last generation of the domain that the life before knew; `None` for the first life.
+    /// The last generation of the domain that the previous life knew; `None` for the first life.
     pub(super) former: Option<Generation>,
     /// The way in which a router's first life begins.
     pub(super) beginning: Option<Beginning>,

@@ -43,8 +43,8 @@ impl Node {
     }
 
     /// Copies the state of this node's replica of a service. All of it is agreed on, without open
-    /// transactions. A leader's copy has all changes that were answered before; another replica's may lag
-    /// behind ([`Export::led`]).
+    /// transactions. A leader's copy has all changes that were answered before; the copy of another replica
+    /// may lag behind ([`Export::led`]).
     pub fn export(&self, name: &str) -> Pending<'static, Export> {
         let (host, name) = (self.hosting(name), name.to_owned());
         on_a_thread("export", move || host?.export(&name))
@@ -112,8 +112,8 @@ impl Node {
         Ok(host.insert(Arc::new(Host::start(terms)?)).clone())
     }
 
-    /// Ends this node's replica of a service for good, as if it had been killed: the others go on, and a
-    /// spare host replaces it. The node may serve the service again later.
+    /// Ends this node's replica of a service for good, as if it had been killed: the other replicas go on,
+    /// and a spare host replaces this one. The node may serve the service again later.
     pub fn withdraw(&self, name: &str) -> Result<(), Error> {
         self.hosting(name)?.withdraw(name)
     }
@@ -143,12 +143,12 @@ impl Node {
             .ok_or_else(|| Error::start(format!("this node serves no service `{name}`")))
     }
 
-    /// Returns the present state of this node's replica of a service, or `None` if it hosts none.
+    /// Returns the present state of this node's replica of a service, or `None` if the node hosts none.
     pub fn standing(&self, name: &str) -> Option<Standing> {
         lock(&self.0.capabilities.services.host).clone()?.standing(name)
     }
 
-    /// Returns the names of the services that it hosts, and the present states of their replicas.
+    /// Returns the names of the services that the node hosts, and the present states of their replicas.
     pub fn services(&self) -> Vec<(String, Standing)> {
         lock(&self.0.capabilities.services.host).clone().map_or_else(Vec::new, |host| host.services())
     }
@@ -159,8 +159,8 @@ impl Node {
         lock(&self.0.capabilities.services.host).clone()?.http_address()
     }
 
-    /// Returns the stub of a service whose hosts are among its [seeds](super::Builder::seeds), or is this
-    /// node itself. Calls find out whether a service of this name exists.
+    /// Returns the stub of a service whose hosts are among the node's [seeds](super::Builder::seeds), or is
+    /// this node itself. Calls find out whether a service of this name exists.
     pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
         let mut calls = lock(&self.0.capabilities.services.calls);
         if calls.is_none() {

@@ -65,7 +65,8 @@ pub(super) struct Update {
 /// Answers that nobody has taken yet, by the numbers of the writes.
 type Answers = Arc<Mutex<HashMap<u64, KeyspaceAnswer>>>;
 
-/// A cell's estimate of the map's time. Each cell has its own; the map's time is the one that they send.
+/// A cell's estimate of the map's time. Each cell has its own estimate; the map's time is the time that the
+/// cells send.
 #[derive(Debug, Default)]
 struct MapClock {
     /// The estimate, in nanoseconds since 1970, at a moment of the monotonic clock. `None` if no time was
@@ -75,7 +76,7 @@ struct MapClock {
 
 /// Upper bound of one correction by the wall clock.
 const CORRECTION_MAX: Duration = Duration::from_millis(500);
-/// Upper bound of a correction, as the inverse of its share in the time since the last one.
+/// Upper bound of a correction, as the inverse of its share in the time since the last correction.
 const CORRECTION_PART: u32 = 10;
 
 impl MapClock {
@@ -211,7 +212,7 @@ impl GroupMap {
         let belong = {
             let (answers, clock) = (answers.clone(), clock.clone());
             async move {
-                // An error says that the sender is gone.
+                // An error means that the sender is gone.
                 while stay.has_changed().is_ok() {
                     let copy =
                         Copy { state: State::default(), answers: answers.clone(), clock: clock.clone() };
@@ -297,8 +298,8 @@ mod tests {
     const HOUR: u64 = 3_600 * SECOND;
     const NOW: u64 = 1_795_000_000 * SECOND;
 
-    /// Runs cells that send each other the map's time, ten times a second each. Returns by how much it is
-    /// ahead at the end.
+    /// Runs cells that send each other the map's time, ten times a second each. Returns by how much the map's
+    /// time is ahead at the end.
     fn ahead_after(
         clocks: &mut [MapClock],
         from: u64,
@@ -331,7 +332,7 @@ mod tests {
         assert!(ahead.unsigned_abs() < SECOND / 5, "{ahead}");
     }
 
-    /// The first cell that wrote had a wrong clock. The others pull the time to theirs.
+    /// The first cell that wrote had a wrong clock. The other cells pull the map's time to their clocks.
     #[test]
     fn a_time_that_began_wrong_comes_right() {
         let mut clocks = [MapClock::default(), MapClock::default(), MapClock::default()];
@@ -339,7 +340,7 @@ mod tests {
         assert!(ahead_after(&mut clocks, 0, 200, |_, _| 0).unsigned_abs() < SECOND / 2);
     }
 
-    /// Nobody writes for an hour, and then a clock jumps.
+    /// After an hour without writes a clock jumps. The map's time follows the jump by half a second at most.
     #[test]
     fn an_idle_map_follows_no_jump() {
         let mut clock = MapClock::default();

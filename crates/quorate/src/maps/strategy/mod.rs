@@ -11,7 +11,7 @@
 //! | `group` | a process group of the cells | of the cell's own copy | in one order at all cells |
 //! | `ordered` | a table of the cells' own cluster | linearizable, one cut | linearizable, once |
 //!
-//! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this one makes maps of
+//! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this module makes maps of
 //! them.
 //!
 //! **Shape.** The effect of a command is defined by one pure state machine, [`keyspace`]. The service and the
@@ -34,7 +34,7 @@
 //! - *Clients send more than is answered.* Requests in progress are bounded in bytes and in number; above
 //!   that they are refused at once. The values that reads may return are bounded, too: further reads wait for
 //!   earlier ones.
-//! - *A map is dropped with requests in progress.* They end normally; later ones are refused.
+//! - *A map is dropped with requests in progress.* These requests end normally; later requests are refused.
 //! - *This process lacks a setting that a strategy needs.* A request for such a map gets an error that names
 //!   the setting.
 
@@ -76,7 +76,7 @@ use crate::{error::Error, node::Node, service::Begin, wait::Wait};
 
 pub use outcome::{Outcome, RequestError};
 
-/// The means by which a cell keeps maps of other strategies.
+/// The means by which a cell keeps maps whose strategy is not partial quorums.
 pub(super) struct Settings {
     /// The cell's domain.
     pub(super) domain: DomainId,
@@ -84,10 +84,10 @@ pub(super) struct Settings {
     pub(super) me: ProcessId,
     /// Addresses of the domain's routers, `host:port`.
     pub(super) routers: Vec<String>,
-    /// The address at which members of groups and clients of tables listen, and the one that others use, if
-    /// it is not the same.
+    /// The address at which members of groups and clients of tables listen, and the address that other
+    /// processes use, if it differs.
     pub(super) addresses: (String, Option<String>),
-    /// The addresses at which the cell and the other cells host services; `None` if it hosts none.
+    /// The addresses at which the cell and the other cells host services; `None` if the cell hosts none.
     pub(super) services: Option<Services>,
     /// Whether the processes of the maps may listen at addresses other than loopback.
     pub(super) insecure: bool,
@@ -102,11 +102,11 @@ pub struct Services {
     pub advertise: Option<String>,
     /// The addresses of the other cells.
     pub seeds: Vec<String>,
-    /// The directory for the logs of its replicas; `None` keeps logs in memory.
+    /// The directory for the logs of the cell's replicas; `None` keeps logs in memory.
     pub directory: Option<PathBuf>,
 }
 
-/// The access to a cell's maps of other strategies. Clones share it.
+/// The access to a cell's maps whose strategy is not partial quorums. Clones share it.
 #[derive(Clone)]
 pub struct Strategies(Arc<StrategiesShared>);
 
@@ -213,7 +213,7 @@ impl Strategies {
     }
 }
 
-/// The state of a map of another strategy in this cell.
+/// The state, in this cell, of a map whose strategy is not partial quorums.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StrategyMapStatus {
     /// The map's name.
@@ -227,7 +227,7 @@ pub struct StrategyMapStatus {
     /// `None` for a map in a table, because only the table's cluster knows the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<usize>,
-    /// The setting that the cell lacks, if it will never take part.
+    /// The setting that the cell lacks, and without which it will never take part in the map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
 }
@@ -253,8 +253,8 @@ impl StrategyThread {
         lock(&self.maps).values().map(|(name, kept)| kept.status(name)).collect()
     }
 
-    /// Leaves the groups that the thread serves, waits until their other members know it or time is up, and
-    /// ends the thread.
+    /// Leaves the groups that the thread serves, waits until the groups' other members have noticed or a time
+    /// limit is over, and ends the thread.
     pub(super) fn leave(&self) {
         self.end(StrategyCommand::Leave);
     }
@@ -306,11 +306,11 @@ type StrategyTask = Pin<Box<dyn Future<Output = Option<(u64, Weight, Outcome)>> 
 #[derive(Clone, Copy)]
 struct Weight {
     request: usize,
-    /// Upper bound of its answer.
+    /// Upper bound of the request's answer, in bytes.
     answer: usize,
 }
 
-/// A request that waits for others to end, because their answers take the room.
+/// A request that waits for other requests to end, because their answers take the room.
 struct WaitingRequest {
     id: u64,
     map: MapId,
@@ -431,13 +431,13 @@ impl Executor {
         }
     }
 
-    /// Whether the answer to a request may be gathered together with those in progress.
+    /// Whether the answer to a request may be gathered together with the answers to those in progress.
     fn has_room(&self, request: &Request) -> bool {
         let bytes = answer_bytes(request);
         bytes == 0 || self.reading + bytes <= READS_BYTES_MAX
     }
 
-    /// Begins a request, or reports the reason why not.
+    /// Begins a request, or reports the reason why it cannot begin.
     fn begin(&mut self, (id, map, request): (u64, MapId, Request), told: &impl Fn(u64, Outcome)) {
         let bytes = request.bytes();
         if let Err(refusal) = self.ask(id, map, request) {
@@ -461,7 +461,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Begins new maps, and ends those that are gone.
+    /// Begins new maps, and ends maps that are gone.
     fn follow(&mut self, roster: &Roster) {
         let of = |(name, id): (&str, MapId)| Some((id, (name.to_owned(), roster.layout().map(id)?.clone())));
         let present: BTreeMap<MapId, _> = roster.maps().filter_map(of).collect();

@@ -8,9 +8,9 @@
 //! **Source.** 002 §6, whose prototype puts the order on top of Memcached: a replicated table of keys and
 //! values, partitioned by the key.
 //!
-//! **The table.** `key text primary key, value text not null, expires timestamptz`. The cell makes it if
-//! there is none of the map's name. The table stays when the map is dropped: SQL can read it, and drop it. A
-//! table of the map's name and another shape belongs to somebody else. The map then refuses all commands,
+//! **The table.** `key text primary key, value text not null, expires timestamptz`. The cell makes the table
+//! if there is none of the map's name. The table stays when the map is dropped: SQL can read it, and drop it.
+//! A table of the map's name and another shape belongs to somebody else. The map then refuses all commands,
 //! naming the table, and touches no row. The cell checks the shape before the first command and before each
 //! removal of expired rows, because SQL may alter the table, or drop it and make another one.
 //!
@@ -73,7 +73,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const EPOCH: u64 = 946_684_800_000_000_000;
 
 impl OrderedMap {
-    /// Begins to look for the cluster and the table, in the returned future. It ends with the map.
+    /// Begins to look for the cluster and the table, in the returned future. The future ends with the map.
     pub(super) fn begin(node: Node, name: &str) -> (OrderedMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let table = quoted(name);
         let (told, found) = watch::channel(Found::Nothing);
@@ -85,7 +85,7 @@ impl OrderedMap {
                 let make = format!("create table if not exists {table} ({OWN})");
                 let sweep = format!("delete from {table} where expires <= $1");
                 let mut known = None;
-                // An error says that the map is gone.
+                // An error means that the map is gone.
                 while stay.has_changed().is_ok() {
                     let look = async {
                         let db = match known.take() {
@@ -545,7 +545,8 @@ mod tests {
         }
     }
 
-    /// A table that a user made for something else, with a column of the same name.
+    /// A table that a user made for something else, with a column of the same name, is not taken for the
+    /// map's table.
     #[test]
     fn a_table_of_another_shape_is_not_the_maps() {
         let own =
@@ -599,7 +600,8 @@ mod tests {
         }
     }
 
-    /// The statement was repeated under its name, and the ranges no longer know what it answered.
+    /// A write that was repeated under its name, and whose answer the ranges no longer know, is reported as
+    /// maybe applied.
     #[test]
     fn a_write_that_was_applied_is_not_said_to_have_come_to_nothing() {
         let rejected = |sqlstate: &str| {

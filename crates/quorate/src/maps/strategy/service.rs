@@ -6,9 +6,9 @@
 //! **Source.** 003 §VI ([`crate::service`]).
 //!
 //! **One founder.** A service must be founded once. The order of maps names the founder: the process that
-//! requested the map. It founds the service when it learns of the map; all others join. If it dies in between
-//! and has no disk, nobody founds the service. Nothing was written yet, and commands fail because no replica
-//! is found.
+//! requested the map. It founds the service when it learns of the map; all other cells join. If the founder
+//! dies before that and has no disk, nobody founds the service. Nothing was written yet, and commands fail
+//! because no replica is found.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -141,7 +141,7 @@ impl ServiceMap {
 
     /// Withdraws the replica here, because the map is gone.
     pub(super) fn end(self) {
-        // A replica that is not hosted yet ends as soon as it is.
+        // A replica that is not hosted yet ends as soon as it is hosted.
         if self.stub.borrow().is_some() {
             end(&self.node, &self.name);
         }

@@ -11,16 +11,16 @@ use crate::{
 };
 
 impl Builder {
-    /// Sets the upper bound of its datagrams as a member of groups, in bytes, from 512 on; the default is
-    /// 8,256. A longer datagram than the network carries whole travels in fragments. It is lost with any of
-    /// them, or always if fragments are blocked: 1,408 suit an Ethernet.
+    /// Sets the upper bound of the node's datagrams as a member of groups, in bytes, from 512 on; the default
+    /// is 8,256. A longer datagram than the network carries whole travels in fragments. Such a datagram is
+    /// lost with any of its fragments, or always if fragments are blocked: 1,408 suit an Ethernet.
     pub fn datagram_bytes(mut self, bytes: usize) -> Self {
         self.options.groups.datagram_bytes = bytes;
         self
     }
 
-    /// Sets the upper bound of the updates that it sends together as a member of groups. It serves
-    /// comparisons: with many concurrent sends, a bound makes it slower.
+    /// Sets the upper bound of the number of updates that the node, as a member of groups, sends together.
+    /// This serves comparisons: with many concurrent sends, a bound makes the node slower.
     pub fn pack(mut self, updates: u32) -> Self {
         self.options.groups.pack = updates.max(1);
         self

@@ -13,8 +13,8 @@ impl Builder {
         self
     }
 
-    /// Sets the name of the domain of its services. Nodes of different domains share no services. There is a
-    /// default domain.
+    /// Sets the name of the domain of the node's services. Nodes of different domains share no services.
+    /// There is a default domain.
     pub fn services(mut self, domain: impl Into<String>) -> Self {
         self.options.services.services = domain.into();
         self
@@ -27,8 +27,8 @@ impl Builder {
         self
     }
 
-    /// Sets the size of the agreed changes that a replica of a service keeps for lagging ones, in bytes; the
-    /// default is 64 MiB. A replica that lacks more gets a checkpoint.
+    /// Sets the size of the agreed changes that a replica of a service keeps for lagging replicas, in bytes;
+    /// the default is 64 MiB. A replica that lacks more gets a checkpoint.
     pub fn log_bytes_kept(mut self, bytes: usize) -> Self {
         self.options.services.log_bytes_kept = bytes;
         self
@@ -43,7 +43,7 @@ impl Builder {
     }
 
     /// Sets the upper bound of a service's state, in bytes as `serde` and `postcard` encode it; the default
-    /// is 1 GiB. As a host of services, the node refuses changes beyond it. The call is
+    /// is 1 GiB. As a host of services, the node refuses changes beyond it. The call of such a change is
     /// [`Rejected`](crate::Error::Rejected). The leader decides, so the hosts of a set should have the same
     /// bound.
     pub fn state_bytes_max(mut self, bytes: usize) -> Self {
@@ -51,9 +51,9 @@ impl Builder {
         self
     }
 
-    /// Makes a host of services check them, for tests: each change is applied, reverted, and applied again
-    /// from its bytes, and the states are compared byte by byte. A wrong
-    /// [`revert`](crate::service::Service::revert), or a delta that decodes to another one, refuses the
+    /// Makes a host of services check its services, for tests: each change is applied, reverted, and applied
+    /// again from its bytes, and the states are compared byte by byte. A wrong
+    /// [`revert`](crate::service::Service::revert), or a delta that decodes to a different delta, refuses the
     /// request with that reason, and ends the replica. The state is serialised four times for each change.
     /// Equal states must have equal bytes: a state with hash maps does not.
     pub fn check_services(mut self) -> Self {
@@ -81,7 +81,7 @@ impl Builder {
             .zip(directory_lock.map(|directory_lock| directory_lock.node))
     }
 
-    /// Returns the advertised form of its own address.
+    /// Returns the advertised form of the node's own address.
     pub(in crate::node) fn advertised(&self, address: SocketAddr) -> String {
         advertised(self.advertise.as_deref(), address)
     }

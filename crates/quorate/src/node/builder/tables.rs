@@ -14,8 +14,8 @@ impl Builder {
         self
     }
 
-    /// Sets the time that a write waits for a majority of the routers; the default is 3 s. After it, the
-    /// write is not sent or may have been applied.
+    /// Sets the time that a write waits for a majority of the routers; the default is 3 s. After this time,
+    /// the write ends as not sent or as maybe applied.
     pub fn write_wait(mut self, wait: Duration) -> Self {
         self.options.tables.write_wait = wait;
         self

@@ -84,7 +84,7 @@ impl RoleWork for GatewayWork {
 }
 
 impl Member {
-    /// Returns the access of SQL to tables, if it is a client, for doors with clients of their own.
+    /// Returns the access of SQL to tables, if this member is a client, for doors with clients of their own.
     pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
         self.work::<GatewayWork>()?.tables.get().cloned()
     }

@@ -59,11 +59,11 @@ type FormerRows = (Box<Handover>, Box<dyn Engine>);
 /// The work of a storage process.
 pub(in crate::node) struct StorageWork {
     options: StorageOptions,
-    /// The rows of the life before, which nobody else may have.
+    /// The rows of the previous life, which no other process may have.
     rows: Mutex<Option<FormerRows>>,
 }
 
-/// How long an ended process may take to give its engine away.
+/// Time that an ended process may take to give its engine away.
 const ENGINE_PATIENCE: Duration = Duration::from_secs(3);
 
 impl StorageWork {

@@ -8,8 +8,8 @@
 //! | JSON answers | [`DoorLimits::answers_bytes_max`], [`DoorLimits::answer_bytes_max`] each | a reply waits first |
 //!
 //! Requests wait for [`DoorLimits::patience`] and are then refused; nothing of them was sent. If the answer
-//! of a call that took effect finds no room in time, the caller learns that. A share of the answers is
-//! released when the system has taken the bytes, however slowly the caller reads.
+//! of a call that took effect finds no room in time, the caller gets an error that says so. A share of the
+//! answers is released when the system has taken the bytes, however slowly the caller reads.
 
 use std::{sync::Arc, time::Duration};
 
@@ -93,7 +93,7 @@ impl Bounds {
 
     /// Reads the body of a request.
     pub(super) async fn body(&self, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Fault> {
-        // A body without an announced length may have any.
+        // A body without an announced length may have any length.
         let most = body.size_hint().upper().unwrap_or(ITEM_BYTES_MAX as u64);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         if most > ITEM_BYTES_MAX {
@@ -121,7 +121,7 @@ impl Bounds {
     /// Returns the answer to a call that took effect, with this reply.
     pub(super) async fn answer(&self, access: &dyn ServiceAccess, reply: Bytes) -> Result<Response, Fault> {
         let most = self.limits.answer_bytes_max;
-        // Most replies are shorter as JSON; replies with long names for few bytes are not.
+        // Most replies are not longer than this as JSON. Replies with long names for few bytes are longer.
         let likely = (JSON_RATIO * reply.len() + JSON_BYTES).min(most);
         for room in [likely, most] {
             let mut share = self.share(&self.answers, room).await.ok_or_else(|| {

@@ -73,7 +73,7 @@ pub(super) async fn begin(
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], written(&begun)).into_response())
 }
 
-/// If the caller hangs up, the server drops this future. Then
+/// Calls a service in a transaction. If the caller hangs up, the server drops this future. Then
 /// [`Transaction::call`](crate::service::Transaction::call) aborts the transaction at its next call or
 /// commit, because a caller that does not know the reply would repeat the call.
 pub(super) async fn call_in_transaction(

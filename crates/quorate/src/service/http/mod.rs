@@ -115,8 +115,8 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens at `address`, and calls the services of hosts at `hosts`. Requests may also address it by the
-    /// name in `address`, and by the name at which others reach the host.
+    /// Listens at `address`, and calls the services of hosts at `hosts`. Requests may also address the door
+    /// by the name in `address`, and by the name at which other processes reach the host.
     pub(super) fn open(
         address: &str,
         (insecure, limits): (bool, DoorLimits),

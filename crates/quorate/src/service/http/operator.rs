@@ -92,7 +92,7 @@ pub(super) async fn withdraw(
 struct Wish {
     /// The address of the host that becomes a replica.
     new: String,
-    /// The address of the replica that ceases to be one.
+    /// The address of the replica to remove, if the new replica replaces one.
     old: Option<String>,
 }
 
@@ -143,7 +143,7 @@ impl AsRef<[u8]> for Exported {
 }
 
 impl DoorShared {
-    /// Runs work that waits for other processes. It goes on if the caller hangs up.
+    /// Runs work that waits for other processes. The work goes on if the caller hangs up.
     async fn operate<T: Send + 'static>(
         &self,
         work: impl FnOnce(&HostShared) -> Result<T, Fault> + Send + 'static,

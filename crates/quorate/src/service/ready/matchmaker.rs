@@ -21,7 +21,7 @@ pub struct Matchmaker(BTreeMap<String, Machine>);
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The machine's address. A new advertisement replaces the former one of the same address.
+    /// The machine's address. A new advertisement replaces the former advertisement of the same address.
     pub address: String,
     /// The machine's resources.
     pub size: Size,

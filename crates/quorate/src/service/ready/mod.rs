@@ -1,7 +1,7 @@
 //! Ready-made services, which `quorate service host` hosts and the programs in `examples` call.
 //!
-//! Each is an ordinary [`Service`](super::Service), written as a user would write it. Their requests and
-//! replies are public, so that a program can call a service of a running host:
+//! Each of them is an ordinary [`Service`](super::Service), written as a user would write it. Their requests
+//! and replies are public, so that a program can call a service of a running host:
 //! `db.service::<ready::Counter>("counter")`. Over HTTP, requests have `serde`'s form: `{"add": 1}`,
 //! `"read"`.
 

@@ -1,8 +1,8 @@
 //! A scheduler of jobs (003 ch. I): the next job is the one of the highest priority, and within a priority
 //! the earliest.
 //!
-//! A worker's job depends on the time of its request, so replicas that each decided would differ. Here the
-//! leader decides, and notes the time by its clock.
+//! A worker's job depends on the time of its request, so replicas that decided by themselves would differ.
+//! Here the leader decides, and notes the time by its clock.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
@@ -65,7 +65,7 @@ impl Service for Scheduler {
     /// The job that is given out; `None` after a submission, and if no job waits.
     type Reply = Option<Taken>;
     type Delta = ScheduleChange;
-    /// The place of a job that was submitted; `None` stands for the latest that was given out.
+    /// The place of a job that was submitted; `None` stands for the job that was given out last.
     type Undo = Option<(Reverse<u8>, u64)>;
 
     fn execute(&self, request: &ScheduleRequest, cx: &mut Cx<'_>) -> Executed<Self> {

@@ -62,7 +62,7 @@ impl<'a> Draft<'a> {
     fn once(&mut self, id: &Bytes, request: &Bytes) -> Decided {
         let (key, print) = (memory_key(id), xxh3_64(request));
         if let Some((value, _)) = self.string(&key)? {
-            // A client may have put other data there.
+            // A client may have stored other data under this key.
             return match postcard::from_bytes::<(u64, KeyspaceAnswer)>(value) {
                 Ok((same, answer)) if same == print => Ok(answer),
                 _ => Err(Refusal::OtherRequest),
@@ -79,7 +79,7 @@ impl<'a> Draft<'a> {
         Ok(answer)
     }
 
-    /// Returns the former value, if the request wants it. A hash is refused then.
+    /// Returns the former value if the request wants it. Refuses a hash then.
     fn before(&self, key: Option<&Bytes>, tell: bool) -> Result<Value, Refusal> {
         match key.filter(|_| tell).and_then(|key| self.live(key)) {
             None => Ok(Value::Nothing),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// Reads the values of these keys. Answered by [`KeyspaceAnswer::Found`].
     Read(Vec<Bytes>),
-    /// Sets the strings of keys: all of them, or none. Counts 1 if it did.
+    /// Sets the strings of keys: all of them, or none. The count is 1 if they were set.
     Put {
         /// Keys and values. If a key occurs twice, its last value counts.
         pairs: Vec<(Bytes, Bytes)>,
@@ -22,14 +22,14 @@ pub enum Request {
         /// Whether to return the former value of the first key, which must then be a string.
         tell: bool,
     },
-    /// Deletes keys. Counts those that existed.
+    /// Deletes keys. The count is the number of keys that existed.
     Delete {
         /// The keys.
         keys: Vec<Bytes>,
         /// Whether to return the former value of the first key, which must then be a string.
         tell: bool,
     },
-    /// Changes the life of a key's value. Counts 1 if it did.
+    /// Changes the life of a key's value. The count is 1 if the life was changed.
     Live {
         /// The key.
         key: Bytes,
@@ -40,21 +40,21 @@ pub enum Request {
         /// Whether to return the value of the key, which must then be a string.
         tell: bool,
     },
-    /// Adds to a string of digits, and counts the sum.
+    /// Adds to a string of digits. The count is the sum.
     Add {
         /// The key.
         key: Bytes,
         /// The number to add.
         added: i64,
     },
-    /// Appends bytes to a string, and counts its new length in bytes.
+    /// Appends bytes to a string. The count is the string's new length in bytes.
     Append {
         /// The key.
         key: Bytes,
         /// The bytes to append.
         tail: Bytes,
     },
-    /// Sets fields of a hash. Counts those that did not exist.
+    /// Sets fields of a hash. The count is the number of fields that did not exist.
     PutFields {
         /// The key.
         key: Bytes,
@@ -63,14 +63,14 @@ pub enum Request {
         /// Whether the write requires that none of the fields exists.
         absent: bool,
     },
-    /// Deletes fields of a hash. Counts those that existed.
+    /// Deletes fields of a hash. The count is the number of fields that existed.
     DeleteFields {
         /// The key.
         key: Bytes,
         /// The fields' names.
         names: Vec<Bytes>,
     },
-    /// Adds to a field of digits, and counts the sum.
+    /// Adds to a field of digits. The count is the sum.
     AddField {
         /// The key.
         key: Bytes,
@@ -88,8 +88,8 @@ pub enum Request {
     },
     /// Counts the keys.
     Size,
-    /// Executes another request at most once for this id. A repetition gets the first answer, as long as the
-    /// id is remembered ([`REMEMBERED_FOR`](super::REMEMBERED_FOR)).
+    /// Executes a request at most once for this id. A repetition gets the first answer, as long as the id is
+    /// remembered ([`REMEMBERED_FOR`](super::REMEMBERED_FOR)).
     Once {
         /// The client's name for the request.
         id: Bytes,
@@ -197,8 +197,8 @@ impl Life {
 }
 
 impl Request {
-    /// Wraps a request so that it takes effect at most once for an id. `None` if it changes nothing, or has
-    /// an id already.
+    /// Wraps a request so that it takes effect at most once for an id. `None` if the request changes nothing,
+    /// or has an id already.
     pub fn once(id: Bytes, request: &Request) -> Option<Request> {
         let is_fit = !request.is_read() && !matches!(request, Request::Once { .. });
         let request = Bytes::from(postcard::to_stdvec(request).ok()?);
@@ -210,7 +210,7 @@ impl Request {
         matches!(self, Request::Read(_) | Request::Scan { .. } | Request::Size)
     }
 
-    /// Returns the approximate size of its keys and values, in bytes.
+    /// Returns the approximate size of the request's keys and values, in bytes.
     pub(in super::super) fn bytes(&self) -> usize {
         let pair = |(key, value): &(Bytes, Bytes)| key.len() + value.len();
         let all = |keys: &[Bytes]| keys.iter().map(Bytes::len).sum::<usize>();
