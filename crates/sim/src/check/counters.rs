@@ -54,7 +54,7 @@ pub(crate) struct CounterCheck {
     counters: BTreeMap<String, Counter>,
 }
 
-/// Up to this number of optional increments, the judge tries all choices.
+/// The number of optional increments up to which the judge tries all choices.
 const CHOICES_MAX: usize = 10;
 /// The bound of choices for the final counts, which are judged only once.
 const CHOICES_MAX_AT_END: usize = 16;
@@ -102,8 +102,8 @@ impl CounterCheck {
         self.counters.iter().filter(move |(_, counter)| counter.map == map).map(|(name, _)| name)
     }
 
-    /// Judges the entries that the owners of a counter hold at the end, at time `now`. `equal`: the owners
-    /// have compared their entries.
+    /// Judges the entries that the owners of a counter hold at the end, at time `now`. `equal` says whether
+    /// the owners have compared their entries.
     pub(crate) fn held(
         &self,
         name: &str,

@@ -293,7 +293,7 @@ impl<T: Twin> Generations<T> {
         self.orders.get_mut(&generation)
     }
 
-    /// Returns the generation whose order decides who belongs to `generation`: the latest one until
+    /// Returns the generation whose order decides who belongs to `generation`: the latest generation until
     /// `generation` has begun.
     pub(crate) fn judge_of(&self, generation: Generation) -> Generation {
         if self.orders.contains_key(&generation) { generation } else { self.current }
@@ -325,8 +325,9 @@ impl<T: Twin> Generations<T> {
 
     /// Begins a generation. It continues the order of the generation `before` from the position of a life of
     /// a router there; `learned` is what this life has learned since. Facts keep their positions: each
-    /// message of the new order behind this position was there in the former order. Every message that was
-    /// delivered by processes which are still members and are not cut off is in the new order, too.
+    /// message of the new order behind this position was at the same position in the former order. Every
+    /// message that was delivered by processes which are still members and are not cut off is in the new
+    /// order, too.
     pub(crate) fn begin(
         &mut self,
         before: Generation,

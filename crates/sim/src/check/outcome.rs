@@ -8,7 +8,7 @@ use quorate_world::Violation;
 
 use super::order::{Generations, Twin};
 
-/// Checks the outcome of its submission `id` that a member of `generation` received.
+/// Checks the outcome that a member of `generation` received for its submission `id`.
 pub(crate) fn outcome<T: Twin>(
     orders: &mut Generations<T>,
     generation: Generation,

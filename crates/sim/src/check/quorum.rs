@@ -164,8 +164,8 @@ impl QuorumCheck {
         self.keys.iter().filter(move |(_, key)| key.map == map).map(|(name, _)| name)
     }
 
-    /// Judges the entries that the owners of a key hold at the end. `equal`: a repair or comparison has made
-    /// them the same.
+    /// Judges the entries that the owners of a key hold at the end. `equal` says whether a repair or
+    /// comparison has made them the same.
     pub(crate) fn held(
         &self,
         name: &str,

@@ -16,13 +16,13 @@
 //! | terminated | after healing | what a correct process submitted is in `Q` |
 //!
 //! An operator may continue the sequence, as another generation, from a position behind which not all ordered
-//! messages are known ([`RoutingCheck::forked`]). Some of the later messages keep their positions; the rest
-//! have none, or others. Then a submitter's numbers may skip messages whose outcome it already heard, or
-//! messages that it never hears are stable. Where no router was left to continue from, the outcomes of the
-//! earlier messages are forgotten, too ([`RoutingCheck::forget`]).
+//! messages are known ([`RoutingCheck::forked`]). Some of the later messages keep their positions; the other
+//! messages have no positions, or different ones. Then a submitter's numbers may skip messages whose outcome
+//! it has already received, or messages that are never reported to it as stable. Where no router was left to
+//! continue from, the outcomes of the earlier messages are forgotten, too ([`RoutingCheck::forget`]).
 //!
-//! In addition, *stable* is judged: when a submitter hears that its message is stable, every destination that
-//! has not departed has delivered it (002 §5.4).
+//! In addition, *stable* is judged: when a submitter receives the report that its message is stable, every
+//! destination that has not departed has delivered it (002 §5.4).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +32,7 @@ use std::{
 use quorate_protocol::ProcessId;
 use quorate_world::Violation;
 
-/// The identity of a submission: the submitter, and its number there, from zero.
+/// The identity of a submission: the submitter, and the submission's number at that submitter, from zero.
 pub type Submission = (ProcessId, u64);
 
 /// The sequence, and everything that happened to it.
@@ -57,9 +57,9 @@ struct Ordered {
 struct ProcessRecord {
     /// The submissions, by number: content, and the last position that the process had delivered before.
     submitted: Vec<(u64, u64)>,
-    /// The number behind the last ordered one.
+    /// The number after the last ordered number.
     ordered: u64,
-    /// Lower numbers that have no position.
+    /// Numbers below `ordered` that have no position.
     skipped: BTreeSet<u64>,
     /// Numbers whose outcome the process has received.
     outcomes_heard: BTreeSet<u64>,
@@ -362,9 +362,8 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// Whether a submission may be lost. It may if all its destinations departed before their deliveries were
-    /// known. It may also if its submitter departed and cannot know, or if the fork of the sequence left it
-    /// out.
+    /// Whether a submission may be lost: if all its destinations departed before their deliveries were known,
+    /// if its submitter departed and cannot know, or if the fork of the sequence left it out.
     pub fn may_be_lost(&self, submission: Submission) -> bool {
         let skipped = |seen: &ProcessRecord| seen.skipped.contains(&submission.1);
         let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
@@ -467,8 +466,8 @@ mod tests {
     }
 
     /// Returns the verdict on a run. `sN`: process 1 submits content N. `oN@P`: N is ordered at P for
-    /// processes 2 and 3. `dP:N>W`: process W delivers N at P. `tN`: process 1 hears that N is stable. `f3`:
-    /// process 3 departs. `end`: judges the end.
+    /// processes 2 and 3. `dP:N>W`: process W delivers N at P. `tN`: process 1 receives the report that N is
+    /// stable. `f3`: process 3 departs. `end`: judges the end.
     fn check(run: &str) -> &'static str {
         let mut check = RoutingCheck::default();
         let both = BTreeSet::from([process(2), process(3)]);

@@ -71,8 +71,8 @@ pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
 }
 
 /// Nodes for the units, then one node for each beginning in the order of time. A unit that ended before an
-/// instant has an edge to the first time node behind it. Each time node has edges to the next one and to the
-/// unit that begins there.
+/// instant has an edge to the first time node behind it. Each time node has edges to the next time node and
+/// to the unit that begins there.
 struct Graph {
     edges: Vec<Vec<usize>>,
     units: usize,

@@ -45,7 +45,7 @@ pub(crate) struct PendingCall {
 /// A transaction as its client knows it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClientTransaction {
-    /// The earliest time of its effect.
+    /// The earliest time of the transaction's effect.
     pub(crate) at: i64,
     /// The calls that were to write.
     pub(crate) asked: Vec<u64>,

@@ -28,7 +28,7 @@ where
     Ok(())
 }
 
-/// Time without trouble after which every process has heard of every other process.
+/// Time without trouble after which every process has received messages from every other process.
 const QUIET: Duration = Duration::from_secs(1);
 /// Shortest silence that may lead to a suspicion.
 const AWAKE: Duration = Duration::from_millis(500);

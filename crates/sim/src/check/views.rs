@@ -74,7 +74,7 @@ struct MemberRecord {
     members: BTreeSet<ProcessId>,
     /// The last place in the order that the process delivered.
     at: (Position, u32),
-    /// The place of the last safe word that it delivered.
+    /// The place of the last safe word that the process delivered.
     safe_at: Position,
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
@@ -223,7 +223,8 @@ impl ViewCheck {
     }
 
     /// Checks the recorded beginning of `me`: no newer checkpoint may have been kept before the view. Later
-    /// checkpoints do not count, because the process may have slept while others continued and kept more.
+    /// checkpoints do not count, because the process may have slept while other members continued and kept
+    /// more.
     fn judge_begun(&mut self, me: ProcessId, group: u64, view: Position) -> Result<(), Violation> {
         let Some(own) = self.started_from.remove(&(me, group)) else { return Ok(()) };
         let kept = self.kept.get(&group).into_iter().flatten();

@@ -71,7 +71,7 @@ impl MapsWorkload {
     }
 
     /// Whether the horizons of all cells have passed the time at which all operations had ended. True in
-    /// seeds in which they cannot pass.
+    /// seeds in which the horizons cannot pass.
     fn horizons_pass(&mut self, stage: &QuorumStage, world: &QuorumWorld) -> bool {
         let from = *self.quiet_at.get_or_insert(world.now());
         let is_past = |machine: &usize| {
@@ -119,7 +119,7 @@ impl MapsWorkload {
         }
     }
 
-    /// Whether a cell holds a counter with a tally that has absorbed others.
+    /// Whether a cell holds a counter with a tally that has absorbed other tallies.
     fn has_taken_in(&self, world: &QuorumWorld) -> bool {
         let held = self.roster.iter().flat_map(|roster| self.held(roster, world, true));
         let mut entries = held.flat_map(|(.., held)| held);
@@ -202,7 +202,7 @@ impl MapsWorkload {
 
 /// Whether the owners of a key must also agree on writes that have ended. They need not if one cell never
 /// compares: while that cell was out of the layout, some of the other cells may have forgotten such writes.
-/// Once that cell is back, no cell may forget the rest of them.
+/// Once that cell is back, no cell may forget the remaining ones.
 fn keeps_ended(seed: u64) -> bool {
     !compares(seed) || forgets(seed)
 }

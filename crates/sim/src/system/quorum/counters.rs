@@ -14,8 +14,8 @@ use crate::check::{
 const MARK: char = '+';
 
 impl MapsWorkload {
-    /// A user asks a cell for an operation on a counter. Of three counters, the first only grows, and the
-    /// second grows and shrinks. The third is also written as a whole, in maps whose levels meet.
+    /// Makes a user ask a cell for an operation on a counter. Of three counters, the first only grows, and
+    /// the second grows and shrinks. The third is also written as a whole, in maps whose levels meet.
     pub(super) fn ask_counter(
         &mut self,
         stage: &mut QuorumStage,

@@ -3,7 +3,7 @@
 //!
 //! To the checker, each field of a hash is a key of its own, so its name has two parts. A name in the map
 //! that is dropped contains the map's number, because reads after a drop must not return values from before
-//! it.
+//! the drop.
 
 use std::time::Duration;
 
@@ -188,7 +188,7 @@ impl MapsWorkload {
         let change =
             if is_there { Change::DropMap { name } } else { Change::CreateMap { name, map: EXTRA.map() } };
         world.count(if is_there { "map dropped" } else { "map created" });
-        // Another command may have been given at this instant.
+        // Another command of the operator may have the present instant as its id.
         let id = CommandId(world.now().0 + 1);
         world.command(machine, QuorumCommand::Cell(Command::Change { id, change: Box::new(change) }));
     }

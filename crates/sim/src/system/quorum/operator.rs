@@ -20,7 +20,7 @@ pub(super) struct Operator {
     skew_max: Duration,
     /// The last clock that jumped, the distance in nanoseconds, and the end of the jump.
     jump: Option<(usize, i64, Time)>,
-    /// The time from which the last jump of any clock is over for all.
+    /// The time from which the last jump of any clock is over for all machines.
     calm_from: Time,
     /// A place that is being given away: the command, and the old cell.
     replacing: Option<(CommandId, ProcessId)>,

@@ -125,8 +125,8 @@ pub(super) fn compares(seed: u64) -> bool {
     seed / 4 % 2 == 1 || seed % 4 < 2
 }
 
-/// Whether all cells compare their keys with others, so that they forget deletions in the end. Otherwise one
-/// cell never asks: it gets missing entries from the cells that ask it. That cell never knows that it has
+/// Whether all cells compare their keys with other cells, so that they forget deletions in the end. Otherwise
+/// one cell never asks: it gets missing entries from the cells that ask it. That cell never knows that it has
 /// everything, so no cell may forget a deletion.
 pub(super) fn forgets(seed: u64) -> bool {
     compares(seed) && seed.is_multiple_of(2)

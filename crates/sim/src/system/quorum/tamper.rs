@@ -21,7 +21,7 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The cells that have sent answers.
     heard: BTreeSet<ProcessId>,
-    /// The digests that replace others, by the round that asked for them.
+    /// The digests that replace those in answers, by the round that asked for them.
     digests: BTreeMap<Round, Expected>,
     /// The rounds of this turn that asked for digests, and their keys.
     asked: Vec<(Round, MapId, Bytes)>,
@@ -140,7 +140,7 @@ impl Tamper {
                 }
                 vec![(from, Message::Cell(partial::Message::Request(request)))]
             }
-            // The cell drops fetched copies that make an entry larger than a client's may be.
+            // The cell drops fetched copies that make an entry larger than a client may make it.
             (
                 Mutation::CopiesLimited,
                 Message::Cell(partial::Message::Answer {

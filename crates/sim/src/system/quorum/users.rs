@@ -73,7 +73,7 @@ impl MapsWorkload {
         self.request_log.numbers += 1;
         let id = self.request_log.numbers;
         let (place, field) = keys::key_of(&key);
-        // Zeros in front fill the limits of seeds in which they are small. A counter takes none.
+        // Zeros in front fill the limits of seeds in which the limits are small. A counter takes no zeros.
         let pads = self.padded && !self.is_counter(&key);
         let digits = |value: u64| Bytes::from(if pads { format!("{value:060}") } else { value.to_string() });
         let action = match (deed, field) {
@@ -192,7 +192,7 @@ impl MapsWorkload {
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
         }
-        // A read that fell back asked too few owners to repair all.
+        // A read that fell back asked too few owners to repair all of them.
         if let OperationOutcome::Found { .. } = &outcome
             && told == Some(Level::All)
             && asked.user >= self.settings.users

@@ -94,7 +94,7 @@ impl MapsWorkload {
             }
             None => {
                 if self.disks.founder == Some(machine) && !stage.routers.begun() {
-                    // No process has heard of the domain yet.
+                    // No process knows of the domain yet.
                     stage.routers.found_again();
                 }
                 if !stage.routers.founded() {

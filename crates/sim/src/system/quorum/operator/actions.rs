@@ -186,7 +186,7 @@ impl MapsWorkload {
         if let Some((_, old)) = self.operator.replacing
             && layout.number(old).is_none()
         {
-            // The process that asked may not live to hear of it.
+            // The process that asked may have died before it got the outcome.
             world.count("replaced by a spare");
             self.operator.replacing = None;
         }
