@@ -52,11 +52,11 @@ struct CopySource {
 
 /// The pause before a cell that refused is asked again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The pause before the end is announced again, because the announcement may have been lost.
+/// The pause before the end of the arrival is announced again, because the announcement may have been lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 impl Arrival {
-    /// Begins the arrival of the cell `me`, in a layout that it sees for the first time.
+    /// Begins the arrival of the cell `me`, in a layout that this cell sees for the first time.
     pub(super) fn new(layout: &Layout, me: CellNumber, now: Time) -> Arrival {
         let mut arrival = Arrival { sources: BTreeMap::new(), look_at: now, told_at: None };
         arrival.adopt(layout, me);
@@ -86,12 +86,13 @@ impl Arrival {
         self.look_at
     }
 
-    /// Returns how many cells have not given all their entries yet.
+    /// Returns how many cells have not sent all their entries yet.
     pub(super) fn left(&self) -> usize {
         self.sources.values().filter(|source| !source.maps.is_empty()).count()
     }
 
-    /// Adds the requests that are due to `out`. Returns whether the end is to be announced now.
+    /// Adds the requests that are due to `out`. Returns whether the end of the arrival is to be announced
+    /// now.
     pub(super) fn tick(
         &mut self,
         now: Time,

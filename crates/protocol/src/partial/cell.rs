@@ -107,8 +107,8 @@ pub enum Event {
     Lacks(CellNumber),
     /// The version of the present layout.
     Laid(LayoutVersion),
-    /// This cell's arrival has ended, and the order should tell all cells. Emitted again until the order
-    /// does.
+    /// This cell's arrival has ended, and the order should announce this to all cells. Emitted again until
+    /// the order does.
     Complete(CellNumber),
 }
 
@@ -145,7 +145,7 @@ pub struct Status {
     pub forgotten: u64,
     /// The cells for which the coordinator gave up hints.
     pub lacking: Vec<CellNumber>,
-    /// The number of cells that have not given all their entries yet. `None` unless the cell is arriving.
+    /// The number of cells that have not sent all their entries yet. `None` unless the cell is arriving.
     pub arriving: Option<usize>,
     /// Whether the cell came back from its disk, and so lost the hints that it kept earlier.
     pub resumed: bool,

@@ -56,7 +56,7 @@ pub struct Patience {
 /// The approximate memory of an operation in addition to its key and value, in bytes.
 const OPERATION_BYTES: usize = 512;
 
-/// The parts of its cell that a coordinator works with during a turn.
+/// The parts of the cell that a coordinator works with during a turn.
 pub(super) struct CoordinatorContext<'a> {
     pub(super) now: Time,
     pub(super) me: CellNumber,
@@ -408,8 +408,9 @@ impl Coordinator {
         }
     }
 
-    /// Returns the outcome of an operation that ends without hints. Takes an increment that no replica took
-    /// out of the memory. If a later state of the tally holds the increment, it may still be counted.
+    /// Returns the outcome of an operation that ends without hints. Removes an increment from the memory if
+    /// no replica took it. If a later state of the tally holds the increment, the increment may still be
+    /// counted.
     fn taken_back(&mut self, running: &RunningOperation, outcome: OperationOutcome) -> OperationOutcome {
         match (running.added(), running.sent_stamp()) {
             (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.tally_key(), stamp, added) => {

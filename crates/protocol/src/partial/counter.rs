@@ -84,10 +84,10 @@
 //! writes that this cell has announced to have ended: then the write counts as one of the beginning's time,
 //! and horizons wait for it. So a replica whose horizon (`horizon`) covers the beginning of a tally once had
 //! the tally. If it has it no longer, a deletion that may be forgotten ended the tally. The replica then
-//! ignores late states of the tally, and leaves them out of its records. It does take an entry that it
-//! fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins at a quorum level
-//! begins above the horizons of a quorum, as writes with blocking repair do, because a deletion that one
-//! replica has forgotten may still lie at another.
+//! ignores late states of the tally, and leaves them out of its records. The replica does take an entry that
+//! it fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins at a quorum
+//! level begins above the horizons of a quorum, as writes with blocking repair do, because a deletion that
+//! one replica has forgotten may still lie at another.
 //!
 //! **Invariants.**
 //!
@@ -118,14 +118,14 @@
 //! stamps of this run. So the increment reads them, however small the level is. No write of the whole key can
 //! be missing that is above the beginning of an earlier tally and below b, and so would end the earlier tally
 //! and not the present one. An owner takes such a write later only from a life of a cell that begins later.
-//! With blocking repair, that life's writes at a quorum go above the horizons that owners tell. Its other
+//! With blocking repair, that life's writes at a quorum go above the horizons that owners report. Its other
 //! writes are raised or lost, like any that a slow clock stamps. The coordinator takes nothing in if the base
 //! expires between the two beginnings. So a sole state counts in every copy what the separate tallies counted
 //! before. The rule by which copies are merged depends on no order: a sole tally stays sole, and the tallies
 //! that it drops are below it. An earlier state that comes late is dropped where the sole one is. Where the
 //! sole one has ended or is forgotten, the same write ended the earlier tally, because that began earlier.
-//! *Acknowledged, then counted*: a read's quorum shares a replica with that of every increment that was taken
-//! in. This replica has the increment's state still, or the sole one in its place.
+//! *Acknowledged, then counted*: a read's quorum shares a replica with the quorum of every increment that was
+//! taken in. This replica has the increment's state still, or the sole one in its place.
 //!
 //! *On disks.* All this rests on the states that replicas acknowledge and show, and these survive: a state is
 //! on an owner's disk before the owner acknowledges or shows it. So *all owners have it* and *it was seen at
@@ -134,10 +134,10 @@
 //! no answer.
 //!
 //! **Bounds.** A tally takes 29 bytes. A key has one tally of each cell through which it is incremented, and
-//! of each life if the cell has no disk. It has two of these where users mix quorum levels and smaller ones.
-//! A start of a cell from its disk adds one, until the first increment after all horizons have passed the
-//! start. While one cell is away, horizons do not pass it. `SET` makes one base of all. No entry has more
-//! than 128 tallies: a coordinator refuses an increment that would begin another one
+//! of each life if the cell has no disk. A key has two tallies of each where users mix quorum levels and
+//! smaller ones. A start of a cell from its disk adds one, until the first increment after all horizons have
+//! passed the start. While one cell is away, horizons do not pass it. `SET` makes one base of all. No entry
+//! has more than 128 tallies: a coordinator refuses an increment that would begin another one
 //! ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory of own tallies has 16 MiB. An increment
 //! that would make a sum leave 64 bits goes into another tally. The count itself may leave 64 bits by
 //! concurrent increments, each of which was right alone. Reads return its digits all the same, and further
@@ -151,11 +151,12 @@
 //! - *A cell comes back from its disk, and reads its own earlier tally.* Another owner may have a later
 //!   state, which was acknowledged. A state that continued the earlier one, with a still later stamp, would
 //!   replace the later one, and lose increments. So the cell begins another tally.
-//! - *An answer that is older than the horizons that its coordinator has heard of since.* The coordinator
+//! - *An answer that is older than the horizons that its coordinator has received since.* The coordinator
 //!   notes `past` when the increment begins, before it asks any owner.
 //! - *A sole state that no owner took, or one owner alone.* The next state of the tally is sole as well, and
 //!   holds the same increments. If the coordinator dies, its next run reads earlier tallies at some owners
-//!   and the sole one at another. It touches none of them before all owners have the sole one.
+//!   and the sole one at another. The next run touches none of these tallies before all owners have the sole
+//!   one.
 //! - *Another increment began a tally meanwhile.* The earlier read says nothing of that tally, so only the
 //!   memory is consulted.
 //! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges all
@@ -176,8 +177,7 @@
 //!   as each does.
 //! - *An increment that all replicas refused.* The memory takes it back, if no later state was sent. Else the
 //!   later state holds it, and it is `MaybeApplied`.
-//! - *Level one, and the replica that is read has not heard of the coordinator's tally.* Another tally is
-//!   begun.
+//! - *Level one, and the replica that is read does not have the coordinator's tally.* Another tally is begun.
 //! - *An acknowledged increment at level one, a second at another replica.* The coordinator has the first in
 //!   memory until all owners have it, so the second state holds both.
 //! - *A tally that comes late, after its key was deleted and the deletion forgotten.* The horizon covers its
@@ -257,7 +257,7 @@ pub fn integer(digits: &[u8]) -> Option<i64> {
     canonical.then_some(number)
 }
 
-/// The bytes of the longest number, which is the lowest.
+/// The length of the longest number in bytes: of the lowest number, with its sign.
 const LONGEST: usize = 20;
 
 #[cfg(test)]

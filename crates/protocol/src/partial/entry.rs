@@ -136,7 +136,7 @@ impl Entry {
         Entry { base: Register::default(), since }
     }
 
-    /// Returns a write of one tally of a counter, which began with this stamp.
+    /// Returns a write of the tally of a counter that began with this stamp.
     pub fn of_tally(begun: Stamp, tally: Tally) -> Entry {
         let since = EntryParts { fields: BTreeMap::new(), tallies: BTreeMap::from([(begun, tally)]) }.boxed();
         Entry { base: Register::default(), since }

@@ -3,15 +3,15 @@
 //! **Promise.** Take a cell at [`Horizon`] h, and any write to one of its keys that h covers and that any
 //! cell ever takes. The cell has taken this write, or a newer one in its place. So it may ignore all copies
 //! of such writes that arrive later. A deletion is forgotten once the horizons of *all* cells cover it: then
-//! no cell holds an older write of the key, and none takes one. This waits for no fixed time. As long as one
-//! cell is away, no later deletion is forgotten.
+//! no cell holds an older write of the key, and none takes one. Forgetting waits for no fixed time. As long
+//! as one cell is away, no later deletion is forgotten.
 //!
-//! **How.** Each cell sends all others its [`HorizonReport`], on the links on which it sends its writes:
+//! **How.** Each cell sends all other cells its [`HorizonReport`], on the links on which it sends its writes:
 //!
 //! - *through*: the cell will send no write of its own at or below this time, except to cells that have it.
 //!   So it keeps neither an operation nor a hint below it, and its clock is above it.
 //! - *barrier*: the lowest *through* of all cells that this cell has received, in reports of its present
-//!   layout. Links keep the order of messages. So whatever the others wrote at or below the barrier has
+//!   layout. Links keep the order of messages. So whatever the other cells wrote at or below the barrier has
 //!   arrived here, or never will.
 //! - *horizon*: the cell's own horizon.
 //!
@@ -21,10 +21,10 @@
 //! comparisons must have the same version of the layout. A cell refuses the requests of an earlier version,
 //! so it also refuses the writes that a dead cell had on their way.
 //!
-//! **A new life of a cell** has received no report, and its clock may be behind the horizon of others. So a
-//! horizon covers no write of a cell that joined the layout after the horizon was reached: numbers ascend. In
-//! return a replica tells its horizon as if it were a stamp of the key, and a write at a quorum goes above
-//! it. Stamps of older cells are above it anyway.
+//! **A new life of a cell** has received no report, and its clock may be behind the horizon of other cells.
+//! So a horizon covers no write of a cell that joined the layout after the horizon was reached: numbers
+//! ascend. In return a replica reports its horizon as if it were a stamp of the key, and a write at a quorum
+//! goes above it. Stamps of older cells are above it anyway.
 //!
 //! **Attacks considered.**
 //!
@@ -41,14 +41,14 @@
 //! - *A copy of a write by a dead cell.* A coordinator that read it sends it to other owners when the layout
 //!   changes. The coordinator's report of the new layout comes behind that copy, and a barrier counts no
 //!   report of an earlier layout.
-//! - *A cell that stands still for hours, and goes on.* Its horizon did not move, so the others still have
-//!   every later deletion. Until comparing has brought it the rest, it answers like any replica that missed
-//!   writes.
+//! - *A cell that stands still for hours, and goes on.* Its horizon did not move, so the other cells still
+//!   have every later deletion. Until comparing has brought the cell the missing writes, it answers like any
+//!   replica that missed writes.
 //! - *A new write that comes after its key's deletion was forgotten.* Its stamp is above the horizon, because
 //!   the clock of a cell is above its *through*. Only a later life of a cell may stamp a write below. No
 //!   horizon covers that life, and the write began later.
-//! - *A cell that was the latest life, and leaves.* The others refuse the writes that it had on their way, so
-//!   its number stays covered.
+//! - *A cell that was the latest life, and leaves.* The other cells refuse the writes that it had on their
+//!   way, so its number stays covered.
 //! - *A place that is given away during a round.* The round ends, and its comparisons count for nothing.
 //!   Until the cell that took the place has copied everything and completed a round of its own, its horizon
 //!   is zero, and nothing is forgotten.
@@ -123,7 +123,7 @@ pub(super) struct Horizons {
 }
 
 impl Horizons {
-    /// Returns the knowledge of a cell that comes back with this horizon.
+    /// Returns the horizons that a cell knows when it comes back with its own horizon.
     pub(super) fn resumed(own: Horizon) -> Horizons {
         Horizons { own, ..Horizons::default() }
     }
@@ -265,8 +265,8 @@ mod tests {
         horizons.settle(100, None);
         horizons.hear(CellNumber(2), HorizonReport { layout: LayoutVersion(1), ..word(&layout, 70, 60, 0) });
         assert_eq!(horizons.target(&layout, ME), None);
-        // The report is of an earlier layout. Its sender may have sent a write after it, when the layout
-        // changed.
+        // The report is of an earlier layout. Its sender may have sent a write after the report, when the
+        // layout changed.
         assert_eq!(horizons.word(&layout, ME).barrier, 0);
         horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
         assert_eq!(horizons.word(&layout, ME).barrier, 70);

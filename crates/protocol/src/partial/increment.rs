@@ -36,7 +36,7 @@ impl RunningOperation {
         (self.map, self.key.clone(), self.level.is_quorum())
     }
 
-    /// Goes on once an increment has read its key: adds to the coordinator's tally, or begins one.
+    /// Continues an increment that has read its key: adds to the coordinator's tally, or begins a tally.
     pub(super) fn count(&mut self, found: Entry, context: &mut OperationContext<'_>) -> OperationStep {
         let added = self.added().expect("only an increment is counted");
         let clocks = (context.wall, context.through, self.past);

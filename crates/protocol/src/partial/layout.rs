@@ -63,7 +63,7 @@ pub enum ReadRepair {
     None,
     /// Some reads, drawn at random, ask every owner, and bring outdated owners up to date after the answer.
     Background {
-        /// The number of reads in a million that do this.
+        /// The number of reads in a million that ask every owner.
         per_million: u32,
     },
     /// A quorum holds the answer before the read gives it. Writes at a quorum ask for the newest stamp first.
@@ -186,7 +186,7 @@ pub enum LayoutRefusal {
     /// This process is a cell already.
     #[error("this process is a cell already")]
     Known,
-    /// The member has no tokens, has too many, has one twice, or has one of another cell.
+    /// The member has no tokens, has too many, has a token twice, or has a token of another cell.
     #[error("a cell needs 1 to {TOKENS_MAX} different tokens, and no token that another cell has")]
     Tokens,
     /// A map was created already: a new cell would own keys without having them, and the keys of a removed

@@ -12,7 +12,8 @@ use super::{
 };
 use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
-/// The number of one round of requests of one coordinator. Answers carry it, and it is never used again.
+/// The number of one round of requests of one coordinator. Answers carry the number, and the coordinator
+/// never uses it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Round(pub u64);
 
@@ -52,7 +53,7 @@ pub enum Demand {
     },
     /// List some of the map's keys.
     List {
-        /// The token behind which the list begins. `None`: it begins at the first key.
+        /// The token behind which the list begins. `None` if it begins at the first key.
         behind: Option<Token>,
     },
     /// Return the content of these arcs of the map.
@@ -73,7 +74,7 @@ pub enum Answer {
     Told(Stamp),
     /// The replica holds the write, or a newer one. Answers `Write` and `Repair`.
     Written {
-        /// The replica's highest stamp, if it is above that of the write. Zero if not.
+        /// The replica's highest stamp, if it is above the stamp of the write. Zero if not.
         newer: Stamp,
     },
     /// The key's entry.
@@ -111,7 +112,7 @@ pub struct Listed {
     pub newest: Stamp,
     /// The kind of the entry's value.
     pub kind: Kind,
-    /// A hash of an entry with fields or tallies, which is not zero. Zero for any other entry.
+    /// A hash, never zero, of an entry with fields or tallies. Zero for any other entry.
     pub print: u64,
 }
 

@@ -53,7 +53,7 @@
 //!   number.
 //! - *A replica never goes back*: its content only grows, in the order of [merging](Entry::merge). Merging
 //!   keeps the write with the highest stamp for each field. It keeps the latest state of each tally of a
-//!   counter, or the tally that has taken it in. An acknowledgement says: from now on the replica holds this
+//!   counter, or the tally that has taken it in. An acknowledgement means: from now on the replica holds this
 //!   write, or a newer one.
 //! - *A replica counts once*, by its place among the key's owners, and never for another life of its node.
 //! - *All of a write's replicas are owners* in the layout that coordinator and replica have in common: a
@@ -126,9 +126,9 @@
 //! **Attacks considered.**
 //!
 //! - *A replica with the stamp of a fast clock.* A completed write holds stamp 100, and the next
-//!   coordinator's clock says 50. The replica that both quorums share answers `newer`, or told 100 when it
-//!   was asked, so the second write goes above. At levels that do not meet, the second write is lost without
-//!   notice: that is the first row of the table.
+//!   coordinator's clock says 50. The replica that both quorums share answers `newer`, or reported 100 when
+//!   it was asked, so the second write goes above. At levels that do not meet, the second write is lost
+//!   without notice: that is the first row of the table.
 //! - *A clock ahead by more than is allowed.* Replicas refuse its cell's stamps and count the refusals, and
 //!   its writes end in an error. A stamp that a replica took while its own clock was right is at most the
 //!   allowed skew ahead, so later writes can go above it.

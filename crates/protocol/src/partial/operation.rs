@@ -101,7 +101,7 @@ pub enum Rejection {
     TooLarge,
     /// Too many bytes of operations are under way.
     Busy,
-    /// The coordinator's clock differs too much from those of the replicas.
+    /// The coordinator's clock differs too much from the replicas' clocks.
     Skewed,
     /// The replicas have no memory left.
     Full,
@@ -111,6 +111,6 @@ pub enum Rejection {
     NoNumber,
     /// The count after an increment would leave 64 bits.
     Overflow,
-    /// The counter has the most tallies that are allowed, and the increment would add one.
+    /// The counter has the most tallies that are allowed, and the increment would add a tally.
     Tallies,
 }

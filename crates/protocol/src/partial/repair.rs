@@ -1,8 +1,8 @@
 //! Anti-entropy: cells compare their keys with each other, and take the entries that they lack (Dynamo §4.7).
 //!
 //! **Promise.** Some rounds after the last write, cells that can talk have the same entries of the keys that
-//! they share, even if hints were lost and no key was read. A cell that has completed a round with all others
-//! reaches the [horizon](super::horizon) that stood at the round's beginning.
+//! they share, even if hints were lost and no key was read. A cell that has completed a round with all other
+//! cells reaches the [horizon](super::horizon) that stood at the round's beginning.
 //!
 //! ```text
 //!   cell                              another owner
@@ -141,7 +141,7 @@ struct CellComparison {
     map: Option<MapId>,
     /// Whether a question was sent. The other cell does not refuse further questions.
     begun: bool,
-    /// Arcs that are to be compared. The last one is next.
+    /// Arcs that are to be compared. The last arc is compared next.
     open: Vec<Arc>,
     /// The number of open arcs that were not compared at all. The other open arcs are known to differ.
     unexplored: usize,
@@ -156,7 +156,7 @@ enum CompareQuestion {
     Fetch(Vec<Token>),
 }
 
-/// The parts of its cell that repair works with during a turn.
+/// The parts of the cell that repair works with during a turn.
 pub(super) struct RepairContext<'a> {
     pub(super) now: Time,
     pub(super) me: CellNumber,
@@ -182,8 +182,8 @@ const SERVING: Duration = Duration::from_millis(100);
 const MUCH: usize = 256;
 /// The most repeated requests in one round to cells that refused.
 const TRIES: u32 = 50;
-/// The most entries of this cell in an arc of which it sends those that the other cell lacks. In an arc with
-/// more entries, this cell leaves the missing entries to the other cell's own round.
+/// The most entries of this cell in an arc up to which this cell sends the entries that the other cell lacks.
+/// If the arc has more, the other cell's own round fetches them.
 const GIFTS_MAX: u32 = 64;
 
 impl Repair {
@@ -249,7 +249,7 @@ impl Repair {
     }
 
     /// Takes an answer to the open question, and returns the horizon if a round reached one. Returns any
-    /// other answer.
+    /// other answer as the error.
     pub(super) fn answer(
         &mut self,
         from: CellNumber,
@@ -556,7 +556,7 @@ mod tests {
         assert!(admits(other, DifferenceCount::Unknown, Time(3) + SERVING));
     }
 
-    /// Arcs that were not compared are no differences, however many they are.
+    /// Arcs that were not compared count as no differences, however many they are.
     #[test]
     fn what_has_not_been_asked_about_does_not_differ() {
         let arcs = (0..1_000).map(|at| Arc { first: Token(at << 32), last: Token((at << 32) + 9) }).collect();

@@ -176,8 +176,8 @@ impl MapsReplica {
         self.bytes = self.bytes - before + after;
     }
 
-    /// Replaces a stretch of a map by a recorded one. The stretch goes from behind a key to its own last key,
-    /// or to the end of the map.
+    /// Replaces a stretch of a map by a recorded stretch, which goes from behind a key to the last recorded
+    /// key, or to the end of the map.
     pub(super) fn restore_stretch(
         &mut self,
         map: MapId,
@@ -304,7 +304,7 @@ impl MapsReplica {
     }
 
     /// Returns some entries of a map whose tokens satisfy `wanted`, from behind a key on. Looks at a bounded
-    /// part of the map. Returns also the last key that it looked at, or `None` at the end of the map.
+    /// part of the map. Also returns the key at which it looked last, or `None` at the end of the map.
     pub(super) fn copy(
         &self,
         map: MapId,
@@ -580,8 +580,9 @@ const ITEMS_MAX: u32 = 4;
 /// The number of entries that one sweep looks at.
 const SWEEP_LOOKS: usize = 2_048;
 
-/// The approximate bytes of one copy, and the most entries that it looks at.
+/// The approximate bytes of the entries in one answer to a request for a copy.
 const COPY_BYTES: usize = 256 << 10;
+/// The most entries that one request for a copy looks at.
 const COPY_LOOKS: usize = 4_096;
 /// The approximate number of keys in one piece of a scan.
 const LIST_KEYS: usize = 512;

@@ -103,7 +103,7 @@ pub enum Event {
     Lacks(CellNumber),
     /// The members, cells and maps have changed to these.
     Roster(Arc<Roster>),
-    /// A change was made, or was not, with the reason.
+    /// A change was made, or was not made for the given reason.
     Changed {
         /// The name that the user gave the change.
         id: CommandId,
@@ -250,7 +250,8 @@ impl Resident {
         self.refused + self.member.refused()
     }
 
-    /// Submits a message of this process to the order. With a disk, `write_down` records it before it leaves.
+    /// Submits a message of this process to the order. With a disk, `write_down` records the message before
+    /// it leaves.
     fn submit(&mut self, token: u64, body: Bytes) {
         if let Some(disk) = &mut self.disk {
             disk.unwritten.push((token, body.clone()));
@@ -360,7 +361,8 @@ impl Resident {
         }
     }
 
-    /// Applies a delivered change to the roster. It takes effect at once, or once its record is durable.
+    /// Applies a delivered change to the roster. The change takes effect at once, or once its record is
+    /// durable.
     fn apply(
         &mut self,
         cx: &mut Context<'_>,
@@ -548,7 +550,7 @@ impl Protocol for Resident {
 /// The sink of the cell.
 struct AtCell<'a> {
     out: &'a mut dyn Sink<Resident>,
-    /// Set to the cell's number when its arrival has ended.
+    /// The place for the cell's number, set when the cell's arrival has ended.
     complete: &'a mut Option<CellNumber>,
 }
 

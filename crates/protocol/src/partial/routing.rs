@@ -76,7 +76,8 @@ pub enum Change {
         /// The spare.
         new: ProcessId,
     },
-    /// An arriving cell has copied its keys, or an operator declares that it has all that is left of them.
+    /// An arriving cell has copied its keys, or an operator declares that the cell has all keys that are
+    /// left.
     Complete(CellNumber),
     /// Creates an empty map.
     CreateMap {
@@ -471,7 +472,8 @@ mod tests {
         let joined = Maps::apply(&roster, Position(2), again, &join(1).encode()).unwrap().unwrap();
         assert_eq!(Maps::members(&joined), [again]);
         assert_eq!(joined.layout().number(again), Some(CellNumber(2)));
-        // The new life becomes a cell later, too, but it has to copy the keys of the former life.
+        // After the first map was created, a new life becomes a cell, too, but it has to copy the keys of the
+        // former life.
         apply(&mut roster, 1, &create("main", 1)).unwrap();
         let mut joined = Maps::apply(&roster, Position(3), again, &join(1).encode()).unwrap().unwrap();
         assert_eq!(

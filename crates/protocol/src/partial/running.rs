@@ -104,7 +104,7 @@ pub(super) enum OperationStage {
         copies: SmallVec<[ReadReply; 2]>,
         /// The owners that were asked for their entries rather than for digests.
         whole: Share,
-        /// Whether every owner is asked, and outdated ones are brought up to date.
+        /// Whether every owner is asked, and outdated owners are brought up to date.
         repairs_all: bool,
         /// Whether the user has its answer.
         answered: bool,
@@ -132,7 +132,7 @@ pub(super) enum OperationStep {
     /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
     /// owners, and ends.
     Sweep(Option<OperationOutcome>, Entry, Share),
-    /// Reports the outcome of a write to the user, unless it was reported before, and ends.
+    /// Reports the outcome of a write to the user, unless it was reported before, keeps hints, and ends.
     Hint {
         /// The outcome, if it was not reported before.
         outcome: Option<OperationOutcome>,
@@ -145,7 +145,7 @@ pub(super) enum OperationStep {
     },
 }
 
-/// The facts about its cell that an operation needs.
+/// The facts about the coordinator's cell that an operation needs.
 pub(super) struct OperationContext<'a> {
     pub(super) site: Site,
     pub(super) now: Time,
@@ -186,7 +186,8 @@ pub(super) struct RunningOperation {
     pub(super) key: Bytes,
     pub(super) level: Level,
     pub(super) fallback: Option<Level>,
-    /// Whether the map has blocking repair: reads leave their answer at a quorum, and writes ask first.
+    /// Whether the map has blocking repair: reads leave their answer at a quorum, and writes first ask for
+    /// the highest stamp.
     pub(super) blocking: bool,
     /// The artificial delay before the outcome of a finished write.
     pub(super) delay: Duration,
@@ -376,7 +377,7 @@ impl RunningOperation {
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
                     Some(rejection) => OperationStep::End(OperationOutcome::Rejected(rejection)),
-                    // While no owner holds the write, it may still turn out that all refuse it.
+                    // While no owner holds the write, it may still turn out that all owners refuse it.
                     None if first && held.is_empty() => OperationStep::Wait(Share::NONE),
                     None => match self.wait_or(self.level, context, self.late(context)) {
                         // Some owner may hold the write, so the other owners must get it, too.
@@ -405,8 +406,8 @@ impl RunningOperation {
         match &self.stage {
             OperationStage::Asking { .. } => OperationOutcome::NotApplied,
             OperationStage::Writing { stamp, held, newer, last, .. } => {
-                // At a quorum level a write is not done until its stamp is above the stamps that the owners
-                // answered.
+                // At a quorum level a write is not done until its stamp is above the stamps in the owners'
+                // answers.
                 let lost = !last && *newer > Stamp::ZERO;
                 match fallback(*held).filter(|level| !(lost && level.is_quorum())) {
                     Some(level) => self.done(*stamp, level),
@@ -429,7 +430,8 @@ impl RunningOperation {
         }
     }
 
-    /// Returns the owners that are asked next, or again, because a pause has passed without an end.
+    /// Returns the owners that are asked next, or again, because a pause has passed and the operation has not
+    /// ended.
     pub(super) fn press(&mut self, context: &OperationContext<'_>) -> Share {
         let open = context.reachable.minus(self.sent).minus(self.refused);
         let settled = context.settled;
@@ -479,7 +481,7 @@ impl RunningOperation {
         OperationStep::Hint { outcome, entry: entry.clone(), lacking: lacking.minus(no_room), no_room }
     }
 
-    /// Whether a write asks a quorum for the highest stamp before it takes one.
+    /// Whether a write asks a quorum for the highest stamp before it takes a stamp.
     fn asks_first(&self) -> bool {
         self.blocking && self.level.is_quorum()
     }
@@ -611,7 +613,7 @@ impl RunningOperation {
         self.sweep((!answered).then_some(outcome))
     }
 
-    /// Returns the owners whose entries equal this one.
+    /// Returns the owners whose entries equal `entry`.
     fn holders(&self, entry: &Entry) -> Share {
         let holders = self.copies().iter().filter(|copy| copy.is_of(entry));
         holders.fold(Share::NONE, |share, copy| share.with(copy.index))

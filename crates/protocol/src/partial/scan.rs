@@ -6,21 +6,21 @@
 //!
 //! **How.** The coordinator asks all reachable cells for their keys from a token on. Each cell lists a part
 //! of its keys, with the highest stamp and whether there is a value. It lists deleted keys too, so that a
-//! replica that missed the delete does not bring the key back. It also tells up to which token its list is
+//! replica that missed the delete does not bring the key back. It also reports up to which token its list is
 //! complete. Once the cells that answered meet the level for *every* key of the map, the piece ends at the
 //! least of these tokens. For a key that was only written whole, the highest stamp decides.
 //!
-//! Fields and tallies are merged one by one, so the highest stamp of an entry that has some says nothing
-//! about the others. A cell tells a hash of such an entry. If the cells' lists differ on such a key, the
-//! coordinator reads the key from each cell that listed it, one key after another, and merges. A piece ends
-//! early, behind [`DOUBTS_MAX`] such keys.
+//! Fields and tallies are merged one by one, so the highest stamp of an entry with fields or tallies says
+//! nothing about its other parts. A cell sends a hash of such an entry. If the cells' lists differ on such a
+//! key, the coordinator reads the key from each cell that listed it, one key after another, and merges. A
+//! piece ends early, behind [`DOUBTS_MAX`] such keys.
 //!
 //! **Disks.** A cell lists its keys behind the record of the last write that it took, so a scan shows no key
 //! that a power cut would take away.
 //!
 //! **Bounds.** A cell runs [`Scans::MAX`] scans. Each holds one list of keys of each cell, 256 KiB and the
 //! keys of one token. At most [`Scans::READING_MAX`] of them read keys at a time, and each of these holds the
-//! merged entry of one key. The others wait until one of these ends.
+//! merged entry of one key. The other scans wait until one of the reading scans ends.
 //!
 //! **Source.** The cursor is a place on the ring, as Redis's is a place in a hash table. It stays valid
 //! however long the user takes, and needs no state here.
@@ -53,7 +53,7 @@ pub struct Scan {
     pub map: MapId,
     /// The replicas of each key that must have answered.
     pub level: Level,
-    /// The token behind which the piece begins. `None`: at the first key.
+    /// The token behind which the piece begins. `None` if it begins at the first key.
     pub behind: Option<Token>,
 }
 
@@ -64,7 +64,7 @@ pub enum Scanned {
     Piece {
         /// The keys, in the order of their tokens, with the kinds of their values.
         keys: Vec<(Bytes, Kind)>,
-        /// The token behind which the next piece begins. `None` if this was the last.
+        /// The token behind which the next piece begins. `None` if this was the last piece.
         next: Option<Token>,
     },
     /// Too few cells can be asked to meet the level for some key.
@@ -75,7 +75,7 @@ pub enum Scanned {
     Rejected(Rejection),
 }
 
-/// The parts of their cell that scans work with.
+/// The parts of the cell that scans work with.
 pub(super) struct ScanContext<'a> {
     pub(super) now: Time,
     pub(super) site: Site,
@@ -226,7 +226,7 @@ impl Scans {
         }
     }
 
-    /// Removes a scan. If it read keys, another scan may read, so the next look comes at once.
+    /// Removes a scan. If it read keys, another scan may read keys now, so the next look comes at once.
     fn remove(&mut self, round: Round, now: Time) -> RunningScan {
         if self.reading.remove(&round) {
             self.look_at = now;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::id::CellNumber;
 use crate::wire::{WireError, need};
 
-/// The place of a write among the writes of its key: the greater one wins.
+/// The place of a write among the writes of its key: the write with the greater stamp wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Stamp {
     /// Nanoseconds of the coordinator's hybrid clock.

@@ -51,7 +51,7 @@ pub(super) struct Continued {
 impl Continued {
     /// Takes in the earlier tallies of the cell that are as firm. `known` has their last states, and the
     /// owners had all writes up to `past` when `known` was read. Takes nothing in if some of the earlier
-    /// tallies would end when this one does not, or if the sum is beyond 64 bits.
+    /// tallies would end when this tally does not, or if the sum is beyond 64 bits.
     pub(super) fn take_in(&mut self, known: &Entry, past: u64) {
         let expires = known.base().expires.is_some_and(|expires| expires <= self.begun.time);
         if expires || self.begun.time > past {
@@ -129,7 +129,7 @@ impl OwnTallies {
         }
     }
 
-    /// Forgets a tally if all owners have acknowledged its last state, the one with this stamp.
+    /// Forgets a tally if all owners have acknowledged its last state, which has this stamp.
     pub(super) fn settled(&mut self, at: &TallyKey, stamp: Stamp) {
         if self.kept.get(at).is_some_and(|kept| kept.tally.stamp == stamp) {
             self.remove(at);
@@ -233,7 +233,7 @@ mod tests {
         let found = Entry::of_tally(stamp(10), tally(10, 1));
         assert_eq!(continued(&memory, std::slice::from_ref(&found), 0), None);
         assert_eq!(memory.kept.len(), 1);
-        // Once all owners have all states that were sent before, the tally is continued.
+        // Once all owners have all states that the earlier run sent, the tally is continued.
         assert_eq!(continued_past(&memory, std::slice::from_ref(&found), 0, 11), None);
         assert_eq!(continued_past(&memory, &[found], 0, 12), Some((10, 1, true)));
     }

@@ -283,7 +283,7 @@ fn a_scan_tells_every_key_once_and_no_deleted_one() {
         .collect();
     assert_eq!(scanned(&mut net, coordinator, Level::Quorum), wanted);
     assert_eq!(scanned(&mut net, cut, Level::Quorum), wanted);
-    // If some key cannot meet the level, the scan is refused. If cells do not answer, it ends in time.
+    // If some key cannot meet the level, the scan is refused. If cells do not answer, the scan ends in time.
     assert_eq!(net.scan(coordinator, Level::All, None), Scanned::Unavailable);
     net.heal();
     net.run(Duration::from_millis(100));

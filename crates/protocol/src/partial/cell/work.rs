@@ -157,7 +157,7 @@ impl Cell {
         if !is_such || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
             return None;
         }
-        // Such a read may, by chance, have to ask the other owners too.
+        // A read in a map with background repair may, by chance, have to ask the other owners, too.
         if matches!(self.layout.map(*map)?.read_repair()?, ReadRepair::Background { .. }) {
             return None;
         }

@@ -42,7 +42,7 @@
 //!   atomicity forbids. With the rule, digests agree only if both entries have been synced, and the replicas
 //!   acknowledge a read's write-back like any write. So a value that a read with blocking repair has returned
 //!   is durable at a quorum. Maps without blocking repair do not need the rule, and have it all the same. A
-//!   replica that only tells a stamp (Told, newer) shows nothing: if that stamp vanishes, a write above it
+//!   replica that only reports a stamp (Told, newer) shows nothing: if that stamp vanishes, a write above it
 //!   does no harm.
 //! - *Nothing else waits.* Questions of reads, and answers about keys that are on disk, overtake messages
 //!   that wait.
@@ -54,18 +54,18 @@
 //!   rests on. Other cells forget deletions by it.
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
 //!   back under the earlier layout, and acknowledge a write there that the copy lacks.
-//! - *As itself or not at all.* If some durable record cannot be read, the process continues as another one:
-//!   it takes the place of the former one as arriving, and copies what all others have.
+//! - *As itself or not at all.* If some durable record cannot be read, the process continues as another
+//!   process, which takes the place of the former one as arriving, and copies what all other cells have.
 //!
 //! **Coming back when others wrote meanwhile.** The cell answers at once, at every level. It lacks writes
 //! that it never acknowledged, like any replica that missed some. R + W > N counts acknowledgements, and it
-//! holds all writes that it acknowledged. Comparing brings the rest. The cell does not bring back a key that
-//! was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover, and its last
-//! announcement says how far that was.
+//! holds all writes that it acknowledged. Comparing brings the missing writes. The cell does not bring back a
+//! key that was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover, and
+//! its last announcement shows how far that horizon was.
 //!
 //! **An older disk**, put back, lacks writes that the cell has acknowledged. Such a cell must not answer. The
 //! other processes know from its earlier messages how long its journal was
-//! ([`RemoteDurability`](crate::journal::RemoteDurability)), so the cell finds out, says nothing, and ends.
+//! ([`RemoteDurability`](crate::journal::RemoteDurability)), so the cell finds out, sends nothing, and ends.
 //! With an empty directory it is a new life, which arrives: it copies before it answers.
 //!
 //! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back
@@ -134,7 +134,7 @@ use crate::{
     },
 };
 
-/// A record that a cell writes to its disk, or a router in a simulation of maps alone.
+/// A record that a cell writes to its disk, or that a router writes in a simulation of maps alone.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// A record of a router's log.
@@ -181,10 +181,10 @@ pub enum Record {
     Kept {
         /// The map.
         map: MapId,
-        /// The key behind which the stretch begins, in the order of tokens. `None`: it begins at the first
-        /// key.
+        /// The key behind which the stretch begins, in the order of tokens. `None` if the stretch begins at
+        /// the first key.
         behind: Option<Bytes>,
-        /// Whether the stretch goes to the end of the map. Else it goes to its last key.
+        /// Whether the stretch goes to the end of the map. If not, it goes to its last key.
         last: bool,
         /// All keys of the stretch with their entries.
         entries: Vec<(Bytes, Entry)>,
@@ -222,7 +222,7 @@ pub enum Unrecoverable {
     /// Neither the beginning of the journal nor a complete checkpoint is there.
     #[error("a record that was durable is missing in the journal")]
     Missing,
-    /// The other members know this process under another address.
+    /// The other members know this process under an address other than its present one.
     #[error("the address of this process differs from {0}, at which the other processes know this process")]
     Moved(String),
 }

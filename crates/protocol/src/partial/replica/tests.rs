@@ -39,7 +39,7 @@ impl Rig {
         self.replica.answer(request, &self.layout, &mut self.clock, Time(1_000))
     }
 
-    /// Returns the replica that its records lead to.
+    /// Executes the records of this replica again, and returns the resulting replica.
     fn recovered(&mut self) -> MapsReplica {
         let roster = Box::new(Roster::of(self.layout.clone()));
         let (name, address) = (String::from("cell"), String::from("h:1"));

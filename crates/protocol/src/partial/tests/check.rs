@@ -19,7 +19,7 @@ pub(super) enum What {
 }
 
 /// Whether some order of the operations explains all answers and contradicts no interval. Tries all orders.
-/// Of two attempts that have done the same operations and hold the same value, it follows one.
+/// Of two attempts that have done the same operations and hold the same value, the search follows only one.
 pub(super) fn is_atomic(history: &[Seen]) -> bool {
     assert!(history.len() <= 64, "too many operations to try all orders");
     let mut tried: BTreeSet<(u64, Option<u64>)> = BTreeSet::new();

@@ -16,7 +16,7 @@ fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) ->
     net.act(node, key, Action::Add(added), level)
 }
 
-/// Returns the count that an increment answered.
+/// Returns the count in the answer to an increment.
 fn count(outcome: &OperationOutcome) -> i64 {
     match outcome {
         OperationOutcome::Counted { count, .. } => *count,
@@ -235,7 +235,8 @@ fn what_was_taken_in_does_not_count_again() {
     assert_eq!(count(&add(&mut net, 1, "k", 16, Level::Quorum)), 31);
     net.run(MOMENT);
     assert_eq!((1..=3).map(|node| tallies(&net, node, "k")).collect::<Vec<_>>(), [1, 1, 4]);
-    // The coordinator dies with its hint. Copies meet at a coordinator that has both, and then everywhere.
+    // The coordinator dies with its hint. The earlier tallies and the state that took them in meet at one
+    // coordinator, and then everywhere.
     net.cut_power(1);
     for level in [Level::Quorum, Level::One] {
         assert_eq!(told(&net.read(2, "k", level)), Some(31));
@@ -355,7 +356,7 @@ fn a_deleted_counter_is_forgotten_and_begins_at_zero() {
     }
 }
 
-/// A counter with the most tallies takes no more, and a string makes one base of all.
+/// A counter with the most tallies takes no further tally, and a string replaces all tallies by one base.
 #[test]
 fn tallies_are_bounded() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -395,12 +396,12 @@ fn told(outcome: &OperationOutcome) -> Option<i64> {
     }
 }
 
-/// Cells in memory, one of which dies.
+/// Returns a net of cells in memory, one of which dies.
 fn in_memory(repair: ReadRepair, seed: u64) -> Net {
     Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed)
 }
 
-/// Cells on slow disks. They lose power, alone or all at once.
+/// Returns a net of cells on slow disks. The cells lose power, alone or all at once.
 fn on_disks(repair: ReadRepair, seed: u64) -> Net {
     let mut net = Net::on_disks(3, repair, 2_000, seed);
     net.slow_disks(true);
@@ -516,8 +517,8 @@ fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     })
 }
 
-/// For each seed, each count includes all increments acknowledged before it, and no increment that was not
-/// requested.
+/// Checks for each seed that each count includes all increments acknowledged before it, and no increment that
+/// was not requested.
 fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
     let levels = [Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
     for seed in 0..seeds {
@@ -552,8 +553,8 @@ fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
     quorums_count(150, on_disks);
 }
 
-/// At smaller levels too, all acknowledged increments are counted in the end, and none twice. Returns the
-/// tallies of the owner that has most.
+/// Checks that at smaller levels, too, all acknowledged increments are counted in the end, and none twice.
+/// Returns the tallies of the owner that has most.
 fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     let (mut net, begun) = schedule(net, levels, seed);
     let (done, perhaps) = effects(&net, &begun);

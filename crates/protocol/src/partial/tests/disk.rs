@@ -235,7 +235,7 @@ fn numbers_of_requests_go_on_behind_those_of_before() {
     assert!(matches!(net.outcome(at), Some(OperationOutcome::Done { .. })));
 }
 
-/// An arriving cell that loses power behind its last copy has not arrived.
+/// An arriving cell that loses power right after its last copy is still arriving when it comes back.
 #[test]
 fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);

@@ -1,4 +1,4 @@
-//! Limits: a client cannot exceed them at any cell, and copies between cells may.
+//! Limits: a client cannot exceed them at any cell, and copies between cells may exceed them.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::time::Duration;
 
-/// Cells at one site that compare their keys. The map has three copies.
+/// Returns cells at one site that compare their keys. The map has three copies.
 fn limited(cells: usize, limits: Limits, repair: ReadRepair) -> Net {
     let settings = Settings { limits, ..Settings::default() };
     Net::with(settings, &vec![0; cells], &[(0, 3)], repair, 1)

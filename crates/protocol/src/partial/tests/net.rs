@@ -467,7 +467,7 @@ impl Net {
         }
     }
 
-    /// Holds messages from one node to another back.
+    /// Holds back messages from one node to another.
     pub(super) fn hold(&mut self, from: u64, to: u64) {
         self.held.insert((from, to));
     }
