@@ -33,7 +33,7 @@ pub(crate) struct Charter {
     /// Domain of the cluster.
     #[serde(with = "config::hex")]
     pub(crate) domain: DomainId,
-    /// First of the cluster's ports. If the user asked for any free port, it is the drawn one.
+    /// First of the cluster's ports. If the user asked for any free port, this is the drawn port.
     pub(crate) first_port: u16,
     /// Progress of the sample.
     pub(crate) sample: Sample,
@@ -44,8 +44,8 @@ pub(crate) struct Charter {
     pub(crate) made_with: ClusterSize,
 }
 
-/// The numbers of a cluster on disk, one for each flag. A cluster has tables, cells or both. The numbers of
-/// what it does not have are 0.
+/// The numbers of a cluster on disk, one for each flag. A cluster has tables, cells or both. The numbers for
+/// contents that the cluster does not have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSize {
@@ -224,7 +224,8 @@ pub(crate) fn has_anything(directory: &Directory) -> Result<bool> {
 }
 
 /// Removes everything that a cluster keeps in its directory. The charter goes first, so that no `up`
-/// continues with a partial rest. The caller holds the lock of the directory, and no process uses its files.
+/// continues with the remaining files. The caller holds the lock of the directory, and no process uses its
+/// files.
 pub(crate) fn remove(directory: &Directory) -> Result<()> {
     let mut names: Vec<String> = directory.names()?.into_iter().filter(|name| is_kept(name)).collect();
     names.sort_by_key(|name| name != FILE);
@@ -277,12 +278,14 @@ fn is_journal(name: &str) -> bool {
     name.strip_prefix(JOURNAL).is_some_and(|node| node.parse::<u64>().is_ok())
 }
 
-/// Prefix of the directory of the services that a cell hosts. The number of its node follows.
+/// Prefix of the directory of the services that a cell hosts. The number of the cell's node follows.
 pub(crate) const SERVICES: &str = "services-";
 
-/// Prefixes of the names that the library gives to the files of its processes.
+/// Prefix of the name that the library gives to the directory of a journal.
 const JOURNAL: &str = "journal-";
+/// Prefix of the name that the library gives to the mark of a founded domain.
 const FOUNDED: &str = "founded-";
+/// Prefix of the name that the library gives to the lock of a process.
 pub(crate) const LOCK: &str = "lock-";
 
 #[cfg(test)]

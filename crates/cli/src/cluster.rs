@@ -19,7 +19,7 @@ use crate::{
     lifeline::BoundAddresses,
 };
 
-/// The choice of a cluster, for commands that join it for a while.
+/// The choice of a cluster, for commands that join the cluster for a while.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RoutersArgs {
     /// Addresses of routers, host:port, separated by commas. By default those of the local cluster.
@@ -67,7 +67,7 @@ pub(crate) struct ProcessEntry {
     pub(crate) node: u64,
     /// Operating-system process id, while it runs.
     pub(crate) pid: Option<u32>,
-    /// Addresses on which the process listens, once it does.
+    /// Addresses on which the process listens, once it listens.
     pub(crate) bound: Option<BoundAddresses>,
     /// Number of times that the process was started.
     pub(crate) starts: u64,
@@ -79,7 +79,7 @@ pub(crate) struct ProcessEntry {
 }
 
 impl Directory {
-    /// Creates the directory if necessary and takes its lock. At most one `up` holds it.
+    /// Creates the directory if necessary and takes its lock. At most one `up` holds the lock.
     pub(crate) fn acquire(&self) -> Result<File> {
         self.make()?;
         let mut lock = self.lock_file()?;
@@ -93,7 +93,7 @@ impl Directory {
                     lock = self.lock_file()?;
                 }
                 Ok(()) => {
-                    // An earlier cluster's file does not describe this one.
+                    // The file of an earlier cluster does not describe this cluster.
                     match fs::remove_file(self.join("cluster.json")) {
                         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                         _ => return Ok(lock),

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script for `command`, which is this program's.
+/// Prints the script for `command`, the command line of this program.
 pub(crate) fn run(args: &Args, command: clap::Command) -> Result<()> {
     let mut script = Vec::new();
     generate(args.shell, &mut instruments::complete(command)?, "quorate", &mut script);

@@ -122,7 +122,7 @@ pub(crate) struct CellConfig {
     pub(crate) hint_bytes_max: usize,
     /// Largest number of concurrent clients.
     pub(crate) clients_max: usize,
-    /// Address for the services that store maps. Without it the cell hosts none.
+    /// Address for the services that store maps. Without it the cell hosts no services.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) services_listen: Option<String>,
     /// Address that other cells use for the services, if it differs from `services_listen`.
@@ -159,7 +159,7 @@ impl DistanceConfig {
         DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 
-    /// Returns the distance, or an error if these times make none.
+    /// Returns the distance, or an error if these times make no distance.
     pub(crate) fn distance(self) -> Result<Distance, String> {
         Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }
@@ -456,10 +456,11 @@ fn stands_for_all(listen: &str) -> Result<bool> {
     Ok(resolved.into_iter().any(|place| is_unspecified(&place.to_string())))
 }
 
-/// Largest number of scan threads. More would hardly find a core each.
+/// Largest number of scan threads. More threads would hardly find a core each.
 pub(crate) const SCAN_THREADS_MAX: usize = 256;
 
-/// Refuses an address that does not resolve, and without `insecure` also one that other machines can reach.
+/// Refuses an address that does not resolve and, without `insecure`, an address that other machines can
+/// reach.
 pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {
     let resolved = address
         .to_socket_addrs()

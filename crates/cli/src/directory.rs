@@ -29,7 +29,7 @@ use quorate_protocol::Role;
 
 const LOCK: &str = "lock";
 
-/// The choice of a cluster, for commands that work on a local one.
+/// The choice of a cluster, for commands that work on a local cluster.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct DirectoryArgs {
     /// Directory of the local cluster's state and logs
@@ -94,8 +94,8 @@ impl Directory {
         Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Whether `lock`, from [`Directory::acquire`], is still the lock of the directory. It is not if somebody
-    /// removed the directory.
+    /// Whether `lock`, from [`Directory::acquire`], is still the lock of the directory. If somebody removed
+    /// the directory, the lock is stale.
     pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         match (lock.metadata(), fs::metadata(self.path.join(LOCK))) {

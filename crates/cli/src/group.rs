@@ -126,7 +126,7 @@ fn list(target: &Target) -> Result<()> {
     Ok(say(format_args!("{table}"))?)
 }
 
-/// Whether the group has no members and none is joining.
+/// Whether the group has no members and no process is joining.
 fn is_idle(group: &GroupStatus) -> bool {
     group.members.is_empty() && group.joining.is_empty()
 }

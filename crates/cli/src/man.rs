@@ -16,7 +16,7 @@ pub(crate) struct Args {
     directory: PathBuf,
 }
 
-/// Writes the pages of `command`, which is this program's.
+/// Writes the pages of `command`, the command line of this program.
 pub(crate) fn run(args: &Args, command: clap::Command) -> Result<()> {
     let shown = args.directory.display();
     fs::create_dir_all(&args.directory).with_context(|| format!("cannot create {shown}"))?;

@@ -390,7 +390,7 @@ mod tests {
             said.contains("only 2 of 4") && said.contains("a change of the routers is under way"),
             "{said}"
         );
-        // With the new router, which may itself be the survivor, three answer.
+        // With the new router, which may itself be the survivor, three routers answer.
         let newcomer = open(router(7, "aa", &ALL, "3"), &four);
         assert!(!Quorum::of(&[holds, router(2, "aa", &ALL, "2"), newcomer.clone()]).is_lost());
         assert_eq!(

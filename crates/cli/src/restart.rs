@@ -58,7 +58,7 @@ pub(crate) struct Args {
 struct Restarted {
     process: String,
     role: Role,
-    /// Returns the next process to restart. The lead router comes last among the routers.
+    /// Time from the signal until all processes were well, in seconds.
     seconds: f64,
     /// Whether the other processes see the same process as before.
     same_incarnation: bool,
@@ -128,7 +128,7 @@ fn progress(count: u64, json: bool) -> Result<ProgressBar> {
     Ok(ProgressBar::new(count).with_style(style))
 }
 
-/// Returns the next process to restart. The lead router comes last of its role.
+/// Returns the next process to restart. The lead router comes last among the routers.
 fn next_due(reports: &[Report], due: &BTreeSet<String>) -> Result<Option<String>> {
     let Some(role) = RESTART_ORDER
         .into_iter()

@@ -122,7 +122,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let router = operate::in_role(&processes, Role::Router)?;
     let leads = processes.iter().find(|it| it.report.state == State::Leading).unwrap_or(router);
     let voters = &leads.report.routers;
-    // A silent router, or one that was started again and does not vote yet, is found by its node.
+    // A silent router, or a router that was started again and does not vote yet, is found by its node.
     let node = target.node(process)?.map(|node| format!("{node}."));
     let silent = || voters.iter().find(|voter| node.as_ref().is_some_and(|node| voter.starts_with(node)));
     let shown = match known.map(|it| &it.report.process).filter(|shown| voters.contains(shown)) {

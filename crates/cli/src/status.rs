@@ -199,8 +199,8 @@ const ROOM_MIN: u64 = 64 << 20;
 /// Text with which a process ends if its disk is full.
 const DISK_FULL: &str = "the disk is full";
 
-/// Returns the reason why a silent process ended: the last line of its log, unless it has started again
-/// since.
+/// Returns the reason why a silent process ended: the last line of its log, unless the process has started
+/// again since.
 fn last_log_line(log: &Path) -> Option<String> {
     let end = end_of(log);
     let mut lines = end.lines().rev();
@@ -208,8 +208,9 @@ fn last_log_line(log: &Path) -> Option<String> {
     line.strip_prefix(LAST_WORD).map(str::to_owned)
 }
 
-/// Prefix of the line with which a program ends, and part of the line with which a process begins.
+/// Prefix of the line with which a program ends.
 const LAST_WORD: &str = "quorate: ";
+/// Part of the line with which a process begins.
 const STARTED: &str = " started process=";
 
 /// Formats a table without blanks at the ends of lines.
@@ -217,7 +218,7 @@ fn lines(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Returns the host of all addresses, if they have the same one.
+/// Returns the host of all addresses, if they have the same host.
 fn common_host<'r>(rows: &'r [StatusRow<'_>]) -> Option<&'r str> {
     let addresses =
         rows.iter().filter_map(|row| row.entry.bound.as_ref()).flat_map(|it| [&it.listen, &it.http]);

@@ -18,9 +18,9 @@ use crate::config::NodeConfig;
 /// Longest time that the protocol thread may take to report its state.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// Longest time of an operation: `OPERATE_PATIENCE` to be ordered, and `MOVE_PATIENCE` if a new process must
-/// also be fed.
+/// Longest time for an operation to be ordered.
 const OPERATE_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest time of an operation for which a new process must also be fed.
 const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A member whose state is served.
@@ -90,7 +90,7 @@ impl quorate_server::http::AdminView for NodeView {
             return Err(why);
         }
         let Some(address) = status.leader_address else { return Ok(()) };
-        // Routers that are frozen or too few cannot report this to the other processes, so the leader is
+        // Routers that are frozen or too few cannot report their state to other processes, so the leader is
         // asked.
         match discover(&address, self.domain, PATIENCE) {
             Ok(DiscoveredProcess { answer: DomainAnswer { presence: DomainState::Settled, .. }, .. }) => {

@@ -44,11 +44,13 @@ use crate::{
 /// Longest time that the protocol thread may take to report its state.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// Time limits of a cell before it serves clients after a restart. A cell that reaches more than half of the
-/// cells waits at most `ALL_CELLS_WAIT_MAX` for the remaining cells. Any other cell waits at most
-/// `READY_WAIT_MAX`.
+/// Longest time that a restarted cell waits for the remaining cells, before it serves clients, if it reaches
+/// more than half of all cells.
 const ALL_CELLS_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest time that a restarted cell waits before it serves clients, if it reaches no more than half of the
+/// cells.
 const READY_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Interval at which a waiting cell checks which cells it reaches.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cell's door for clients.

@@ -153,7 +153,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         door = closed.ok().and_then(Result::ok).flatten();
     }
     if restarts && config.role == Role::Gateway {
-        // The next life of a gateway joins and takes its place.
+        // The next life of a gateway joins and takes the place of this life.
         node.abandon().wait();
     } else if matches!(ended, Ok(StopRequest::End)) {
         // The other processes end as well, so none of them would answer for long.

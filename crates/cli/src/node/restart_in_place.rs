@@ -50,19 +50,19 @@ pub(super) struct Program {
 impl Program {
     /// Returns the program to execute. Without a supervisor it is the file at this program's path, so that a
     /// restart can install a new version. Under a supervisor it is this very program, because the supervisor
-    /// starts dead processes with the same one.
+    /// starts dead processes with the same program.
     pub(super) fn current(supervised: bool) -> Result<Program> {
         let itself = PathBuf::from("/proc/self/exe");
         let path = if supervised && itself.exists() { itself } else { env::current_exe()? };
         Ok(Program { path })
     }
 
-    /// Executes the program in place of this one, with the same addresses. Returns only if that fails, with
-    /// the error.
+    /// Executes the program in place of this one, with the same addresses. Returns only if the execution
+    /// fails, with the error.
     pub(super) fn execute(&self, bound: &BoundAddresses, door: Option<OpenDoor>) -> Error {
         let mut command = Command::new(&self.path);
         command.arg0("quorate").args(arguments(env::args_os().skip(1)));
-        // The system may have chosen the ports, and the other processes know this one by its ports.
+        // The system may have chosen the ports, and the other processes know this process by its ports.
         for (key, address) in [(LISTEN, &bound.listen), (HTTP_LISTEN, &bound.http)] {
             command.arg(SET).arg(format!("{key}{address}"));
         }

@@ -84,7 +84,7 @@ struct ServiceEntry {
     lives: u64,
     last_end: Option<String>,
     ended: Option<String>,
-    /// Process ids that ended at the host and whose journals are kept.
+    /// Ids of processes that ended at the host and whose journals are kept.
     #[serde(default)]
     kept: Vec<String>,
 }

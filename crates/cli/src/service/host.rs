@@ -149,8 +149,8 @@ pub(super) fn restore(args: RestoreArgs) -> Result<()> {
     host_until_end(place.builder(), &name, |node| service.restore(node, &name, export, replicas))
 }
 
-/// Hosts a service and prints its state until it ends for good. It keeps hosting even if nobody reads the
-/// output.
+/// Hosts a service and prints its state until the service ends for good. Keeps hosting even if nobody reads
+/// the output.
 fn host_until_end(
     builder: Builder,
     name: &str,

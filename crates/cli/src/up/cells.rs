@@ -26,12 +26,11 @@ const COPIES: u16 = 3;
 /// Longest time in which the first map must be ordered.
 const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time after the first answer of a cell, after which a continuing cluster counts as up even if it is not
-/// whole. Missing cells, or cells that copy lost keys, may need more time, or an operator, who needs the
-/// other cells for that.
+/// Time from the first answer of a cell, after which a restarted cluster counts as up even if cells are
+/// missing. The missing cells may still copy keys, or need an operator, who needs the cells that run.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the cells serve, and makes the first map if the directory never had it.
+/// Waits until the cells serve, and makes the first map if the directory never had this map.
 pub(super) fn await_and_prepare(
     start: &ClusterStart,
     directory: &Directory,
@@ -138,7 +137,7 @@ fn make_first_map(size: &ClusterSize, address: &str) -> Result<MapStatus> {
     let per_site = (0..size.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
     let per_site = per_site.collect::<Vec<_>>().join(",");
     let answer = ask(address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
-    // The map may exist already, if an earlier `up` ended before it noted so in the charter.
+    // The map may exist already, if an earlier `up` ended before it noted this in the charter.
     if answer != "+OK" && !answer.contains("exists") {
         bail!("the cell at {address} did not create the map `main`: {answer}");
     }

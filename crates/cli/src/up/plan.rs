@@ -39,19 +39,20 @@ pub(super) struct ClusterPlan {
 /// Number of supers: one plans, and the other takes over when it dies (S14).
 const SUPERS: u16 = 2;
 
-/// Longest time that a port may stay taken after a cluster was killed. This time is longer if processes may
-/// be in the middle of a sync.
+/// Longest time that a port may stay taken after a cluster was killed.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time that a port may stay taken if the killed processes may be in the middle of a sync.
 const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Range of the drawn ports: above the ports of services, and below those that systems use for outgoing
 /// connections.
 const DRAWN_PORTS: RangeInclusive<u16> = 10_000..=32_000;
+/// Most attempts to draw ports that are all free.
 const DRAWS_MAX: usize = 200;
 
 impl ClusterPlan {
-    /// Returns the configurations of all processes. The first one founds the domain. In a cluster in memory
-    /// with free ports, the supervisor later tells each process which routers to join.
+    /// Returns the configurations of all processes. The first process founds the domain. In a cluster in
+    /// memory with free ports, the supervisor later tells each process which routers to join.
     pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
         let ClusterSize { routers, storage, replicas, .. } = self.size;
         // The processes that hold rows share the processors.
@@ -277,9 +278,9 @@ impl PortHolder {
     }
 }
 
-/// Socket states in the kernel's tables. The first one listens. The second one is closed and does not prevent
-/// another program from listening.
+/// State of a listening socket in the kernel's tables.
 const LISTENS: &str = "0A";
+/// State of a closed socket in the kernel's tables, which does not prevent another program from listening.
 const WAITS_FOR_STRAYS: &str = "06";
 
 /// Parses an address of the kernel's tables, such as `0100007F:1F90`. Each group of four bytes is in this

@@ -26,8 +26,8 @@ impl ProcessRecords {
         ProcessRecords { directory, lock, trouble: None }
     }
 
-    /// Creates the log of a process and returns its path. The log is emptied unless `kept`. This may fail,
-    /// because no process runs yet.
+    /// Creates the log of a process and returns its path. The log is emptied unless `kept`. A failure here is
+    /// an error, unlike a later one, because no process runs yet.
     pub(super) fn make_log(&self, name: &str, kept: bool) -> Result<PathBuf> {
         let name = log(name);
         if kept {

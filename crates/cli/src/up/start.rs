@@ -245,7 +245,7 @@ impl ClusterStart {
     /// Returns the processes, after checking that their ports are free. The charter of a new cluster on disk
     /// is written before any process runs. The caller holds the lock of the directory.
     pub(super) fn prepare(&mut self, directory: &Directory) -> Result<Vec<NodeConfig>> {
-        // Cells find each other's services at planned ports, so these are drawn even in memory.
+        // Cells find each other's services at planned ports, so these ports are drawn even in memory.
         if self.plan.first_port == 0 && (self.charter.is_some() || self.plan.size.cells > 0) {
             self.plan.draw_ports()?;
             if let Some(charter) = &mut self.charter {

@@ -17,8 +17,9 @@
 //! To stop the cluster, the supervisor first asks gateways to drain. In a durable cluster it then stops the
 //! supers, and tells the processes with disks that all of them end ([`crate::lifeline`]): each makes its data
 //! durable and waits for no other process. At last it closes the pipes, and all processes end. It never asks
-//! storage processes to leave the cluster, because the others would copy their rows and then end, too. Nor
-//! does it ask them to go away for a moment: the others would have to agree, and some have ended by then.
+//! storage processes to leave the cluster, because the other storage processes would copy their rows and then
+//! end, too. Nor does it ask them to go away for a moment: other processes would have to agree, and some of
+//! these have ended by then.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -90,8 +91,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Lifetime after which the end of a process was not caused by its start.
 const STABLE_AFTER: Duration = Duration::from_secs(3);
-/// Longest time for gateways to drain, and then for the other processes to end.
+/// Longest time for gateways to drain.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Longest time for the other processes to end.
 const END: Duration = Duration::from_secs(3);
 /// Longest time for processes with disks to make their data durable.
 const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -99,8 +101,8 @@ const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
 const RECORDS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// Creates a supervisor of these processes without starting them. The first one founds the domain. In a
-    /// durable cluster the processes listen at the planned addresses in every life.
+    /// Creates a supervisor of these processes without starting them. The first process founds the domain. In
+    /// a durable cluster the processes listen at the planned addresses in every life.
     pub(super) fn new(records: ProcessRecords, plan: Vec<NodeConfig>, durable: bool) -> Result<Supervisor> {
         let domain = plan.first().context("the plan of the cluster contains no process")?.domain;
         let mut processes = Vec::new();
@@ -293,8 +295,9 @@ impl Supervisor {
                     return Err(anyhow!("{} did not start ({status}): {}", entry.name, last_log_line()));
                 }
                 if status.code() == Some(i32::from(OLDER_COPY)) {
-                    // Another start would find the same. A cluster that starts with an older copy was put
-                    // together wrongly, so it stops. A working cluster goes on without the process.
+                    // A further start would find the same older copy. A cluster that starts with an older
+                    // copy was put together wrongly, so it stops. A working cluster goes on without the
+                    // process.
                     if entry.starts == 1 {
                         return Err(anyhow!("{} cannot go on: {}", entry.name, last_log_line()));
                     }
@@ -356,7 +359,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the processes of a role to end in order, and waits for that, at most for `patience`.
+    /// Asks the processes of a role to end in order, and waits until they have ended, at most for `patience`.
     fn ask(&mut self, role: Role, patience: Duration) {
         for index in 0..self.slots.len() {
             if self.slots[index].config.role == role {
