@@ -106,7 +106,7 @@ impl Machines {
         self.durable_storage_with(node, port, "")
     }
 
-    /// Starts the same process with these additional keys.
+    /// Starts a storage process like `durable_storage`, with these additional keys.
     pub(crate) fn durable_storage_with(&self, node: usize, port: u16, own: &str) -> RunningProcess {
         let data = self.file(&format!("data-{node}"));
         let own = format!(
@@ -247,7 +247,7 @@ fn who_can_not_do_its_work_says_so() {
     for member in others.iter().chain([&gateway]) {
         member.wait_ill("has no majority");
     }
-    // The same holds if no router answers, although no connection is broken.
+    // If no router answers, the other processes report that, although no connection is broken.
     routers[0].freeze();
     gateway.wait_ill("does not answer");
     others[1].wait_ill("does not answer");
@@ -419,7 +419,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
         gateway.is_well() && routers.iter().all(|router| router.routers() == 3)
     });
 
-    // The log of the second process names the first and itself.
+    // The log of the second process names the first process and itself.
     let refused = |node: usize, name: &str, at: &RunningProcess| {
         let first = at.status()["process"].as_str().unwrap().to_owned();
         let in_use = format!("node {node} is in use: the process {first} at {} belongs", at.listens());
@@ -429,7 +429,8 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
             itself.split_once(&format!(" at {listened}, cannot join with the same node number")).expect(&log);
         assert!(second.starts_with(&format!("{node}.")) && second != first, "{log}");
     };
-    // The node belongs to a member in the same or another role, to a leading router, or to a following one.
+    // The node belongs to a member in the same or another role, to a leading router, or to a following
+    // router.
     refused(6, "storage-2", &storage);
     refused(4, "storage-3", &gateway);
     refused(1, "storage-4", &routers[0]);
@@ -497,7 +498,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
 fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     let _turn = turn();
     let machines = Machines::new();
-    // Routers that join do not prevent the first from founding, in whatever order they start.
+    // Routers that join do not prevent the first router from founding, in whatever order they start.
     let mut second = machines.router(2);
     let mut first = machines.router(1);
     let third = machines.router(3);

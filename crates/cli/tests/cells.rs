@@ -227,8 +227,8 @@ fn increments_count_once_though_a_cell_dies() {
     assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
 }
 
-/// Increments from one client until `stop`. Returns the numbers of acknowledged increments and of those of
-/// unknown outcome.
+/// Sends increments as one client until `stop` is set. Returns the numbers of acknowledged increments and of
+/// those of unknown outcome.
 fn add_until(stop: &AtomicBool, doors: &[String], client: usize) -> (i64, i64) {
     let (mut done, mut unknown) = (0, 0);
     let mut connection = None;

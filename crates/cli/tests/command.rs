@@ -94,8 +94,8 @@ impl CommandOutput {
     }
 }
 
-/// Stops a process, and returns once none of its threads runs. On a busy machine a thread may otherwise run a
-/// moment longer and acknowledge a write.
+/// Freezes a process, and returns once none of its threads runs. On a busy machine a thread may otherwise run
+/// a moment longer and acknowledge a write.
 pub(crate) fn freeze(pid: Pid) {
     kill_process(pid, Signal::STOP).unwrap();
     let tasks = format!("/proc/{}/task", pid.as_raw_pid());

@@ -84,7 +84,7 @@ fn the_door_bears_what_comes() {
     assert_eq!((&after["pid"], &after["incarnation"]), (&gateway["pid"], &gateway["incarnation"]));
 }
 
-/// Two thousand clients send nonsense, in eight threads.
+/// Sends nonsense from two thousand clients, in eight threads.
 fn storm(address: SocketAddr) {
     let rows: Vec<_> = (0..8).map(|row| thread::spawn(move || nonsense(address, row))).collect();
     rows.into_iter().for_each(|row| row.join().unwrap());

@@ -2,8 +2,8 @@
 //!
 //! `golden/FORMAT` holds the files that `quorate down` left in such a directory. The zeros at the end of each
 //! file are cut off, and a list has the lengths. With `UPDATE_GOLDEN=1` the present build writes the
-//! directory of its own format again. When the format of a directory changes, the old one stays and the new
-//! one is added.
+//! directory of its own format again. When the format of a directory changes, the old directory stays and a
+//! new one is added.
 
 use std::{
     env, fs,
@@ -82,7 +82,7 @@ fn make() {
     pack(&place.data_dir(), &Path::new(GOLDEN).join(format(&place)));
 }
 
-/// Returns the format of the directories, as they state it.
+/// Returns the format that the directory of a journal states.
 fn format(place: &LocalCluster) -> String {
     let identity = fs::read_to_string(place.data_dir().join("journal-1/identity")).unwrap();
     identity.lines().next().unwrap().strip_prefix("quorate directory, ").unwrap().replace(' ', "-")

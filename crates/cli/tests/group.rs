@@ -73,7 +73,7 @@ impl Member {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Returns the number of members in its present view.
+    /// Returns the number of members in the member's present view.
     fn members(&self) -> usize {
         let view = self.starting("view ").last().unwrap();
         view.split(' ').nth(1).unwrap().parse().unwrap()

@@ -99,7 +99,7 @@ fn the_exit_code_follows_from_what_was_done() {
     let place = LocalCluster::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     for (round, is_full) in [false, true].into_iter().enumerate() {
-        // The directory is a link, so it cannot be removed as a directory, like a mount point.
+        // The directory is a link. Like a mount point, a link cannot be removed as a directory.
         let kept = place.data_dir().with_extension(format!("kept{round}"));
         fs::create_dir(&kept).unwrap();
         fs::write(kept.join("quorate.toml"), "what nobody can read").unwrap();

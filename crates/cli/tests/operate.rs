@@ -106,7 +106,7 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
             written += 1;
             done(&place, &["sql", &format!("insert into log values ({written})")]);
         }
-        // The second time a storage process dies as well.
+        // In the second round, a storage process dies as well.
         let dying = routers.into_iter().chain((generation == 2).then_some("storage-2"));
         let pids: Vec<Pid> = dying.map(|name| pid(&process(&place, name))).collect();
         for pid in pids {
@@ -150,8 +150,8 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
     place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 }
 
-/// A router is removed at the moment when another freezes. Two of three answer, but the change needs both
-/// remaining routers.
+/// A router is removed at the moment when another router freezes. Two of three routers answer, but the change
+/// needs both remaining routers. A new generation gives the change up.
 #[test]
 fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation() {
     let _turn = turn();
@@ -217,8 +217,8 @@ fn half_changed(place: &LocalCluster) -> Option<(String, Pid)> {
     None
 }
 
-/// A storage process sleeps until another has taken its place. It returns in the same operating-system
-/// process, and keeps its rows until it knows that other processes have them.
+/// A storage process sleeps until another process has taken its place. It returns in the same
+/// operating-system process, and keeps its rows until it knows that other processes have them.
 #[test]
 fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
     let _turn = turn();
@@ -289,7 +289,7 @@ fn an_operator_moves_routers_and_ranges() {
 }
 
 /// Of three routers, two operators remove a different one each at the same moment. One command succeeds. The
-/// other is refused, because too few routers would be left.
+/// other command is refused, because too few routers would be left.
 #[test]
 fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
     let _turn = turn();

@@ -11,11 +11,12 @@ use crate::{
     command::LocalCluster,
 };
 
-/// Number of writes. The answer to each is one mebibyte. Together the answers exceed what a message can carry
-/// and what a range keeps.
+/// Number of writes. The answer to each write is one mebibyte. Together the answers exceed what a message can
+/// carry and what a range keeps.
 const WRITES: u64 = 80;
-/// Most bytes of answers that a range keeps, and the number of ranges of a storage process.
+/// Most bytes of answers that a range keeps.
 const REMEMBERED_BYTES_MAX: u64 = 64 << 20;
+/// Number of ranges of a storage process.
 const RANGES: u64 = 3;
 
 #[test]

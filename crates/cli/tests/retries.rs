@@ -105,7 +105,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
     let first = || process(&place, "gateway-1")["bound"]["sql"].as_str().map(str::to_owned);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // Two routers are silent, so the write is sent and hangs. Then its gateway is killed.
+        // Two routers are silent, so the write is sent and hangs. Then the gateway of the write is killed.
         let client = connected(first).await;
         let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
         let silent: Vec<Pid> =
@@ -135,8 +135,8 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         }
         assert_eq!(rows(&client).await, 1);
 
-        // The same holds through the first gateway, once it is back. This gateway refuses another statement
-        // under the same id.
+        // The first gateway, once it is back, does not apply the write again, either. It refuses another
+        // statement under the same id.
         let client = connected(first).await;
         client.batch_execute(set).await.unwrap();
         assert_eq!(client.execute(insert.trim_end_matches(';'), &[]).await.unwrap(), 1);
@@ -153,7 +153,8 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
     });
 }
 
-/// Number of rows of a kilobyte. The gateway must put most of them aside before it gets the last one.
+/// Number of rows, each of a kilobyte. The gateway must put most of the rows aside before it gets the last
+/// one.
 const LOADED: i64 = 20_000;
 const LINES_AT_ONCE: usize = 100;
 

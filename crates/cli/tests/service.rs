@@ -120,7 +120,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     assert_eq!(done(call(&hosts, r#"{"add": 1}"#, "second")), "2");
     assert_eq!(done(at(&place, &hosts, &["call", "counter", r#""read""#])), "2");
 
-    // A new host replaces it, and another new host stays spare until it is added.
+    // A new host replaces the dead leader, and another new host stays spare until it is added.
     for _ in 0..2 {
         hosts.push(Host::start(&place, &["host", "counter", "--join", &hosts[0].address]));
     }
@@ -261,7 +261,7 @@ fn mistakes_are_told_by_name() {
     place.run(&["service", "list", "--at", &free]).failed(1, "no host answers");
     let other = place.run(&["service", "host", "scheduler", "--name", "counter", "--join", &seed]);
     other.failed(1, "first state");
-    // A host that is gone does not matter if another can take the call.
+    // A host that is gone does not matter if another host can take the call.
     let both = format!("{free},{}", hosts[0].http);
     let said = place.run(&["service", "call", "counter", r#""read""#, "--at", &both]);
     assert_eq!(said.out.trim_end(), u64::MAX.to_string());
@@ -368,7 +368,7 @@ fn transactions_and_writes_go_on_while_leaders_are_paused() {
         let values = keys.iter().map(|key| store.call(&KeyValueRequest::Get(key.clone())).wait().unwrap());
         let values: Vec<u64> = values.map(|value| value.map_or(0, |value| value.parse().unwrap())).collect();
         assert!(values.iter().all(|value| *value == values[0]), "{keys:?}: {values:?}");
-        // The write after the last acknowledged one may have taken effect.
+        // The write after the last acknowledged write may have taken effect.
         assert!(values[0] == last || values[0] == last + 1, "{keys:?}: {} and not {last}", values[0]);
     }
     let changes = || listed(&place, &hosts).iter().map(|it| it["changes"].as_u64()).collect::<Vec<_>>();

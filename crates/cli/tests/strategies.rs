@@ -243,7 +243,7 @@ fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
     // SQL shows the map as a table.
     let rows = town.cells.run(&["sql", "select key, value from m order by key"]);
     assert!(rows.code == Some(0) && rows.out.contains("two"), "{rows:?}");
-    // A table of another shape stays untouched. Once it is dropped, the map creates its own.
+    // A table of another shape stays untouched. Once that table is dropped, the map creates its own table.
     let sql = |text: &str| {
         let done = town.cells.run(&["sql", text]);
         assert_eq!(done.code, Some(0), "{text}: {done:?}");

@@ -85,7 +85,7 @@ async fn read(place: &LocalCluster, client: &Client, other: &Client, strength: &
         assert_eq!(t, text(n));
         count += 1;
         if count == 1_000 {
-            // Longer than a read may go without progress while other clients are served.
+            // The pause is longer than a read may go without progress while other clients are served.
             tokio::time::sleep(Duration::from_secs(3)).await;
             let began = Instant::now();
             let answer = other.query_one("select count(*) from long", &[]).await.unwrap();
