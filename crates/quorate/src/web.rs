@@ -46,7 +46,7 @@ use tokio::{
 };
 
 /// Whether a request addresses this door: each host that it names is the door's own ([`host_name::is_own`]).
-/// A request without a host is not a browser's.
+/// A request without a host does not come from a browser.
 pub fn is_own_host(uri: &Uri, headers: &HeaderMap, names: &[String]) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     hosts.all(|host| host.to_str().is_ok_and(|host| host_name::is_own(host, names)))
@@ -155,8 +155,8 @@ impl HttpShared {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Makes room for one more connection, if need be by closing the one that has waited longest. Returns
-    /// whether there is room.
+    /// Makes room for one more connection, if need be by closing the connection that has waited longest.
+    /// Returns whether there is room.
     fn make_room(&self) -> bool {
         let mut open = self.open();
         if open.len() < self.limits.connections_max {

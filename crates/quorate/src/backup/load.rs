@@ -31,8 +31,9 @@ use crate::{cluster::ClusterBackend, db::Db, error::Error, wait::block_on};
 
 /// Number of threads that write batches of rows.
 const WRITERS: usize = 4;
-/// Longest time for which a failed write is repeated, and (`PAUSE`) the pause between attempts.
+/// Longest time for which a failed write is repeated.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Pause between two attempts of a write.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Reads the whole file, and fails if any of it is damaged.

@@ -103,8 +103,8 @@ impl Builder {
         self
     }
 
-    /// Sets the node number, which no other process of the cluster may have. The default is the number in its
-    /// directory, or a random one.
+    /// Sets the node number, which no other process of the cluster may have. The default is the number in the
+    /// node's directory, or a random one.
     pub fn number(mut self, number: u64) -> Self {
         self.number = Some(number);
         self
@@ -137,8 +137,8 @@ impl Builder {
         self
     }
 
-    /// Sets the directory of the state that outlives the process: its number, and the mark that it founded
-    /// its domain. One process of a number uses it at a time: another process is refused
+    /// Sets the directory of the state that outlives the process: the node's number, and the mark that the
+    /// node founded its domain. One process of a number uses it at a time: another process is refused
     /// ([`Error::DirectoryInUse`]) as long as the first lives.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
@@ -246,7 +246,7 @@ impl Builder {
         Member::start(setup, work, LifeStart { former: None, beginning, journal: opened })
     }
 
-    /// Returns the directory of the journal, if there has to be one.
+    /// Returns the directory of the journal, if the role needs one.
     fn journal_directory(&self, role: Role) -> Result<Option<PathBuf>, Error> {
         match (role, &self.directory) {
             _ if !self.durable => Ok(None),

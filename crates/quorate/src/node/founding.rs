@@ -34,9 +34,9 @@ pub(crate) enum Beginning {
     Join(Generation),
 }
 
-/// Time for which unreachable routers are asked before the domain is founded without their answer, and the
-/// pause between questions.
+/// Time for which unreachable routers are asked before the domain is founded without their answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause between two questions to unreachable routers.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// The combined answer of the other routers.
@@ -109,8 +109,8 @@ fn domain_answer(survey: &[Result<DiscoveredProcess, DiscoverError>]) -> DomainA
     if unsure { DomainAnswer::Unknown } else { DomainAnswer::None }
 }
 
-/// Whether the domain was never founded from this directory; marks that it is now. Without a directory the
-/// answer is always yes.
+/// Whether the domain was never founded from this directory. Marks that it is founded now. Without a
+/// directory, returns true.
 fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     let Some(directory) = directory else { return Ok(true) };
     let failed = |path: &Path, error| {

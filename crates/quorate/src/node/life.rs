@@ -11,7 +11,8 @@ use super::{
 };
 use crate::{error::Error, process::Process};
 
-/// Bytes of records after which a process with a disk writes its whole state, and forgets the records before.
+/// Bytes of records after which a process with a disk writes its whole state, and forgets all earlier
+/// records.
 pub(crate) const CHECKPOINT_BYTES: usize = 64 << 20;
 
 /// A process that began.

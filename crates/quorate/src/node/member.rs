@@ -38,10 +38,11 @@ use crate::{
 /// Time for which a process that leaves waits for the other processes to acknowledge that.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Length of a life after which the next life begins at once. After a shorter life the member pauses first,
-/// twice as long each time: the first pause and the longest pause.
+/// Length of a life after which the next life begins at once.
 const LIFE_LONG: Duration = Duration::from_secs(10);
+/// Shortest pause after a life that was not long. The pause doubles each time.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause between two lives.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Interval at which a caller that waits for the next life, or for admission, checks whether it ever comes.

@@ -45,7 +45,7 @@ pub(super) struct LifeStart {
 }
 
 impl LifeStart {
-    /// Returns the start of a life after one that knew this generation. The other processes go on without
+    /// Returns the start of a life after a life that knew this generation. The other processes go on without
     /// that life, so the journal is empty.
     pub(super) fn after(former: Generation, setup: &Setup) -> Result<LifeStart, Error> {
         Ok(LifeStart { former: Some(former), beginning: None, journal: setup.empty_journal()? })

@@ -52,7 +52,7 @@ impl Node {
 
     /// Founds a service that begins with an exported state, as another set than the exported one. `first` is
     /// the usual first state of the service, as for replicas that [join](Begin::Join). Ready when the state
-    /// is there; if it fails, nothing is served.
+    /// is there; if restoring fails, nothing is served.
     pub fn restore<S: Service>(
         &self,
         name: impl Into<String>,

@@ -233,7 +233,7 @@ impl GroupMap {
                         }
                     }
                     told.send_replace(None);
-                    // The last holder makes the member leave; requests in progress hold it, too.
+                    // The member leaves when its last holder drops it; requests in progress hold it, too.
                     drop(member);
                 }
             }
@@ -241,7 +241,7 @@ impl GroupMap {
         (GroupMap { member, answers, clock, last: AtomicU64::new(0), _stays: stays }, Box::pin(belong))
     }
 
-    /// Returns the number of members, if this cell is one.
+    /// Returns the number of members, if this cell is a member.
     pub(super) fn members(&self) -> Option<usize> {
         Some(self.member.borrow().as_ref()?.view().ok()?.members.len())
     }

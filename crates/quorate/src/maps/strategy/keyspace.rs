@@ -62,8 +62,9 @@ pub const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// too.
 const MEMORY_PREFIX: &[u8] = b"quorate:id:";
 
-/// Approximate overhead of an entry and of a field, in bytes.
+/// Approximate overhead of an entry, in bytes.
 const ENTRY_BYTES: usize = 160;
+/// Approximate overhead of a field, in bytes.
 const FIELD_BYTES: usize = 96;
 
 /// Number of expired keys that a write removes.

@@ -112,8 +112,9 @@ pub struct Strategies(Arc<StrategiesShared>);
 
 struct StrategiesShared {
     orders: UnboundedSender<StrategyCommand>,
-    /// Number and bytes of the requests in progress.
+    /// Number of the requests in progress.
     running: AtomicUsize,
+    /// Bytes of the requests in progress.
     bytes: AtomicUsize,
     /// The receiver of orders, until the executing thread takes it.
     taken: Mutex<Option<UnboundedReceiver<StrategyCommand>>>,
@@ -154,7 +155,7 @@ impl Strategies {
         Ok(())
     }
 
-    /// Takes a request of `bytes` bytes off the counts.
+    /// Subtracts a request of `bytes` bytes from the counts.
     fn over(&self, bytes: usize) {
         self.0.running.fetch_sub(1, Relaxed);
         self.0.bytes.fetch_sub(bytes, Relaxed);
@@ -278,8 +279,9 @@ impl Drop for StrategyThread {
 /// Time after which the fate of a call of a service is reported, as far as it is known.
 const CALL_WAIT: Duration = Duration::from_secs(5);
 
-/// Upper bounds of the requests in progress, in number and in bytes.
+/// Upper bound of the number of requests in progress.
 const RUNNING_MAX: usize = 1 << 16;
+/// Upper bound of the bytes of requests in progress.
 const BYTES_MAX: usize = 48 << 20;
 
 /// Upper bound of the answers to the requests in progress, in bytes. Above it, requests that return values

@@ -117,7 +117,7 @@ impl ServiceMap {
             };
             let mut reply = stub.call(&request).await;
             if let Err(Error::MaybeApplied { id: Some(Name::Call(id)), .. }) = &reply {
-                // The call took effect, or does now: once in all.
+                // The call took effect before or takes effect now, but only once.
                 reply = stub.again(*id).await;
             }
             reply.map_err(|error| match error {

@@ -18,7 +18,7 @@ pub(super) trait ServiceAccess: Send + Sync {
     fn call(&self, request: &[u8], key: Option<&str>) -> Later<'static, Bytes>;
     fn begin(&self) -> Box<dyn OpenTransaction>;
     fn committed(&self, commit: CallId) -> Later<'static, ()>;
-    /// Encodes a reply as JSON, or returns `None` if that is longer than `limit` bytes.
+    /// Encodes a reply as JSON, or returns `None` if the JSON is longer than `limit` bytes.
     fn encode(&self, reply: &[u8], limit: usize) -> Result<Option<Vec<u8>>, Fault>;
 }
 

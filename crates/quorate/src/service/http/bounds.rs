@@ -80,7 +80,7 @@ impl Bounds {
         Some(share.expect("no bound is ever closed"))
     }
 
-    /// Waits for the turn of a call, which covers holding its reply.
+    /// Waits for the turn of a call. The turn also covers the memory of the call's reply.
     pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, Fault> {
         let full = || {
             Fault::Full(format!(
@@ -151,7 +151,7 @@ async fn pass_over(mut parts: BodyDataStream) -> Fault {
     Fault::Long
 }
 
-/// Bytes, and their share.
+/// The bytes of an answer, with their share of the door's bound on answers. Both are released together.
 struct Counted {
     bytes: Vec<u8>,
     _share: OwnedSemaphorePermit,
@@ -170,8 +170,9 @@ const BODY_BYTES: usize = 64 << 10;
 /// Bytes of a body that is too long, after which the rest is not read.
 const PASSED_OVER_BYTES_MAX: usize = 4 * ITEM_BYTES_MAX;
 
-/// The likely length of an answer as JSON: a multiple of the reply's bytes, plus a constant number of bytes.
+/// The likely length of an answer as JSON, as a multiple of the length of the reply.
 const JSON_RATIO: usize = 8;
+/// The bytes that are added to the likely length of an answer as JSON.
 const JSON_BYTES: usize = 4 << 10;
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ mod tests {
     use crate::error::CallId;
     use crate::service::http::access::{Later, OpenTransaction};
 
-    /// A service that writes a reply as this number of bytes of JSON for each of its own.
+    /// A service that writes this number of bytes of JSON for each byte of a reply.
     struct LongReplies(usize);
 
     impl ServiceAccess for LongReplies {

@@ -123,7 +123,7 @@ pub enum When {
     Present,
 }
 
-/// The condition of a change of a life. A life without limit counts as longer than any other.
+/// The condition of a change of a life. A life without limit counts as longer than any other life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Only {
     /// No condition.
@@ -239,7 +239,7 @@ impl Request {
             | Request::PutFields { key, .. }
             | Request::DeleteFields { key, .. }
             | Request::AddField { key, .. } => vec![key],
-            // The inner request is encoded here. Without keys it counts as a request on all of them.
+            // The inner request is encoded here. Without keys, the request counts as a request on all keys.
             Request::Scan { .. } | Request::Size | Request::Once { .. } => Vec::new(),
         }
     }
