@@ -336,8 +336,8 @@ mod tests {
         for lost in [3, 8, 100, 108] {
             assert!(!check(Promise::Regular, operation(100, 30, Some(40)), lost), "{lost}");
         }
-        // An increment of unknown outcome may arrive at any time. If it asks for the present stamps first, it
-        // lands above all ended writes.
+        // An increment of unknown outcome may arrive at any time. If the increment asks for the present
+        // stamps first, it lands above all ended writes.
         for count in [8, 100, 103] {
             assert!(check(Promise::Atomic, operation(100, 30, None), count), "{count}");
         }

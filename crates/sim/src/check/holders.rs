@@ -1,10 +1,10 @@
 //! Holders of all rows of a range (S14), by events that the world saw: completed copies, writes,
 //! deaths.
 //!
-//! The opinions that processes have of each other do not enter. A process that all others believe dead holds
-//! its rows until it ends or drops them. A range is lost once the last living holder of all its rows has
-//! crashed; the world causes that. It is a violation if the last holder ends, or drops its rows, of its own
-//! accord.
+//! The opinions that processes have of each other do not enter. A process that all other processes believe
+//! dead holds its rows until it ends or drops them. A range is lost once the last living holder of all its
+//! rows has crashed; the world causes that. It is a violation if the last holder ends, or drops its rows, of
+//! its own accord.
 //!
 //! A holder has all rows as long as it is a member that holds its ranges, because routers deliver all later
 //! writes to it. A holder that was removed, or that made way for another process, has all rows until some

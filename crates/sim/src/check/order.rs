@@ -188,7 +188,7 @@ impl<T: Twin> Order<T> {
         Ok(())
     }
 
-    /// Gives the next message to the twin. Returns the destinations.
+    /// Gives the next message to the twin. Returns the message's destinations.
     fn follow(
         &mut self,
         at: u64,

@@ -122,7 +122,7 @@ impl RoutingCheck {
         }
     }
 
-    /// Takes over the deliveries of `position` from the sequence from which this one forked.
+    /// Takes over the deliveries of `position` from the sequence from which this sequence forked.
     pub fn inherit(&mut self, position: u64, before: &RoutingCheck) {
         if let (Some(ordered), Some(old)) = (self.sequence.get_mut(&position), before.sequence.get(&position))
         {
@@ -146,7 +146,8 @@ impl RoutingCheck {
         self.processes.keys().copied()
     }
 
-    /// Records that a router learned `position` first of all. The naive twin supplies the destinations.
+    /// Records that a router learned `position` before any other router. The naive twin supplies the
+    /// destinations.
     pub fn ordered(
         &mut self,
         position: u64,
@@ -290,8 +291,8 @@ impl RoutingCheck {
     }
 
     /// Records that `who` has recovered its deliveries up to `position`, and the number of its submissions if
-    /// given. Submissions with later numbers waited for its disk and never left, so it assigns these numbers
-    /// again.
+    /// given. Submissions with later numbers waited for its disk and never left, so the process assigns these
+    /// numbers again.
     pub fn returned(&mut self, who: ProcessId, position: u64, numbered: Option<u64>) {
         let seen = self.processes.entry(who).or_default();
         seen.delivered = position;

@@ -194,15 +194,15 @@ impl ServiceCheck {
         self.void.extend(&deal.asked);
     }
 
-    /// Records a transaction whose commit has an unknown outcome. Its reads count only if it took effect, so
-    /// they are left out.
+    /// Records a transaction whose commit has an unknown outcome. Its reads count only if the transaction
+    /// took effect, so they are left out.
     pub(crate) fn unknown_commit(&mut self, deal: &ClientTransaction) {
         self.units.push(Unit { reads: Vec::new(), ..deal.unit(None) });
         self.operations.extend(deal.operations(None));
         self.together.push(deal.wrote.iter().map(|(_, (call, _))| *call).collect());
     }
 
-    /// Compares the state of a life behind an instance with that of other lives.
+    /// Compares the state of a life behind an instance with the states of other lives.
     pub(crate) fn state(&mut self, life: u64, instance: u64, digest: u64) -> Result<(), Violation> {
         let (first, by) = *self.states.entry(instance).or_insert((digest, life));
         if first == digest {

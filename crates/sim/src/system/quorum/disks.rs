@@ -1,4 +1,4 @@
-//! Disks of routers and cells: the processes that recover from one.
+//! Disks of routers and cells: the processes that recover from a disk.
 
 mod recovery;
 

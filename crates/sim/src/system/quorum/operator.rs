@@ -75,8 +75,9 @@ impl Operator {
     }
 }
 
-/// The distances of jumps in nanoseconds. A jump goes further than a stamp may be ahead.
+/// The distance of a jump ahead, in nanoseconds: further than a stamp may be ahead.
 const AHEAD: i64 = 3_000_000_000;
+/// The distance of a jump back, in nanoseconds.
 const BEHIND: i64 = -1_500_000_000;
 /// Longest wait of a read for its answers, and of a write for its delay.
 const LATE: Duration = Duration::from_secs(2);

@@ -33,7 +33,7 @@ pub struct Settings {
     pub hashes: u64,
     /// Maximum size of an entry in seeds with small limits, in bytes.
     pub entry_bytes_few: usize,
-    /// Maximum size of a cell in these seeds, in bytes.
+    /// Maximum size of a cell in seeds with small limits, in bytes.
     pub store_bytes_few: usize,
     /// Time for which a coordinator tries, in milliseconds.
     pub timeout_ms: u64,
@@ -41,8 +41,8 @@ pub struct Settings {
     pub skew_ms: u64,
     /// Time by which stamps may be ahead of a clock, in milliseconds.
     pub skew_ms_max: u64,
-    /// Size of the hints that a coordinator keeps in every fourth seed, in bytes: so small that it gives up
-    /// some.
+    /// Size of the hints that a coordinator keeps in every fourth seed, in bytes: so small that the
+    /// coordinator gives some hints up.
     pub hint_bytes_few: usize,
     /// The disks, if the processes have any.
     pub disk: Option<DiskSettings>,

@@ -104,9 +104,9 @@ impl Tamper {
                     Message::Cell(partial::Message::HorizonReport(HorizonReport { horizon, ..word })),
                 )]
             }
-            // Cells with a deletion give it to those that lack it; that alone would hide its early
-            // collection. So these copies are lost here, which is harmless by itself, because cells ask for
-            // missing entries.
+            // Cells with a deletion give it to cells that lack it. This alone would hide the deletion's early
+            // collection, so these copies are lost here. The loss is harmless by itself, because cells ask
+            // for missing entries.
             (
                 Mutation::TombstoneCollectedEarly,
                 Message::Cell(partial::Message::Request(Request {

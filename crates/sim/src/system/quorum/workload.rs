@@ -25,13 +25,13 @@ pub(crate) struct MapsWorkload {
     pub(super) request_log: RequestLog,
     pub(super) check: QuorumCheck,
     pub(super) counters: CounterCheck,
-    /// Keys that every owner must still read before the end.
+    /// Keys that must still be read at every owner before the end.
     pub(super) unread: Option<BTreeSet<String>>,
     /// Whether values are long, in seeds with small limits.
     pub(super) padded: bool,
     /// The random generator of the workload that is neither strings nor counters.
     pub(super) more: Chance,
-    /// The time at which all operations had ended; all horizons pass it in the end.
+    /// The time at which all operations had ended; all horizons pass this time in the end.
     pub(super) quiet_at: Option<Time>,
     pub(super) pace: Duration,
 }

@@ -124,7 +124,7 @@ impl MapsWorkload {
         }
     }
 
-    /// Sets the machines' clocks; with some probability, lets one jump.
+    /// Sets the machines' clocks; with some probability, lets one clock jump.
     pub(in super::super) fn set_clocks(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let Operator { chance, jump, calm_from, .. } = &mut self.operator;
         if stage.is_healed() {
@@ -196,9 +196,11 @@ impl MapsWorkload {
 
 /// Probability that the operator gives a place away at a look.
 const REPLACEMENT: f64 = 0.02;
-/// Probability that sites are cut at a look, and the longest cut.
+/// Probability that sites are cut from each other at a look.
 const CUT: f64 = 0.02;
+/// Longest time for which sites are cut from each other.
 const CUT_MAX: Duration = Duration::from_millis(1_200);
-/// Probability that a clock jumps when clocks are set, and the longest jump.
+/// Probability that a clock jumps when clocks are set.
 const JUMP: f64 = 0.05;
+/// Longest time until a clock that jumped is set right.
 const JUMP_MAX: Duration = Duration::from_millis(800);
