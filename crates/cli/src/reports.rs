@@ -46,14 +46,16 @@ pub(crate) struct Report {
     /// Number of routers that the domain keeps.
     #[serde(default)]
     pub(crate) wanted_routers: usize,
-    /// Generation of the domain. The next fields are its origin, the report on its beginning, and how far
-    /// this router knows the log.
+    /// Generation of the domain.
     #[serde(default)]
     pub(crate) generation: u32,
+    /// Origin of the domain's generation.
     #[serde(default)]
     pub(crate) generation_of: String,
+    /// Report on the beginning of the domain's generation.
     #[serde(default)]
     pub(crate) reformed: Option<ReformStatus>,
+    /// Progress of this router in the log.
     #[serde(default)]
     pub(crate) log: String,
     /// Members of the configuration, as this process knows them.
@@ -75,9 +77,10 @@ pub(crate) struct Report {
     #[serde(default)]
     pub(crate) started: u64,
     /// Number of lives of the process in this program. It grows each time that the process was cut off and
-    /// came back. The next field is the reason why the previous life ended.
+    /// came back.
     #[serde(default = "one")]
     pub(crate) lives: u64,
+    /// Reason why the previous life ended.
     #[serde(default)]
     pub(crate) former_end: Option<String>,
     /// Maps, as a router or a cell knows them.
