@@ -27,6 +27,9 @@
 //! | [`partial`] | maps whose every read and write says how many replicas it waits for |
 //! | [`relay`] | two processes that cannot talk directly talk through a router |
 
+// The code that the derive of `Wire` writes names this crate.
+extern crate self as quorate_protocol;
+
 pub mod admission;
 pub mod detector;
 pub mod domain;

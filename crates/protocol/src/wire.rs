@@ -1,8 +1,78 @@
 //! Bytes from a peer become messages, or an error; never a panic, never an unchecked length.
 //!
-//! Frequent messages have a hand-written little-endian form. Rare bodies are `postcard` with versioned enums,
-//! after a length ([`encode_body`], [`decode_body`]). Every length is compared with the present bytes before
-//! anything is allocated.
+//! Messages have a little-endian form: a tag, then fixed fields and lengths ([`trait@Wire`]). Rare bodies are
+//! `postcard` with versioned enums, after a length ([`encode_body`], [`decode_body`]). Every length is
+//! compared with the present bytes before anything is allocated.
+//!
+//! Most messages derive their form from their declaration. The headers that the routers' log, deliveries and
+//! statements carry are written by hand, and so are forms in which one byte says several things. The fields
+//! of a message, in order, are its bytes:
+//!
+//! ```
+//! use bytes::{Bytes, BytesMut};
+//! use quorate_protocol::wire::{Pass, Wire, WireError, decode_all};
+//!
+//! /// A message of another protocol, which begins with 64 or more.
+//! #[derive(Clone, Debug, PartialEq, Wire)]
+//! enum Other {
+//!     #[wire(tag = 64)]
+//!     Beat,
+//! }
+//!
+//! #[derive(Clone, Debug, PartialEq, Wire)]
+//! #[wire(rare = 9)]
+//! enum Message {
+//!     #[wire(tag = 1)]
+//!     Write { at: u64, keys: Vec<u32>, payload: Bytes },
+//!     // The tag says also whether the operation is done.
+//!     #[wire(tag = 2, done = true)]
+//!     #[wire(tag = 3, done = false)]
+//!     Ended { done: bool, at: u64 },
+//!     #[wire(tag = 4)]
+//!     Hello {
+//!         // Neighbours with this attribute share one body.
+//!         #[wire(body)]
+//!         names: Vec<String>,
+//!         #[wire(body)]
+//!         address: Option<String>,
+//!         #[wire(with = Pass)]
+//!         pass: Bytes,
+//!     },
+//!     // Rare variants share a tag. A new one takes the next number.
+//!     #[wire(rare = 0)]
+//!     Refused { reason: String },
+//!     #[wire(rare = 1)]
+//!     Away,
+//!     #[wire(first = 64..=255)]
+//!     Other(Other),
+//! }
+//!
+//! let (payload, pass) = (Bytes::from_static(b"ab"), Bytes::from_static(b"p"));
+//! let (names, address) = (vec!["n".to_owned()], None);
+//! for (message, bytes) in [
+//!     (
+//!         Message::Write { at: 7, keys: vec![5], payload },
+//!         &[1, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 2, 0, 0, 0, b'a', b'b'][..],
+//!     ),
+//!     (Message::Ended { done: false, at: 7 }, &[3, 7, 0, 0, 0, 0, 0, 0, 0]),
+//!     (
+//!         Message::Hello { names, address, pass },
+//!         &[4, 4, 0, 0, 0, 1, 1, b'n', 0, 1, 0, 0, 0, b'p'],
+//!     ),
+//!     (Message::Refused { reason: "r".to_owned() }, &[9, 3, 0, 0, 0, 0, 1, b'r']),
+//!     (Message::Away, &[9, 1, 0, 0, 0, 1]),
+//!     (Message::Other(Other::Beat), &[64]),
+//! ] {
+//!     let mut out = BytesMut::new();
+//!     message.encode(&mut out);
+//!     assert_eq!(out, bytes);
+//!     assert_eq!(decode_all(out.freeze()), Ok(message));
+//! }
+//! // A count that the bytes behind it cannot hold is refused before anything is allocated.
+//! let forged = Bytes::from_static(&[1, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0]);
+//! assert_eq!(decode_all::<Message>(forged), Err(WireError::Length { length: 3, limit: 2 }));
+//! assert_eq!(decode_all::<Message>(Bytes::from_static(&[5])), Err(WireError::Tag(5)));
+//! ```
 
 use std::ops::RangeInclusive;
 
@@ -10,6 +80,11 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
+mod values;
+
+pub use quorate_macros::Wire;
+
+pub use self::values::{AnyFlag, Pass};
 use crate::{
     detector::Opinion,
     id::{Generation, Incarnation, ProcessId},
@@ -62,8 +137,11 @@ pub enum WireError {
     Trailing(usize),
 }
 
-/// A message with a byte form.
+/// A message with a byte form. The derive of the same name implements it.
 pub trait Wire: Sized {
+    /// The least bytes of a value. It bounds counts from outside ([`take_count`]).
+    const BYTES_LEAST: usize = 0;
+
     /// Appends the byte form.
     fn encode(&self, out: &mut BytesMut);
     /// Appends the byte form without a final payload of [`PAYLOAD_BYTES_SHARED`] bytes or more. Returns that
@@ -76,24 +154,15 @@ pub trait Wire: Sized {
     fn decode(input: &mut Bytes) -> Result<Self, WireError>;
 }
 
-/// The empty record of a protocol without records.
-impl Wire for () {
-    fn encode(&self, _: &mut BytesMut) {}
+/// A byte form of `T` that differs from the form of its type. A field names it by `#[wire(with = …)]`.
+pub trait Form<T> {
+    /// The least bytes of a value.
+    const BYTES_LEAST: usize = 0;
 
-    fn decode(_: &mut Bytes) -> Result<(), WireError> {
-        Ok(())
-    }
-}
-
-/// A number, little-endian.
-impl Wire for u64 {
-    fn encode(&self, out: &mut BytesMut) {
-        out.put_u64_le(*self);
-    }
-
-    fn decode(input: &mut Bytes) -> Result<u64, WireError> {
-        take_u64(input)
-    }
+    /// Appends the byte form.
+    fn put(value: &T, out: &mut BytesMut);
+    /// Takes one value off the front of `input`.
+    fn take(input: &mut Bytes) -> Result<T, WireError>;
 }
 
 /// Checks that `wanted` bytes are left.
@@ -137,6 +206,23 @@ pub fn take_count(input: &mut Bytes, least: usize) -> Result<usize, WireError> {
         return Err(WireError::Length { length: count as u64, limit: limit as u64 });
     }
     Ok(count)
+}
+
+/// Appends a count of items.
+pub fn put_count(out: &mut BytesMut, count: usize) {
+    out.put_u32_le(u32::try_from(count).expect("messages and records are bounded far below 4 GiB"));
+}
+
+/// Appends a count and the items.
+pub fn encode_list<T: Wire>(out: &mut BytesMut, items: &[T]) {
+    put_count(out, items.len());
+    items.iter().for_each(|item| item.encode(out));
+}
+
+/// Takes a list that [`encode_list`] wrote.
+pub fn decode_list<T: Wire, C: FromIterator<T>>(input: &mut Bytes) -> Result<C, WireError> {
+    let count = take_count(input, T::BYTES_LEAST)?;
+    (0..count).map(|_| T::decode(input)).collect()
 }
 
 /// Appends a length and the bytes.
@@ -243,10 +329,41 @@ pub fn encode_body<T: Serialize>(out: &mut BytesMut, body: &T) {
 
 /// Takes a body that [`encode_body`] wrote.
 pub fn decode_body<T: DeserializeOwned>(input: &mut Bytes) -> Result<T, WireError> {
-    let bytes = take_bytes(input)?;
-    let (body, rest) = postcard::take_from_bytes(&bytes).map_err(|_| WireError::Body)?;
+    read_body(&take_bytes(input)?)
+}
+
+/// Reads a whole body without its length.
+pub fn read_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
+    let (body, rest) = postcard::take_from_bytes(bytes).map_err(|_| WireError::Body)?;
     if !rest.is_empty() {
         return Err(WireError::Trailing(rest.len()));
     }
     Ok(body)
+}
+
+/// Appends a rare message: the tag of all rare messages of a type, and a body with the message's number and
+/// its fields. The body is that of an enum whose variants have these numbers.
+pub fn encode_rare<T: Serialize>(out: &mut BytesMut, tag: u8, number: u32, fields: &T) {
+    out.put_u8(tag);
+    encode_body(out, &(number, fields));
+}
+
+/// Takes the body of a rare message behind its tag: the number, and the fields for [`read_body`].
+pub fn decode_rare(input: &mut Bytes) -> Result<(u32, Bytes), WireError> {
+    let bytes = take_bytes(input)?;
+    let (number, rest) = postcard::take_from_bytes(&bytes).map_err(|_| WireError::Body)?;
+    let fields = bytes.slice(bytes.len() - rest.len()..);
+    Ok((number, fields))
+}
+
+/// Returns the smallest of these numbers of bytes, or 0.
+pub const fn least(bytes: &[usize]) -> usize {
+    let Some((mut least, mut rest)) = bytes.split_first() else { return 0 };
+    while let Some((next, others)) = rest.split_first() {
+        if *next < *least {
+            least = next;
+        }
+        rest = others;
+    }
+    *least
 }

@@ -13,15 +13,19 @@ pub const FLOORS: [&[&str]; 7] = [
     &["cli", "instruments", "fuzz"],
 ];
 
+/// Crates below floor 0: derives, which the crates of floor 0 need at compile time.
+const BELOW: [&str; 1] = ["macros"];
+
 /// Crates whose integration tests may use a crate on a higher floor.
 const TESTED_IN: [(&str, &str); 1] = [("protocol", "world")];
 
 /// Crates that stand outside the floors.
 pub const OUTSIDE: &str = "tidy";
 
-/// Returns the floor of a crate by its short name.
-pub fn floor(name: &str) -> Option<usize> {
-    FLOORS.iter().position(|crates| crates.contains(&name))
+/// Returns the floor of a crate by its short name. A crate below floor 0 is on floor -1.
+pub fn floor(name: &str) -> Option<i8> {
+    let floors = (-1..).zip([&BELOW[..]].into_iter().chain(FLOORS));
+    floors.into_iter().find(|(_, crates)| crates.contains(&name)).map(|(floor, _)| floor)
 }
 
 /// Finds crates without a floor, and dependencies of every kind on a crate that is not on a lower floor.

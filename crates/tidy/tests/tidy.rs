@@ -52,7 +52,7 @@ fn workspace(edges: &[(&str, &str)], source: &str, license: &str) -> Workspace {
             .collect(),
         manifest_path: format!("crates/{name}/Cargo.toml").into(),
     };
-    let names = ["protocol", "table", "node", "world", "runtime", "sim", "cli", "tidy", "attic"];
+    let names = ["macros", "protocol", "table", "node", "world", "runtime", "sim", "cli", "tidy", "attic"];
     let mut packages: Vec<Package> = names.map(package).into();
     packages.pop_if(|_| !edges.iter().any(|(from, to)| [*from, *to].contains(&"attic")));
     let workspace_members = packages.iter().map(|package| package.id.clone()).collect();
@@ -80,6 +80,8 @@ fn edges_go_down() {
     let findings = |edges: &[(&str, &str)]| floors::findings(&workspace(edges, "", ""));
     check(findings(&[("node", "protocol"), ("cli", "sim"), ("cli", "protocol")]), &[]);
     check(findings(&[("protocol", "node")]), &["protocol (floor 0) imports node (floor 1)"]);
+    check(findings(&[("protocol", "macros")]), &[]);
+    check(findings(&[("macros", "dev:protocol")]), &["macros (floor -1) imports protocol (floor 0)"]);
     check(findings(&[("protocol", "dev:world")]), &[]);
     check(findings(&[("protocol", "world")]), &["protocol (floor 0) imports world (floor 1)"]);
     check(findings(&[("protocol", "dev:node")]), &["protocol (floor 0) imports node (floor 1)"]);
@@ -139,7 +141,7 @@ fn texts_are_true() {
         texts::place_findings(&[text("a.rs", "fn main() {}"), text("b.sh", home)]),
         &["b.sh:2: the line names"],
     );
-    let named = "`protocol/` `table/` `node/` `world/` `runtime/` `sim/` `cli/`";
+    let named = "`macros/` `protocol/` `table/` `node/` `world/` `runtime/` `sim/` `cli/`";
     check(texts::map_findings(&workspace(&[], "", ""), named), &["lacks `tidy/`"]);
     let all = workspace(&[], "", "");
     let drawn = all.members().filter(|package| package.short_name() != "tidy");

@@ -1,5 +1,7 @@
 //! Pins the bytes of tables' messages, and decodes bytes from anyone without a panic.
 
+mod derive;
+
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, ProcessId, RequestId, Role,

@@ -1,0 +1,100 @@
+//! Derives of the workspace. The only one so far writes the byte form of a message from its declaration.
+//!
+//! The crate stands below floor 0, because `protocol` imports it. The code that it writes names the trait and
+//! the functions in `quorate_protocol::wire`, which this crate never sees; so the tests that encode and
+//! decode are there (`protocol/tests/wire/derive.rs`), and the tests here check what is refused.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `layout` | a declaration and its attributes, read and checked |
+//! | `expand` | the code that encodes and decodes this layout |
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, Error, parse_macro_input};
+
+mod expand;
+mod layout;
+#[cfg(test)]
+mod tests;
+
+/// Implements the trait `quorate_protocol::wire::Wire` for a struct or an enum.
+///
+/// The byte form is the one that people write by hand: an enum begins with the tag of its variant, then the
+/// fields follow in the order of their declaration, each in its own byte form, without padding or names. So
+/// the declaration is the description of the bytes, and a tag, once given, stays with its meaning. A large
+/// payload in the last field is not copied (`Wire::encode_head`).
+///
+/// Decoding refuses what a hand-written decoder refuses: an unknown tag with `WireError::Tag`, missing bytes
+/// with `WireError::Short`, and a count that exceeds the bytes behind it with `WireError::Length`, before
+/// anything is allocated. For the last one the derive computes `Wire::BYTES_LEAST` of the type.
+///
+/// # Attributes of a variant
+///
+/// A variant needs one of these:
+///
+/// - `#[wire(tag = 3)]`: its first byte.
+/// - `#[wire(tag = 6, applied = true)]` and `#[wire(tag = 7, applied = false)]`: the first byte also says the
+///   value of a field, which is not sent.
+/// - `#[wire(first = 0..=63)]`: it has no tag of its own. Its only field is another message whose first bytes
+///   lie in this range.
+/// - `#[wire(rare = 0)]`: it shares the tag that `#[wire(rare = 12)]` at the enum names. Behind it comes one
+///   `postcard` body with this number and the fields, as if the rare variants were a `serde` enum. A new rare
+///   variant takes the next number.
+///
+/// # Attributes of a field
+///
+/// - `#[wire(with = Pass)]`: the field has the byte form of `Pass`, which implements `wire::Form` for the
+///   field's type.
+/// - `#[wire(body)]`: the field is a length and a `postcard` body. Neighbours with this attribute share one
+///   body.
+///
+/// # Mistakes
+///
+/// A tag or a number that is given twice does not compile; neither does an enum variant without a tag. A
+/// value of a field that no tag names is a missing pattern, which the compiler reports.
+///
+/// # Example
+///
+/// This message has every kind of variant and field. `quorate_protocol::wire` repeats it as a test, with its
+/// bytes.
+///
+/// ```text
+/// #[derive(Debug, PartialEq, Wire)]
+/// #[wire(rare = 9)]
+/// enum Message {
+///     /// 01, position, count of keys, keys, length of the payload, payload.
+///     #[wire(tag = 1)]
+///     Write { at: u64, keys: Vec<u64>, payload: Bytes },
+///     /// 02 or 03, position.
+///     #[wire(tag = 2, done = true)]
+///     #[wire(tag = 3, done = false)]
+///     Ended {
+///         done: bool,
+///         at: u64,
+///     },
+///     /// 04, length of the body, names and address, length of the pass, pass.
+///     #[wire(tag = 4)]
+///     Hello {
+///         #[wire(body)]
+///         names: Vec<String>,
+///         #[wire(body)]
+///         address: Option<String>,
+///         #[wire(with = Pass)]
+///         pass: Bytes,
+///     },
+///     /// 09, length of the body, 00, reason.
+///     #[wire(rare = 0)]
+///     Refused { reason: String },
+///     /// 09, length of the body, 01.
+///     #[wire(rare = 1)]
+///     Away,
+///     /// The bytes of another message, which begins with 64 or more.
+///     #[wire(first = 64..=255)]
+///     Other(Other),
+/// }
+/// ```
+#[proc_macro_derive(Wire, attributes(wire))]
+pub fn derive_wire(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    layout::Layout::read(&input).map_or_else(Error::into_compile_error, |layout| expand::wire(&layout)).into()
+}
