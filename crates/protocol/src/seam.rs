@@ -353,5 +353,5 @@ pub struct Ticket(pub u64);
 pub struct CommandId(pub u64);
 
 /// The number of a link between two processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Wire)]
 pub struct Session(pub u64);

@@ -5,10 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::{
     id::ProcessId,
     seam::Session,
-    wire::{
-        Wire, WireError, encode_whole, put_pass, put_payload, put_process, take_bytes, take_pass,
-        take_process, take_u8, take_u32, take_u64,
-    },
+    wire::{Pass, Wire, WireError, encode_whole, take_u8},
 };
 
 /// A message of the protocol above, or of the relay itself.
@@ -22,13 +19,16 @@ pub enum Envelope<M> {
 
 /// A message of the relay layer. `Beat` and `Return` are meant for the neighbour itself, and the last three
 /// kinds carry messages between ends.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Message {
     /// A sign of life.
+    #[wire(tag = 0)]
     Beat,
     /// The sender uses this direct link from now on, so a relayed session of the two ends is over.
+    #[wire(tag = 1)]
     Return,
     /// End → relay: a message for another process.
+    #[wire(tag = 2)]
     Carry {
         /// The process at the other end.
         to: ProcessId,
@@ -36,6 +36,7 @@ pub enum Message {
         end_message: EndMessage,
     },
     /// Relay → end: a message of another process.
+    #[wire(tag = 3)]
     Carried {
         /// The sender. The relay vouches for its identity, which the hello of the sender's link proved.
         from: ProcessId,
@@ -43,6 +44,7 @@ pub enum Message {
         end_message: EndMessage,
     },
     /// Relay → end: this relay cannot reach the process `to`, or has lost the link to it.
+    #[wire(tag = 4)]
     Undelivered {
         /// The process.
         to: ProcessId,
@@ -50,37 +52,44 @@ pub enum Message {
 }
 
 /// A message from one end to the other through a relay.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum EndMessage {
     /// The sender hears nothing from the receiver, and wants a session with it.
+    #[wire(tag = 0)]
     Open {
         /// The sender's number for the attempt, never used again.
         number: u32,
         /// Whether the sender is a router.
         router: bool,
         /// The sender's pass.
+        #[wire(with = Pass)]
         pass: Bytes,
     },
     /// Answers [`EndMessage::Open`]: its receiver can be reached. Nothing changes at that receiver yet.
+    #[wire(tag = 1)]
     Accept {
         /// The number of the attempt.
         number: u32,
         /// The number that the accepting end gives the attempt.
         own: u32,
         /// The sender's pass.
+        #[wire(with = Pass)]
         pass: Bytes,
     },
     /// Answers [`EndMessage::Open`]: the policies forbid the two processes a link.
+    #[wire(tag = 2)]
     Refuse {
         /// The number of the attempt.
         number: u32,
     },
     /// The session begins. It already stands at the sender, and stands at the receiver from now on.
+    #[wire(tag = 3)]
     Begin {
         /// The session's name.
         session: Session,
     },
     /// A piece of a frame of messages.
+    #[wire(tag = 4)]
     Data {
         /// The session.
         session: Session,
@@ -92,6 +101,7 @@ pub enum EndMessage {
         bytes: Bytes,
     },
     /// The receiver has processed this many bytes of the session, which gives the sender new credit.
+    #[wire(tag = 5)]
     Taken {
         /// The session.
         session: Session,
@@ -99,11 +109,13 @@ pub enum EndMessage {
         bytes: u64,
     },
     /// A sign of life, from end to end.
+    #[wire(tag = 6)]
     Alive {
         /// The session.
         session: Session,
     },
     /// The session ends.
+    #[wire(tag = 7)]
     Close {
         /// The session.
         session: Session,
@@ -112,21 +124,6 @@ pub enum EndMessage {
 
 /// First byte of the relay's messages; no message of a protocol above begins with it.
 const RELAY: u8 = 0xf0;
-
-const BEAT: u8 = 0;
-const RETURN: u8 = 1;
-const CARRY: u8 = 2;
-const CARRIED: u8 = 3;
-const UNDELIVERED: u8 = 4;
-
-const OPEN: u8 = 0;
-const ACCEPT: u8 = 1;
-const REFUSE: u8 = 2;
-const BEGIN: u8 = 3;
-const DATA: u8 = 4;
-const TAKEN: u8 = 5;
-const ALIVE: u8 = 6;
-const CLOSE: u8 = 7;
 
 impl<M: Wire> Wire for Envelope<M> {
     fn encode(&self, out: &mut BytesMut) {
@@ -149,134 +146,5 @@ impl<M: Wire> Wire for Envelope<M> {
             return Ok(Envelope::Relay(Message::decode(input)?));
         }
         Ok(Envelope::Plain(M::decode(input)?))
-    }
-}
-
-impl Wire for Message {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Message::Beat => out.put_u8(BEAT),
-            Message::Return => out.put_u8(RETURN),
-            Message::Carry { to, end_message } => {
-                out.put_u8(CARRY);
-                put_process(out, *to);
-                return end_message.encode_head(out);
-            }
-            Message::Carried { from, end_message } => {
-                out.put_u8(CARRIED);
-                put_process(out, *from);
-                return end_message.encode_head(out);
-            }
-            Message::Undelivered { to } => {
-                out.put_u8(UNDELIVERED);
-                put_process(out, *to);
-            }
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        Ok(match take_u8(input)? {
-            BEAT => Message::Beat,
-            RETURN => Message::Return,
-            CARRY => Message::Carry { to: take_process(input)?, end_message: EndMessage::decode(input)? },
-            CARRIED => {
-                Message::Carried { from: take_process(input)?, end_message: EndMessage::decode(input)? }
-            }
-            UNDELIVERED => Message::Undelivered { to: take_process(input)? },
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
-}
-
-impl Wire for EndMessage {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            EndMessage::Open { number, router, pass } => {
-                out.put_u8(OPEN);
-                out.put_u32_le(*number);
-                out.put_u8(u8::from(*router));
-                put_pass(out, pass);
-            }
-            EndMessage::Accept { number, own, pass } => {
-                out.put_u8(ACCEPT);
-                out.put_u32_le(*number);
-                out.put_u32_le(*own);
-                put_pass(out, pass);
-            }
-            EndMessage::Refuse { number } => {
-                out.put_u8(REFUSE);
-                out.put_u32_le(*number);
-            }
-            EndMessage::Begin { session } => {
-                out.put_u8(BEGIN);
-                out.put_u64_le(session.0);
-            }
-            EndMessage::Data { session, at, last, bytes } => {
-                out.put_u8(DATA);
-                out.put_u64_le(session.0);
-                out.put_u64_le(*at);
-                out.put_u8(u8::from(*last));
-                return put_payload(out, bytes);
-            }
-            EndMessage::Taken { session, bytes } => {
-                out.put_u8(TAKEN);
-                out.put_u64_le(session.0);
-                out.put_u64_le(*bytes);
-            }
-            EndMessage::Alive { session } => {
-                out.put_u8(ALIVE);
-                out.put_u64_le(session.0);
-            }
-            EndMessage::Close { session } => {
-                out.put_u8(CLOSE);
-                out.put_u64_le(session.0);
-            }
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        let session = |input: &mut Bytes| take_u64(input).map(Session);
-        Ok(match take_u8(input)? {
-            OPEN => EndMessage::Open {
-                number: take_u32(input)?,
-                router: take_bool(input)?,
-                pass: take_pass(input)?,
-            },
-            ACCEPT => EndMessage::Accept {
-                number: take_u32(input)?,
-                own: take_u32(input)?,
-                pass: take_pass(input)?,
-            },
-            REFUSE => EndMessage::Refuse { number: take_u32(input)? },
-            BEGIN => EndMessage::Begin { session: session(input)? },
-            DATA => EndMessage::Data {
-                session: session(input)?,
-                at: take_u64(input)?,
-                last: take_bool(input)?,
-                bytes: take_bytes(input)?,
-            },
-            TAKEN => EndMessage::Taken { session: session(input)?, bytes: take_u64(input)? },
-            ALIVE => EndMessage::Alive { session: session(input)? },
-            CLOSE => EndMessage::Close { session: session(input)? },
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
-}
-
-fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
-    match take_u8(input)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        tag => Err(WireError::Tag(tag)),
     }
 }
