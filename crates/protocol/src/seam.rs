@@ -345,7 +345,7 @@ pub enum Destination {
 }
 
 /// The number of a record in its process. All protocols of the process share one counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Wire)]
 pub struct Ticket(pub u64);
 
 /// The asker's name for a command that ends in exactly one event. No two commands in progress share a name.

@@ -31,7 +31,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use crate::{
     id::{Incarnation, ProcessId},
     seam::Ticket,
-    wire::{Wire, WireError, put_process, take_process, take_u32, take_u64},
+    wire::{Wire, WireError, put_process, take_process, take_u32},
 };
 
 /// A start of a process from its directory.
@@ -46,7 +46,7 @@ pub struct Start {
 }
 
 /// A process's report about its journal: the process's start, and the last durable record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 pub struct DurabilityReport {
     /// The number of the start.
     pub start: u32,
@@ -106,22 +106,6 @@ impl StartHistory {
         let at = (report.start - first.number) as usize;
         let is_kept = self.0.get(at + 1).is_none_or(|next| next.began >= report.durable);
         self.0[at].mark == report.mark && is_kept
-    }
-}
-
-impl Wire for DurabilityReport {
-    fn encode(&self, out: &mut BytesMut) {
-        out.put_u32_le(self.start);
-        out.put_u64_le(self.mark);
-        out.put_u64_le(self.durable.0);
-    }
-
-    fn decode(input: &mut Bytes) -> Result<DurabilityReport, WireError> {
-        Ok(DurabilityReport {
-            start: take_u32(input)?,
-            mark: take_u64(input)?,
-            durable: Ticket(take_u64(input)?),
-        })
     }
 }
 
@@ -237,6 +221,15 @@ mod tests {
         assert_eq!(StartHistory::of([start(3, 5), start(5, 5)]), None);
         assert_eq!(StartHistory::of([start(3, 5), start(4, 4)]), None);
         assert_eq!(StartHistory::of((1..100).map(|number| start(number, 5))), None);
+    }
+
+    #[test]
+    fn a_report_keeps_its_bytes() {
+        let report = DurabilityReport { start: 2, mark: 3, durable: Ticket(4) };
+        let mut out = BytesMut::new();
+        report.encode(&mut out);
+        assert_eq!(out, &[2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0][..]);
+        assert_eq!(DurabilityReport::decode(&mut out.freeze()), Ok(report));
     }
 
     #[test]
