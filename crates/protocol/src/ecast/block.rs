@@ -6,13 +6,10 @@ use super::Position;
 use crate::{
     id::ProcessId,
     wire::{
-        PAYLOAD_BYTES_SHARED, WireError, need, put_bytes, put_payload, put_process, take_bytes, take_count,
-        take_process, take_u32, take_u64,
+        PAYLOAD_BYTES_SHARED, Wire, WireError, decode_list, encode_list, encode_whole, need, put_bytes,
+        put_payload, take_bytes, take_u32, take_u64,
     },
 };
-
-/// Minimum size of a block in bytes.
-pub(super) const BLOCK_BYTES_MIN: usize = 4 + 4 + 8 + 4;
 
 /// Bytes of a delivery before its body.
 const ITEM_HEAD_BYTES: usize = 1 + 2 + 8 * 3 + 4;
@@ -201,23 +198,29 @@ fn decode_delivery(rest: &mut Bytes, senders: &[ProcessId]) -> Result<Delivery, 
     Ok(Delivery { kind, at, previous, sender, number, body, attachment })
 }
 
-pub(super) fn put_block(out: &mut BytesMut, block: &DeliverBlock) -> Option<Bytes> {
-    out.put_u32_le(block.senders.len() as u32);
-    for &sender in &block.senders {
-        put_process(out, sender);
-    }
-    out.put_u32_le(block.count);
-    out.put_u64_le(block.base.0);
-    let Some(last) = &block.last else { return put_payload(out, &block.items) };
-    let length = block.items.len() + last.len();
-    out.put_u32_le(u32::try_from(length).expect("a block is bounded far below 4 GiB"));
-    out.put_slice(&block.items);
-    Some(last.clone())
-}
+/// The senders, the number of items, the base, and the items with their length. The form is written by hand,
+/// because the items may end in a body that all destinations share.
+impl Wire for DeliverBlock {
+    const BYTES_LEAST: usize = 4 + 4 + 8 + 4;
 
-pub(super) fn take_block(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
-    let count = take_count(input, 24)?;
-    let senders = (0..count).map(|_| take_process(input)).collect::<Result<_, _>>()?;
-    let (count, base) = (take_u32(input)?, Position(take_u64(input)?));
-    Ok(DeliverBlock { senders, count, base, items: take_bytes(input)?, last: None })
+    fn encode(&self, out: &mut BytesMut) {
+        encode_whole(self, out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        encode_list(out, &self.senders);
+        out.put_u32_le(self.count);
+        out.put_u64_le(self.base.0);
+        let Some(last) = &self.last else { return put_payload(out, &self.items) };
+        let length = self.items.len() + last.len();
+        out.put_u32_le(u32::try_from(length).expect("a block is bounded far below 4 GiB"));
+        out.put_slice(&self.items);
+        Some(last.clone())
+    }
+
+    fn decode(input: &mut Bytes) -> Result<DeliverBlock, WireError> {
+        let senders = decode_list(input)?;
+        let (count, base) = (take_u32(input)?, Position(take_u64(input)?));
+        Ok(DeliverBlock { senders, count, base, items: take_bytes(input)?, last: None })
+    }
 }

@@ -7,8 +7,8 @@ use super::{Class, Outcome, Refusal, recovery::Recovery};
 use crate::{
     id::ProcessId,
     wire::{
-        WireError, decode_body, encode_body, put_bytes, put_process, take_bytes, take_count, take_process,
-        take_u8, take_u32, take_u64,
+        Wire, WireError, decode_body, decode_list, encode_body, encode_list, put_bytes, put_process,
+        take_bytes, take_process, take_u8, take_u32, take_u64,
     },
 };
 
@@ -145,7 +145,7 @@ impl LogEntry {
                 Ok(LogEntry::Route(RouteBlock { sender, acknowledged, first, count, messages: payload }))
             }
             LOG_STABLE => {
-                let (runs, others) = (take_runs(&mut payload)?, take_outcomes(&mut payload)?);
+                let (runs, others) = (decode_list(&mut payload)?, decode_list(&mut payload)?);
                 Ok(LogEntry::Stable { runs, others })
             }
             LOG_RECOVERED => Ok(LogEntry::Recovered(decode_body(&mut payload)?)),
@@ -183,30 +183,18 @@ impl LogEntry {
     pub(super) fn encode_stable(runs: &[(u64, u32)], others: &[(u64, Outcome)]) -> Bytes {
         let mut out = BytesMut::with_capacity(16 + runs.len() * 12 + others.len() * 17);
         out.put_u8(LOG_STABLE);
-        put_runs(&mut out, runs);
-        put_outcomes(&mut out, others);
+        encode_list(&mut out, runs);
+        encode_list(&mut out, others);
         out.freeze()
     }
 }
 
-pub(super) fn put_runs(out: &mut BytesMut, runs: &[(u64, u32)]) {
-    out.put_u32_le(runs.len() as u32);
-    for &(first, count) in runs {
-        out.put_u64_le(first);
-        out.put_u32_le(count);
-    }
-}
+/// A tag, and a detail that only a rejection uses. So all outcomes have the same length.
+impl Wire for Outcome {
+    const BYTES_LEAST: usize = 9;
 
-pub(super) fn take_runs(input: &mut Bytes) -> Result<Vec<(u64, u32)>, WireError> {
-    let count = take_count(input, 12)?;
-    (0..count).map(|_| Ok((take_u64(input)?, take_u32(input)?))).collect()
-}
-
-pub(super) fn put_outcomes(out: &mut BytesMut, outcomes: &[(u64, Outcome)]) {
-    out.put_u32_le(outcomes.len() as u32);
-    for &(number, outcome) in outcomes {
-        out.put_u64_le(number);
-        let (tag, detail) = match outcome {
+    fn encode(&self, out: &mut BytesMut) {
+        let (tag, detail) = match *self {
             Outcome::Stable => (0, 0),
             Outcome::MaybeApplied => (1, 0),
             Outcome::Rejected(Refusal(reason)) => (2, reason),
@@ -215,23 +203,14 @@ pub(super) fn put_outcomes(out: &mut BytesMut, outcomes: &[(u64, Outcome)]) {
         out.put_u8(tag);
         out.put_u64_le(detail);
     }
-}
 
-pub(super) fn take_outcomes(input: &mut Bytes) -> Result<Vec<(u64, Outcome)>, WireError> {
-    let count = take_count(input, 17)?;
-    let mut outcomes = Vec::with_capacity(count);
-    for _ in 0..count {
-        let number = take_u64(input)?;
-        let tag = take_u8(input)?;
-        let detail = take_u64(input)?;
-        let outcome = match tag {
-            0 => Outcome::Stable,
-            1 => Outcome::MaybeApplied,
-            2 => Outcome::Rejected(Refusal(detail)),
-            3 => Outcome::Wedged,
-            tag => return Err(WireError::Tag(tag)),
-        };
-        outcomes.push((number, outcome));
+    fn decode(input: &mut Bytes) -> Result<Outcome, WireError> {
+        match (take_u8(input)?, take_u64(input)?) {
+            (0, _) => Ok(Outcome::Stable),
+            (1, _) => Ok(Outcome::MaybeApplied),
+            (2, detail) => Ok(Outcome::Rejected(Refusal(detail))),
+            (3, _) => Ok(Outcome::Wedged),
+            (tag, _) => Err(WireError::Tag(tag)),
+        }
     }
-    Ok(outcomes)
 }

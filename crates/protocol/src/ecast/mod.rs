@@ -115,7 +115,7 @@ use smallvec::SmallVec;
 use crate::{
     admission::NotAdmitted,
     id::{Peer, ProcessId},
-    wire::decode_body,
+    wire::{Wire, decode_body},
 };
 
 pub use self::{
@@ -130,7 +130,7 @@ pub use self::{
 };
 
 /// A position in the total order, counted from 1; 0 means "nothing yet".
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, Wire)]
 pub struct Position(pub u64);
 
 impl fmt::Debug for Position {
@@ -146,7 +146,7 @@ impl fmt::Display for Position {
 }
 
 /// A message's name: its sender, and its number among the sender's submissions, counted from 1 without gaps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct MessageId {
     /// The submitting process.
     pub sender: ProcessId,

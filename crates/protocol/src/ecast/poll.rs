@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Position, reform::Tail};
-use crate::{id::ProcessId, time::Time};
+use crate::{id::ProcessId, time::Time, wire::Wire};
 
 /// A member's answer to a founder that calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub enum Pledge {
 }
 
 /// A member's report to the founder that it follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Witness {
     /// The answer that the member would give a survivor.
     pub tail: Tail,

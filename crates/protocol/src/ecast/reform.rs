@@ -100,6 +100,7 @@ use super::{
 use crate::{
     id::{Generation, ProcessId},
     time::Time,
+    wire::Wire,
 };
 
 /// Bytes of its last deliveries that a member keeps: twice the amount that a leader allows in flight to its
@@ -111,7 +112,7 @@ pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 
 /// A member's answer to the survivor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Tail {
     /// The generation that the member has entered.
     pub generation: Generation,

@@ -1,3 +1,5 @@
+use bytes::{BufMut, BytesMut};
+
 use super::*;
 use crate::{
     ecast::{
@@ -6,6 +8,7 @@ use crate::{
         entry::{LogEntry, RouteBlockBuilder},
     },
     id::Incarnation,
+    wire::WireError,
 };
 
 fn process(node: u64) -> ProcessId {
@@ -106,16 +109,27 @@ fn what_a_founder_hears_keeps_its_bytes() {
     let (whom, generation) =
         ("0700000000000000 ab000000000000000700000000000000", Generation::FIRST.next(process(7)));
     let g1 = "01000000 ab000000000000000700000000000000";
-    check(&Message::Call, "14");
-    check(&Message::Pledge(Pledge::Follows), "15 01000000 00");
-    check(&Message::Refound { generation }, &format!("16 {g1}"));
+    let blocks = vec![DeliverBlockBuilder::default().finish(Position(8))];
     let tail = Tail {
         generation,
         before: Generation::FIRST,
         delivered: Position(9),
         acknowledged: 5,
-        blocks: vec![DeliverBlockBuilder::default().finish(Position(8))],
+        blocks: blocks.clone(),
     };
+    check(&Message::Gather { generation }, &format!("0a {g1}"));
+    check(
+        &Message::Tail(tail),
+        &format!(
+            "0b {g1} 00000000 00000000000000000000000000000000 0900000000000000 0500000000000000
+             01000000 00000000 00000000 0800000000000000 00000000"
+        ),
+    );
+    check(&Message::Call, "14");
+    check(&Message::Pledge(Pledge::Follows), "15 01000000 00");
+    check(&Message::Refound { generation }, &format!("16 {g1}"));
+    let tail =
+        Tail { generation, before: Generation::FIRST, delivered: Position(9), acknowledged: 5, blocks };
     let (kept_behind, base, sent, counted) = (Position(2), Position(8), 6, vec![process(7)]);
     let config = Bytes::from_static(b"c");
     let first = "00000000 00000000000000000000000000000000";
@@ -129,6 +143,27 @@ fn what_a_founder_hears_keeps_its_bytes() {
     );
     check(&Message::Counted { generation, members: vec![process(7)] }, &format!("18 {g1} 01000000 {whom}"));
     check(&Message::Release, "19");
+}
+
+#[test]
+fn messages_of_routers_keep_their_bytes() {
+    let id = ProcessId { node: 7, incarnation: Incarnation(0xab) };
+    let peer = Peer { id, address: "h:1".to_owned() };
+    let (generation, learned) = (Generation::FIRST, 5);
+    check(
+        &Message::Lead { generation, leader: Some(id), routers: vec![peer.clone()], learned },
+        "07 0f000000 00 00 01 07 ab01 01 07 ab01 03 683a31 05",
+    );
+    check(
+        &Message::Lead { generation, leader: None, routers: vec![], learned },
+        "07 05000000 00 00 00 00 05",
+    );
+    check(&Message::NotAdmitted(NotAdmitted::NodeInUse(peer)), "10 08000000 00 07 ab01 03 683a31");
+    check(&Message::Paxos(paxos::Message::Away), "01 0c 01000000 0e");
+    check(&Message::Repair, "06");
+    let body = Bytes::from_static(b"ab");
+    check(&Message::Inject { token: 3, body }, "08 0300000000000000 02000000 6162");
+    check(&Message::InjectRefused { token: 3 }, "09 0300000000000000");
 }
 
 #[test]
