@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::Wire;
+
 /// A group's number in its domain: a hash of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct GroupId(pub u64);
 
 /// Upper bound of a group's name, in bytes.

@@ -2,24 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
-use super::{GroupId, Pack, stream::Soft};
+use super::{GroupId, stream::Soft};
 use crate::{
     ecast::{self, Position},
     id::ProcessId,
-    wire::{
-        Wire, WireError, encode_whole, put_bytes, put_payload, put_process, take_bytes, take_count,
-        take_process, take_u8, take_u64,
-    },
+    wire::{AnyFlag, Wire},
 };
 
-/// A message of a domain of groups.
-#[derive(Clone, Debug, PartialEq)]
+/// A message of a domain of groups. The tag of messages of the order is the same in all parts of a domain,
+/// because routers read the tag before they know the part. Tag 2 belongs to messages between processes of
+/// tables.
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Message {
     /// A message of the order, between routers or between a router and a process.
+    #[wire(tag = 1)]
     Order(ecast::Message),
     /// A message between members of a group.
+    #[wire(tag = 4)]
     Group {
         /// The group.
         group: GroupId,
@@ -31,10 +32,11 @@ pub enum Message {
 }
 
 /// A direct message between members of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub enum Direct {
     /// Soft messages of one sender with consecutive numbers. They come from the sender, or from another
     /// holder as a repair.
+    #[wire(tag = 1)]
     Soft {
         /// The original sender of the messages.
         sender: ProcessId,
@@ -44,18 +46,21 @@ pub enum Direct {
         messages: Vec<Soft>,
     },
     /// A receipt: it names the messages that one or more members hold.
+    #[wire(tag = 2)]
     Receipts {
         /// The members for which the receipt speaks.
         of: Holders,
-        /// For each stream, a number up to which all these members hold it.
-        counts: BTreeMap<ProcessId, u64>,
+        /// Whether the sender requests a receipt in return.
+        #[wire(with = AnyFlag)]
+        asks: bool,
         /// The position up to which each of these members holds everything ordered, with the soft
         /// predecessors.
         ordered: Vec<Position>,
-        /// Whether the sender requests a receipt in return.
-        asks: bool,
+        /// For each stream, a number up to which all these members hold it.
+        counts: BTreeMap<ProcessId, u64>,
     },
     /// A request for all messages of a stream from this number on.
+    #[wire(tag = 3)]
     Want {
         /// The sender of the stream.
         sender: ProcessId,
@@ -64,6 +69,7 @@ pub enum Direct {
     },
     /// A request for a part of a stream that did not arrive, although later messages did, or the stream's
     /// sender announced more.
+    #[wire(tag = 7)]
     Gap {
         /// The sender of the stream.
         sender: ProcessId,
@@ -73,16 +79,19 @@ pub enum Direct {
         last: u64,
     },
     /// A request for the state, from byte `offset` on.
+    #[wire(tag = 4)]
     StateWanted {
         /// Number of bytes that have arrived.
         offset: u64,
     },
     /// Bytes from the sender's host, delivered in whatever view the receiver is.
+    #[wire(tag = 6)]
     Word {
         /// The bytes.
         body: Bytes,
     },
     /// A piece of a state.
+    #[wire(tag = 5)]
     State {
         /// Position of the piece's first byte.
         offset: u64,
@@ -94,166 +103,15 @@ pub enum Direct {
 }
 
 /// The members for which a receipt speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Holders {
     /// Only the message's sender.
-    Sender = 0,
+    #[wire(tag = 0)]
+    Sender,
     /// The message's sender, and all members below the sender in the tree of a large view.
-    Branch = 1,
+    #[wire(tag = 1)]
+    Branch,
     /// All members of the view.
-    Everyone = 2,
-}
-
-// The tag of messages of the order. It is the same in all parts of a domain, because routers read the tag
-// before they know the part. Tag 2 belongs to messages between processes of tables.
-const ORDER: u8 = 1;
-const GROUP: u8 = 4;
-
-const SOFT: u8 = 1;
-const RECEIPTS: u8 = 2;
-const WANT: u8 = 3;
-const STATE_WANTED: u8 = 4;
-const STATE: u8 = 5;
-const WORD: u8 = 6;
-const GAP: u8 = 7;
-
-impl Wire for Message {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Message::Order(message) => {
-                out.put_u8(ORDER);
-                message.encode_head(out)
-            }
-            Message::Group { group, view, direct } => {
-                out.put_u8(GROUP);
-                out.put_u64_le(group.0);
-                out.put_u64_le(view.0);
-                direct.encode_head(out)
-            }
-        }
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        Ok(match take_u8(input)? {
-            ORDER => Message::Order(ecast::Message::decode(input)?),
-            GROUP => Message::Group {
-                group: GroupId(take_u64(input)?),
-                view: Position(take_u64(input)?),
-                direct: Direct::decode(input)?,
-            },
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
-}
-
-impl Wire for Direct {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Direct::Soft { sender, first, messages } => {
-                out.put_u8(SOFT);
-                put_process(out, *sender);
-                out.put_u64_le(*first);
-                out.put_u32_le(messages.len() as u32);
-                for (place, soft) in messages.iter().enumerate() {
-                    out.put_u64_le(soft.after.0);
-                    if place + 1 == messages.len() {
-                        return put_payload(out, soft.pack.bytes());
-                    }
-                    put_bytes(out, soft.pack.bytes());
-                }
-            }
-            Direct::Receipts { of, counts, ordered, asks } => {
-                out.put_u8(RECEIPTS);
-                out.put_u8(*of as u8);
-                out.put_u8(u8::from(*asks));
-                out.put_u32_le(ordered.len() as u32);
-                for at in ordered {
-                    out.put_u64_le(at.0);
-                }
-                out.put_u32_le(counts.len() as u32);
-                for (sender, count) in counts {
-                    put_process(out, *sender);
-                    out.put_u64_le(*count);
-                }
-            }
-            Direct::Want { sender, from } => {
-                out.put_u8(WANT);
-                put_process(out, *sender);
-                out.put_u64_le(*from);
-            }
-            Direct::Gap { sender, first, last } => {
-                out.put_u8(GAP);
-                put_process(out, *sender);
-                out.put_u64_le(*first);
-                out.put_u64_le(*last);
-            }
-            Direct::StateWanted { offset } => {
-                out.put_u8(STATE_WANTED);
-                out.put_u64_le(*offset);
-            }
-            Direct::Word { body } => {
-                out.put_u8(WORD);
-                return put_payload(out, body);
-            }
-            Direct::State { offset, total, piece } => {
-                out.put_u8(STATE);
-                out.put_u64_le(*offset);
-                out.put_u64_le(*total);
-                return put_payload(out, piece);
-            }
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        Ok(match take_u8(input)? {
-            SOFT => Direct::Soft {
-                sender: take_process(input)?,
-                first: take_u64(input)?,
-                messages: {
-                    let count = take_count(input, 12)?;
-                    let soft = |input: &mut Bytes| {
-                        Ok(Soft { after: Position(take_u64(input)?), pack: Pack::take(input)? })
-                    };
-                    (0..count).map(|_| soft(input)).collect::<Result<_, WireError>>()?
-                },
-            },
-            RECEIPTS => Direct::Receipts {
-                of: match take_u8(input)? {
-                    0 => Holders::Sender,
-                    1 => Holders::Branch,
-                    2 => Holders::Everyone,
-                    tag => return Err(WireError::Tag(tag)),
-                },
-                asks: take_u8(input)? != 0,
-                ordered: {
-                    let count = take_count(input, 8)?;
-                    (0..count).map(|_| Ok(Position(take_u64(input)?))).collect::<Result<_, WireError>>()?
-                },
-                counts: {
-                    let count = take_count(input, 32)?;
-                    let one = |input: &mut Bytes| Ok((take_process(input)?, take_u64(input)?));
-                    (0..count).map(|_| one(input)).collect::<Result<_, WireError>>()?
-                },
-            },
-            WANT => Direct::Want { sender: take_process(input)?, from: take_u64(input)? },
-            GAP => {
-                Direct::Gap { sender: take_process(input)?, first: take_u64(input)?, last: take_u64(input)? }
-            }
-            STATE_WANTED => Direct::StateWanted { offset: take_u64(input)? },
-            STATE => {
-                Direct::State { offset: take_u64(input)?, total: take_u64(input)?, piece: take_bytes(input)? }
-            }
-            WORD => Direct::Word { body: take_bytes(input)? },
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
+    #[wire(tag = 2)]
+    Everyone,
 }

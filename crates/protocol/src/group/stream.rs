@@ -11,13 +11,13 @@ use std::{
 };
 
 use super::Pack;
-use crate::{ecast::Position, id::ProcessId};
+use crate::{ecast::Position, id::ProcessId, wire::Wire};
 
 /// Bytes that count for each soft message in addition to its pack.
 pub(super) const SOFT_HEAD_BYTES: usize = 64;
 
 /// A soft message: updates that travel together. A member holds either all of them or none.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Soft {
     /// The position after which the message is delivered: the position of its sender's last earlier ordered
     /// message, or another position that the message must follow.

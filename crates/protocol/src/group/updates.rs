@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use super::place::Place;
 use crate::{
     ecast::Position,
-    wire::{WireError, put_bytes, take_bytes},
+    wire::{Wire, WireError, put_bytes, take_bytes},
 };
 
 /// Size of the field before each update that holds the update's length, in bytes.
@@ -46,14 +46,6 @@ impl Pack {
         (pack, is_whole)
     }
 
-    /// Reads a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
-    pub(super) fn take(input: &mut Bytes) -> Result<Pack, WireError> {
-        match Pack::read(take_bytes(input)?) {
-            (Some(pack), true) => Ok(pack),
-            _ => Err(WireError::Body),
-        }
-    }
-
     /// Returns the number of the pack's updates.
     pub fn count(&self) -> u32 {
         self.count.get()
@@ -78,6 +70,26 @@ impl Pack {
             rest = behind;
             Some(update)
         })
+    }
+}
+
+/// A length, then the updates. A pack without updates, or with a part of one, is refused.
+impl Wire for Pack {
+    const BYTES_LEAST: usize = Bytes::BYTES_LEAST;
+
+    fn encode(&self, out: &mut BytesMut) {
+        self.bytes.encode(out);
+    }
+
+    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        self.bytes.encode_head(out)
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Pack, WireError> {
+        match Pack::read(take_bytes(input)?) {
+            (Some(pack), true) => Ok(pack),
+            _ => Err(WireError::Body),
+        }
     }
 }
 
@@ -212,7 +224,7 @@ mod tests {
         for end in 0..=12 {
             let mut bytes = BytesMut::new();
             put_bytes(&mut bytes, &whole.bytes()[..end]);
-            let taken = Pack::take(&mut bytes.freeze());
+            let taken = Pack::decode(&mut bytes.freeze());
             assert_eq!(taken.is_ok(), end == 6 || end == 12, "{end}");
         }
     }
