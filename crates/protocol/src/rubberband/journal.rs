@@ -113,7 +113,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -122,18 +122,17 @@ use crate::{
     ecast::{Class, MessageId, Position, Submissions},
     paxos,
     seam::Ticket,
-    wire::{
-        Wire, WireError, decode_all, decode_body, encode_body, encode_whole, put_bytes, put_payload,
-        put_process, take_bytes, take_process, take_u8, take_u32, take_u64,
-    },
+    wire::{Wire, WireError, decode_all},
 };
 
-/// A record on the disk of a process of a domain of tables.
-#[derive(Clone, Debug, PartialEq)]
+/// A record on the disk of a process of a domain of tables. The tags below 64 are those of the log's records.
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Record {
     /// A record of a router's log.
+    #[wire(first = 0..=63)]
     Log(paxos::Record),
     /// A control message that this process submits, after all earlier ones.
+    #[wire(tag = 64)]
     Submitted {
         /// The process's own token for the submission.
         token: u64,
@@ -141,6 +140,8 @@ pub enum Record {
         body: Bytes,
     },
     /// An ordered message that was delivered here.
+    #[wire(tag = 65, class = Class::Data)]
+    #[wire(tag = 66, class = Class::Control)]
     Delivered {
         /// The position.
         at: Position,
@@ -154,11 +155,13 @@ pub enum Record {
         body: Bytes,
     },
     /// A delivered message that changes nothing here.
+    #[wire(tag = 67)]
     Passed {
         /// The position.
         at: Position,
     },
     /// All ranges have judged a write.
+    #[wire(tag = 68)]
     Decided {
         /// The write's position.
         at: Position,
@@ -166,10 +169,13 @@ pub enum Record {
         failure: Option<Bytes>,
     },
     /// The beginning of a checkpoint, with the checkpoint's head.
-    Began(Box<Began>),
+    #[wire(tag = 69)]
+    Began(#[wire(body)] Box<Began>),
     /// Rows of a checkpoint, in the form of earlier versions.
+    #[wire(tag = 70)]
     Rows(Bytes),
     /// Fragments of a version of the engine.
+    #[wire(tag = 74)]
     Fragments {
         /// The number of the record among all records of fragments.
         number: u64,
@@ -179,15 +185,20 @@ pub enum Record {
         fragments: Bytes,
     },
     /// A piece of the list of fragments that make up a checkpoint.
+    #[wire(tag = 75)]
     Outline(Bytes),
     /// The records that hold a checkpoint's fragments, as pairs of record number and count of fragments.
-    Named(Vec<(u64, u32)>),
+    #[wire(tag = 76)]
+    Named(#[wire(body)] Vec<(u64, u32)>),
     /// The ranges' memory of replies, as of a checkpoint.
+    #[wire(tag = 71)]
     Replies(Bytes),
     /// A piece of the decisions on writes up to a checkpoint, in the form in which verdicts are sent to other
     /// processes.
+    #[wire(tag = 72)]
     Verdicts(Bytes),
     /// The end of a checkpoint, which is whole.
+    #[wire(tag = 73)]
     Ended,
 }
 
@@ -230,133 +241,6 @@ pub enum Unrecoverable {
 impl From<paxos::Record> for Record {
     fn from(record: paxos::Record) -> Record {
         Record::Log(record)
-    }
-}
-
-// Tags below 64 belong to the records of the routers' log.
-const SUBMITTED: u8 = 64;
-const DELIVERED_DATA: u8 = 65;
-const DELIVERED_CONTROL: u8 = 66;
-const PASSED: u8 = 67;
-const DECIDED: u8 = 68;
-const BEGAN: u8 = 69;
-const ROWS: u8 = 70;
-const REPLIES: u8 = 71;
-const VERDICTS: u8 = 72;
-const ENDED: u8 = 73;
-const FRAGMENTS: u8 = 74;
-const OUTLINE: u8 = 75;
-const NAMED: u8 = 76;
-
-impl Wire for Record {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Record::Log(record) => return record.encode_head(out),
-            Record::Submitted { token, body } => {
-                out.put_u8(SUBMITTED);
-                out.put_u64_le(*token);
-                return put_payload(out, body);
-            }
-            Record::Delivered { at, id, class, attachment, body } => {
-                out.put_u8(if *class == Class::Data { DELIVERED_DATA } else { DELIVERED_CONTROL });
-                out.put_u64_le(at.0);
-                put_process(out, id.sender);
-                out.put_u64_le(id.number);
-                put_option(out, attachment.as_ref());
-                return put_payload(out, body);
-            }
-            Record::Passed { at } => {
-                out.put_u8(PASSED);
-                out.put_u64_le(at.0);
-            }
-            Record::Decided { at, failure } => {
-                out.put_u8(DECIDED);
-                out.put_u64_le(at.0);
-                put_option(out, failure.as_ref());
-            }
-            Record::Began(began) => {
-                out.put_u8(BEGAN);
-                encode_body(out, began);
-            }
-            Record::Rows(rows) => {
-                out.put_u8(ROWS);
-                return put_payload(out, rows);
-            }
-            Record::Replies(section) => {
-                out.put_u8(REPLIES);
-                return put_payload(out, section);
-            }
-            Record::Verdicts(section) => {
-                out.put_u8(VERDICTS);
-                return put_payload(out, section);
-            }
-            Record::Ended => out.put_u8(ENDED),
-            Record::Fragments { number, count, fragments } => {
-                out.put_u8(FRAGMENTS);
-                out.put_u64_le(*number);
-                out.put_u32_le(*count);
-                return put_payload(out, fragments);
-            }
-            Record::Outline(piece) => {
-                out.put_u8(OUTLINE);
-                return put_payload(out, piece);
-            }
-            Record::Named(records) => {
-                out.put_u8(NAMED);
-                encode_body(out, records);
-            }
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Record, WireError> {
-        if input.first().is_some_and(|tag| *tag < SUBMITTED) {
-            return paxos::Record::decode(input).map(Record::Log);
-        }
-        Ok(match take_u8(input)? {
-            SUBMITTED => Record::Submitted { token: take_u64(input)?, body: take_bytes(input)? },
-            tag @ (DELIVERED_DATA | DELIVERED_CONTROL) => Record::Delivered {
-                at: Position(take_u64(input)?),
-                id: MessageId { sender: take_process(input)?, number: take_u64(input)? },
-                class: if tag == DELIVERED_DATA { Class::Data } else { Class::Control },
-                attachment: take_option(input)?,
-                body: take_bytes(input)?,
-            },
-            PASSED => Record::Passed { at: Position(take_u64(input)?) },
-            DECIDED => Record::Decided { at: Position(take_u64(input)?), failure: take_option(input)? },
-            BEGAN => Record::Began(decode_body(input)?),
-            ROWS => Record::Rows(take_bytes(input)?),
-            REPLIES => Record::Replies(take_bytes(input)?),
-            VERDICTS => Record::Verdicts(take_bytes(input)?),
-            ENDED => Record::Ended,
-            FRAGMENTS => Record::Fragments {
-                number: take_u64(input)?,
-                count: take_u32(input)?,
-                fragments: take_bytes(input)?,
-            },
-            OUTLINE => Record::Outline(take_bytes(input)?),
-            NAMED => Record::Named(decode_body(input)?),
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
-}
-
-fn put_option(out: &mut BytesMut, bytes: Option<&Bytes>) {
-    out.put_u8(u8::from(bytes.is_some()));
-    if let Some(bytes) = bytes {
-        put_bytes(out, bytes);
-    }
-}
-
-fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
-    match take_u8(input)? {
-        0 => Ok(None),
-        1 => take_bytes(input).map(Some),
-        tag => Err(WireError::Tag(tag)),
     }
 }
 
@@ -441,6 +325,8 @@ impl Began {
 
 #[cfg(test)]
 mod tests {
+    use bytes::{BufMut, BytesMut};
+
     use super::*;
     use crate::rubberband::sample::process;
 

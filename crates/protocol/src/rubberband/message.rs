@@ -11,11 +11,7 @@ use crate::{
     ecast::{self, Position},
     id::{MADE_UP, ProcessId, RequestId},
     time::Duration,
-    wire::{
-        Wire, WireError, decode_body, encode_body, encode_whole, need, put_bytes, put_opinion, put_payload,
-        put_process, take_bytes, take_count, take_opinion, take_process, take_u8, take_u32, take_u64,
-        take_u128,
-    },
+    wire::{AnyFlag, Form, Wire, WireError, need, take_count, take_u8, take_u32, take_u64, take_u128},
 };
 
 /// First byte of all ordered messages of tables.
@@ -23,7 +19,7 @@ pub(super) const TAG: u8 = 1;
 
 /// The name under which a write is sent: its id, and the hash that tells this write from a different write
 /// under the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Wire)]
 pub struct WriteName {
     /// The id.
     pub request: RequestId,
@@ -31,6 +27,7 @@ pub struct WriteName {
     pub print: u64,
     /// Whether an earlier attempt may have used the id. If not, the gateway gave the number to this write
     /// alone, so anything that a range already remembers under the number belongs to some other write.
+    #[wire(with = AnyFlag)]
     pub repeated: bool,
 }
 
@@ -162,23 +159,27 @@ impl DataHeader {
 }
 
 /// A message of a Rubberband process: through the routers, or direct.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Message {
     /// A message to or from a router.
+    #[wire(tag = 1)]
     Order(ecast::Message),
     /// A message that bypasses the routers.
+    #[wire(tag = 2)]
     Direct(Direct),
 }
 
 /// A direct message between a client and a storage process, between storage processes, or to a super.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Direct {
     /// Anyone → super: a sign of life, with the sender's progress for operators.
+    #[wire(tag = 1)]
     Alive {
         /// The last position that the sender executed.
         executed: Position,
     },
     /// Client → storage: a read of this replica's current rows, valid under one placement only.
+    #[wire(tag = 2)]
     Basic {
         /// The client's attempt, which answers carry.
         token: u64,
@@ -190,9 +191,11 @@ pub enum Direct {
         operation: Bytes,
     },
     /// Storage → client: a piece of an answer.
+    #[wire(tag = 3)]
     Reply(Reply),
     /// Client → storage: the user has consumed this much of the answers to `token`, so the storage process
     /// may send more.
+    #[wire(tag = 4)]
     Consumed {
         /// The client's attempt.
         token: u64,
@@ -200,11 +203,13 @@ pub enum Direct {
         bytes: u64,
     },
     /// Client → storage: nobody waits for the answer to `token` any longer.
+    #[wire(tag = 5)]
     Cancel {
         /// The client's attempt.
         token: u64,
     },
     /// Client → storage: the answer to this write is missing; the storage process should answer from memory.
+    #[wire(tag = 6)]
     Ask {
         /// The write's name.
         name: WriteName,
@@ -214,11 +219,13 @@ pub enum Direct {
         ranges: SmallVec<[Range; 2]>,
     },
     /// Client → storage: asks whether a read without news waits or runs at the receiver.
+    #[wire(tag = 13)]
     AskRead {
         /// The client's attempt.
         token: u64,
     },
     /// Storage → storage: the sender's verdict on a fallible write.
+    #[wire(tag = 7)]
     Verdict {
         /// The write's position.
         at: Position,
@@ -226,11 +233,13 @@ pub enum Direct {
         ranges: Vec<Range>,
         /// The reason of the failure (an answer's byte form), `None` if the write can take effect. Empty if
         /// the id belongs to a different statement.
+        #[wire(with = AnyFlag)]
         failure: Option<Bytes>,
         /// The sender has all its decisions up to this position on disk, and will ask for none of them again.
         settled: Position,
     },
     /// Storage → storage: asks for the receiver's verdict on a write, or for the decision.
+    #[wire(tag = 8)]
     AskVerdict {
         /// The write's position.
         at: Position,
@@ -238,31 +247,41 @@ pub enum Direct {
         name: WriteName,
     },
     /// Standby → storage: asks for the next rows of these ranges, as of a pinned position.
+    #[wire(tag = 9)]
     Fetch {
         /// The placement change that gave the ranges to the sender.
+        #[wire(body)]
         change: Position,
         /// The ranges.
+        #[wire(body)]
         ranges: Vec<Range>,
         /// The place from which the transfer continues.
+        #[wire(body)]
         cursor: TransferCursor,
     },
     /// Storage → standby: some rows, or a part of the ranges' memory of writes.
+    #[wire(tag = 10)]
     Chunk {
         /// The placement change.
+        #[wire(body)]
         change: Position,
         /// The cursor of the request that this answers.
+        #[wire(body)]
         asked: TransferCursor,
+        /// The place from which the transfer continues, `None` if it is complete.
+        #[wire(body)]
+        next: Option<TransferCursor>,
         /// The rows or the memory, opaque here.
         content: Bytes,
-        /// The place from which the transfer continues, `None` if it is complete.
-        next: Option<TransferCursor>,
     },
     /// Storage → standby: the sender cannot send, because it does not hold the pinned position.
+    #[wire(tag = 11)]
     FetchRefused {
         /// The placement change.
         change: Position,
     },
     /// Storage → storage: the sender knows nothing of a write beyond the verdicts it has sent.
+    #[wire(tag = 12)]
     NoVerdict {
         /// The write's position.
         at: Position,
@@ -270,6 +289,7 @@ pub enum Direct {
         through: Position,
     },
     /// Super → super: asks whether the receiver hears this member.
+    #[wire(tag = 14)]
     AskOpinion {
         /// The member in question.
         about: ProcessId,
@@ -277,6 +297,7 @@ pub enum Direct {
         second_opinion: u64,
     },
     /// Super → super: answers [`Direct::AskOpinion`].
+    #[wire(tag = 15)]
     Opinion {
         /// The member in question.
         about: ProcessId,
@@ -303,7 +324,7 @@ impl TransferCursor {
 }
 
 /// A piece of an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Reply {
     /// The client's attempt.
     pub token: u64,
@@ -314,6 +335,7 @@ pub struct Reply {
     /// The number of this piece within the process's answer, counted from 0.
     pub piece: u32,
     /// Whether this is the process's last piece.
+    #[wire(with = AnyFlag)]
     pub last: bool,
     /// The read's cost at the process that replies.
     pub spent: ReadCost,
@@ -322,284 +344,64 @@ pub struct Reply {
 }
 
 /// Time that a read took at a storage process, sent in microseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 pub struct ReadCost {
     /// Time from the read's arrival to the start of its batch.
+    #[wire(with = Micros)]
     pub waited: Duration,
     /// Duration of the batch that executed the read.
+    #[wire(with = Micros)]
     pub took: Duration,
 }
 
-fn put_micros(out: &mut BytesMut, duration: Duration) {
-    out.put_u32_le(u32::try_from(duration.as_micros()).unwrap_or(u32::MAX));
-}
+/// The form of a duration as a number of microseconds of 32 bits; longer durations become the longest one.
+struct Micros;
 
-fn take_micros(input: &mut Bytes) -> Result<Duration, WireError> {
-    Ok(Duration::from_micros(u64::from(take_u32(input)?)))
+impl Form<Duration> for Micros {
+    const BYTES_LEAST: usize = u32::BYTES_LEAST;
+
+    fn put(duration: &Duration, out: &mut BytesMut) {
+        out.put_u32_le(u32::try_from(duration.as_micros()).unwrap_or(u32::MAX));
+    }
+
+    fn take(input: &mut Bytes) -> Result<Duration, WireError> {
+        Ok(Duration::from_micros(u64::from(take_u32(input)?)))
+    }
 }
 
 /// The content of a reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub enum ReplyContent {
     /// The operation's answer, or a piece of it; opaque here.
+    #[wire(tag = 0)]
     Answer(Bytes),
     /// The read was not answered, because the placement or the position differs. The client tries again.
+    #[wire(tag = 1)]
     Retry,
     /// The request was not answered, because its session has ended.
+    #[wire(tag = 2)]
     Expired,
     /// The storage process does not know the request that the client asked about.
+    #[wire(tag = 3)]
     Unknown,
     /// The read that the client asked about waits or runs at this storage process, and will be answered.
+    #[wire(tag = 4)]
     Underway,
     /// The write was not executed, because the id belongs to a different statement.
+    #[wire(tag = 5)]
     OtherStatement,
     /// The write took effect, or failed and changed nothing; its answer is no longer known.
+    #[wire(tag = 6, applied = true)]
+    #[wire(tag = 7, applied = false)]
     Forgotten {
         /// Whether the write took effect.
         applied: bool,
     },
     /// The read was executed, but its answer was dropped, because unsent answers for slow clients fill the
     /// memory of the storage process.
+    #[wire(tag = 8)]
     NoRoom,
     /// The rest of the answer was dropped, because the client did not take it in time.
+    #[wire(tag = 9)]
     Untaken,
-}
-
-fn put_ranges(out: &mut BytesMut, ranges: &[Range]) {
-    out.put_u32_le(ranges.len() as u32);
-    for range in ranges {
-        out.put_u64_le(range.low);
-        out.put_u64_le(range.high);
-    }
-}
-
-fn take_ranges<C: FromIterator<Range>>(input: &mut Bytes) -> Result<C, WireError> {
-    let count = take_count(input, 16)?;
-    (0..count)
-        .map(|_| {
-            let range = Range { low: take_u64(input)?, high: take_u64(input)? };
-            if range.low <= range.high { Ok(range) } else { Err(WireError::Body) }
-        })
-        .collect()
-}
-
-fn put_name(out: &mut BytesMut, name: WriteName) {
-    out.put_u128_le(name.request.session);
-    out.put_u64_le(name.request.number);
-    out.put_u64_le(name.print);
-    out.put_u8(u8::from(name.repeated));
-}
-
-fn take_name(input: &mut Bytes) -> Result<WriteName, WireError> {
-    let request = RequestId { session: take_u128(input)?, number: take_u64(input)? };
-    Ok(WriteName { request, print: take_u64(input)?, repeated: take_u8(input)? != 0 })
-}
-
-fn put_option(out: &mut BytesMut, bytes: Option<&Bytes>) {
-    out.put_u8(u8::from(bytes.is_some()));
-    if let Some(bytes) = bytes {
-        put_bytes(out, bytes);
-    }
-}
-
-fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
-    Ok(if take_u8(input)? == 0 { None } else { Some(take_bytes(input)?) })
-}
-
-impl Wire for Direct {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Direct::Alive { executed } => {
-                out.put_u8(1);
-                out.put_u64_le(executed.0);
-            }
-            Direct::Basic { token, placement, ranges, operation } => {
-                out.put_u8(2);
-                out.put_u64_le(*token);
-                out.put_u64_le(*placement);
-                put_ranges(out, ranges);
-                return put_payload(out, operation);
-            }
-            Direct::Reply(reply) => {
-                out.put_u8(3);
-                out.put_u64_le(reply.token);
-                out.put_u64_le(reply.at.0);
-                put_ranges(out, &reply.ranges);
-                out.put_u32_le(reply.piece);
-                out.put_u8(u8::from(reply.last));
-                put_micros(out, reply.spent.waited);
-                put_micros(out, reply.spent.took);
-                match &reply.content {
-                    ReplyContent::Answer(bytes) => {
-                        out.put_u8(0);
-                        return put_payload(out, bytes);
-                    }
-                    ReplyContent::Retry => out.put_u8(1),
-                    ReplyContent::Expired => out.put_u8(2),
-                    ReplyContent::Unknown => out.put_u8(3),
-                    ReplyContent::Underway => out.put_u8(4),
-                    ReplyContent::OtherStatement => out.put_u8(5),
-                    ReplyContent::Forgotten { applied: true } => out.put_u8(6),
-                    ReplyContent::Forgotten { applied: false } => out.put_u8(7),
-                    ReplyContent::NoRoom => out.put_u8(8),
-                    ReplyContent::Untaken => out.put_u8(9),
-                }
-            }
-            Direct::Consumed { token, bytes } => {
-                out.put_u8(4);
-                out.put_u64_le(*token);
-                out.put_u64_le(*bytes);
-            }
-            Direct::Cancel { token } => {
-                out.put_u8(5);
-                out.put_u64_le(*token);
-            }
-            Direct::Ask { name, token, ranges } => {
-                out.put_u8(6);
-                put_name(out, *name);
-                out.put_u64_le(*token);
-                put_ranges(out, ranges);
-            }
-            Direct::Verdict { at, ranges, failure, settled } => {
-                out.put_u8(7);
-                out.put_u64_le(at.0);
-                put_ranges(out, ranges);
-                put_option(out, failure.as_ref());
-                out.put_u64_le(settled.0);
-            }
-            Direct::AskVerdict { at, name } => {
-                out.put_u8(8);
-                out.put_u64_le(at.0);
-                put_name(out, *name);
-            }
-            Direct::Fetch { change, ranges, cursor } => {
-                out.put_u8(9);
-                encode_body(out, &(change, ranges, cursor));
-            }
-            Direct::Chunk { change, asked, content, next } => {
-                out.put_u8(10);
-                encode_body(out, &(change, asked, next));
-                return put_payload(out, content);
-            }
-            Direct::FetchRefused { change } => {
-                out.put_u8(11);
-                out.put_u64_le(change.0);
-            }
-            Direct::NoVerdict { at, through } => {
-                out.put_u8(12);
-                out.put_u64_le(at.0);
-                out.put_u64_le(through.0);
-            }
-            Direct::AskRead { token } => {
-                out.put_u8(13);
-                out.put_u64_le(*token);
-            }
-            Direct::AskOpinion { about, second_opinion } => {
-                out.put_u8(14);
-                put_process(out, *about);
-                out.put_u64_le(*second_opinion);
-            }
-            Direct::Opinion { about, second_opinion, opinion } => {
-                out.put_u8(15);
-                put_process(out, *about);
-                out.put_u64_le(*second_opinion);
-                put_opinion(out, *opinion);
-            }
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        Ok(match take_u8(input)? {
-            1 => Direct::Alive { executed: Position(take_u64(input)?) },
-            2 => Direct::Basic {
-                token: take_u64(input)?,
-                placement: take_u64(input)?,
-                ranges: take_ranges(input)?,
-                operation: take_bytes(input)?,
-            },
-            3 => Direct::Reply(Reply {
-                token: take_u64(input)?,
-                at: Position(take_u64(input)?),
-                ranges: take_ranges(input)?,
-                piece: take_u32(input)?,
-                last: take_u8(input)? != 0,
-                spent: ReadCost { waited: take_micros(input)?, took: take_micros(input)? },
-                content: match take_u8(input)? {
-                    0 => ReplyContent::Answer(take_bytes(input)?),
-                    1 => ReplyContent::Retry,
-                    2 => ReplyContent::Expired,
-                    3 => ReplyContent::Unknown,
-                    4 => ReplyContent::Underway,
-                    5 => ReplyContent::OtherStatement,
-                    6 => ReplyContent::Forgotten { applied: true },
-                    7 => ReplyContent::Forgotten { applied: false },
-                    8 => ReplyContent::NoRoom,
-                    9 => ReplyContent::Untaken,
-                    tag => return Err(WireError::Tag(tag)),
-                },
-            }),
-            4 => Direct::Consumed { token: take_u64(input)?, bytes: take_u64(input)? },
-            5 => Direct::Cancel { token: take_u64(input)? },
-            6 => {
-                Direct::Ask { name: take_name(input)?, token: take_u64(input)?, ranges: take_ranges(input)? }
-            }
-            7 => Direct::Verdict {
-                at: Position(take_u64(input)?),
-                ranges: take_ranges(input)?,
-                failure: take_option(input)?,
-                settled: Position(take_u64(input)?),
-            },
-            8 => Direct::AskVerdict { at: Position(take_u64(input)?), name: take_name(input)? },
-            9 => {
-                let (change, ranges, cursor) = decode_body(input)?;
-                Direct::Fetch { change, ranges, cursor }
-            }
-            10 => {
-                let (change, asked, next) = decode_body(input)?;
-                Direct::Chunk { change, asked, content: take_bytes(input)?, next }
-            }
-            11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
-            12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
-            13 => Direct::AskRead { token: take_u64(input)? },
-            14 => Direct::AskOpinion { about: take_process(input)?, second_opinion: take_u64(input)? },
-            15 => Direct::Opinion {
-                about: take_process(input)?,
-                second_opinion: take_u64(input)?,
-                opinion: take_opinion(input)?,
-            },
-            tag => return Err(WireError::Tag(tag)),
-        })
-    }
-}
-
-impl Wire for Message {
-    fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        match self {
-            Message::Order(message) => {
-                out.put_u8(1);
-                message.encode_head(out)
-            }
-            Message::Direct(message) => {
-                out.put_u8(2);
-                message.encode_head(out)
-            }
-        }
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        match take_u8(input)? {
-            1 => Ok(Message::Order(ecast::Message::decode(input)?)),
-            2 => Ok(Message::Direct(Direct::decode(input)?)),
-            tag => Err(WireError::Tag(tag)),
-        }
-    }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::id::ProcessId;
+use crate::{
+    id::ProcessId,
+    wire::{Wire, WireError, take_u64},
+};
 
 /// A closed range of ring keys, `low <= key <= high`. It never wraps around zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,6 +33,21 @@ impl Range {
     /// Returns the number of keys minus one. The number of all keys would not fit `u64`.
     pub fn span(self) -> u64 {
         self.high - self.low
+    }
+}
+
+/// The first key and the last. A range that ends before it begins is refused.
+impl Wire for Range {
+    const BYTES_LEAST: usize = 16;
+
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u64_le(self.low);
+        out.put_u64_le(self.high);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Range, WireError> {
+        let range = Range { low: take_u64(input)?, high: take_u64(input)? };
+        if range.low <= range.high { Ok(range) } else { Err(WireError::Body) }
     }
 }
 

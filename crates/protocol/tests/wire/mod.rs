@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Incarnation, ProcessId, RequestId, Role,
     detector::Opinion,
-    ecast::Position,
+    ecast::{self, Position},
     rubberband::{
         Control, DataHeader, DataKind, Direct, KeptRows, Message, Range, ReadCost, Removal, Reply,
         ReplyContent, TransferCursor, WriteName,
@@ -111,6 +111,56 @@ fn hot_messages_keep_their_bytes() {
         "02 03 0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000
          05000000 01 06000000 08070000 04",
     );
+}
+
+#[test]
+fn rare_messages_keep_their_bytes() {
+    let (range, change, at) = (Range { low: 6, high: 7 }, Position(9), Position(9));
+    let keys = "01000000 0600000000000000 0700000000000000";
+    for (direct, expected) in [
+        (
+            Direct::Basic {
+                token: 3,
+                placement: 4,
+                ranges: smallvec![range],
+                operation: Bytes::from_static(b"op"),
+            },
+            format!("02 0300000000000000 0400000000000000 {keys} 02000000 6f70"),
+        ),
+        (Direct::Consumed { token: 3, bytes: 4 }, "04 0300000000000000 0400000000000000".to_owned()),
+        (Direct::Cancel { token: 3 }, "05 0300000000000000".to_owned()),
+        (
+            Direct::Verdict {
+                at,
+                ranges: vec![range],
+                failure: Some(Bytes::from_static(b"no")),
+                settled: Position(8),
+            },
+            format!("07 0900000000000000 {keys} 01 02000000 6e6f 0800000000000000"),
+        ),
+        (
+            Direct::Verdict { at, ranges: vec![range], failure: None, settled: Position(8) },
+            format!("07 0900000000000000 {keys} 00 0800000000000000"),
+        ),
+        (
+            Direct::Fetch { change, ranges: vec![range], cursor: TransferCursor::Rows(None) },
+            "09 06000000 09 01 06 07 00 00".to_owned(),
+        ),
+        (Direct::FetchRefused { change }, "0b 0900000000000000".to_owned()),
+    ] {
+        check(&Message::Direct(direct), &format!("02 {expected}"));
+    }
+    for (content, tag) in [
+        (ReplyContent::Expired, "02"),
+        (ReplyContent::Unknown, "03"),
+        (ReplyContent::Forgotten { applied: false }, "07"),
+        (ReplyContent::NoRoom, "08"),
+        (ReplyContent::Untaken, "09"),
+    ] {
+        let head = "0300000000000000 0400000000000000 01000000 0100000000000000 0200000000000000";
+        check(&reply(content), &format!("02 03 {head} 05000000 01 06000000 08070000 {tag}"));
+    }
+    check(&Message::Order(ecast::Message::Repair), "01 06");
 }
 
 #[test]
