@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     id::{Incarnation, ProcessId},
-    wire::{WireError, put_process, take_process, take_u64},
+    wire::Wire,
 };
 
 /// A place in the log, counted from 1; 0 means "before the first".
@@ -38,7 +37,7 @@ impl fmt::Display for Slot {
 
 /// A reign's number: a round, and the router that leads it. No two routers share a ballot, and a router uses
 /// each ballot at most once.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct Ballot {
     /// Number that grows with every candidacy.
     pub round: u64,
@@ -49,15 +48,6 @@ pub struct Ballot {
 impl Ballot {
     /// The ballot below every ballot of a leader.
     pub const ZERO: Ballot = Ballot { round: 0, router: ProcessId { node: 0, incarnation: Incarnation(0) } };
-
-    pub(crate) fn encode(self, out: &mut BytesMut) {
-        out.put_u64_le(self.round);
-        put_process(out, self.router);
-    }
-
-    pub(crate) fn decode(input: &mut Bytes) -> Result<Ballot, WireError> {
-        Ok(Ballot { round: take_u64(input)?, router: take_process(input)? })
-    }
 }
 
 impl fmt::Debug for Ballot {

@@ -2,13 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::Wire;
+
 /// The id of a replica set: random bits, drawn at its founding. A set that is founded a second time under the
 /// same name gets a different id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct GroupId(pub u64);
 
 /// A client's session, named by the instance that opened it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct SessionId(pub u64);
 
 impl SessionId {
@@ -17,7 +19,7 @@ impl SessionId {
 }
 
 /// The name of a call. All attempts of the call have the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Wire)]
 pub struct CallId {
     /// The session.
     pub session: SessionId,

@@ -1,7 +1,6 @@
 //! The messages between clients and replicas of a service, and their byte form.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use serde::{Deserialize, Serialize};
 
 use super::{
     id::{CallId, GroupId, SessionId},
@@ -10,15 +9,12 @@ use super::{
 use crate::{
     id::{Peer, ProcessId},
     paxos::{self, Ballot},
-    wire::{
-        Wire, WireError, decode_body, encode_body, encode_whole, put_bytes, take_bytes, take_count, take_u8,
-        take_u64,
-    },
+    wire::{Wire, WireError, decode_list, encode_list, put_bytes, take_bytes, take_u8, take_u64},
 };
 
 /// A message within one replica set. A process of another set ignores the message, even if both sets were
 /// founded under the same name (rule S1).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Message {
     /// The replica set.
     pub group: GroupId,
@@ -27,16 +23,20 @@ pub struct Message {
 }
 
 /// The content of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
+#[wire(rare = 4)]
 pub enum Body {
     /// A message of the log, between replicas.
+    #[wire(tag = 1)]
     Paxos(paxos::Message),
     /// A client asks for a session.
+    #[wire(rare = 0)]
     Open {
         /// A number of the client's choice, which the answer repeats.
         nonce: u64,
     },
     /// The answer to [`Body::Open`].
+    #[wire(rare = 1)]
     Opened {
         /// The nonce of the request.
         nonce: u64,
@@ -44,6 +44,7 @@ pub enum Body {
         session: SessionId,
     },
     /// A client calls the service.
+    #[wire(tag = 2)]
     Calls {
         /// The client's session.
         session: SessionId,
@@ -54,6 +55,7 @@ pub enum Body {
     },
     /// A client announces to a replica that does not lead the reads that it has called at the leader (003
     /// §VI.A.3).
+    #[wire(tag = 5)]
     Reads {
         /// The client's session.
         session: SessionId,
@@ -62,6 +64,7 @@ pub enum Body {
     },
     /// A replica confirms announced reads to the leader: after the replica learned of these reads, it
     /// followed this ballot and had promised no higher ballot.
+    #[wire(tag = 6)]
     Told {
         /// The leader's ballot.
         ballot: Ballot,
@@ -69,6 +72,7 @@ pub enum Body {
         reads: Vec<CallId>,
     },
     /// A client gives up transactions that it has begun.
+    #[wire(rare = 4)]
     Abandon {
         /// The client's session.
         session: SessionId,
@@ -76,6 +80,7 @@ pub enum Body {
         transactions: Vec<u64>,
     },
     /// The leader answers calls of one session.
+    #[wire(tag = 3)]
     Answers {
         /// The session.
         session: SessionId,
@@ -83,12 +88,14 @@ pub enum Body {
         answers: Vec<(u64, CallOutcome)>,
     },
     /// The leader sends a client the list of the replicas: at the client's first call, and at every change.
+    #[wire(rare = 3)]
     Members {
         /// The replicas.
         members: Vec<Peer>,
     },
     /// The sender does not lead, or leads no longer. The client should send its unanswered calls to the
     /// leader.
+    #[wire(rare = 2)]
     Redirect {
         /// The leader, if the sender knows it.
         leader: Option<ProcessId>,
@@ -152,34 +159,44 @@ impl Kind {
 }
 
 /// The outcome of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub enum CallOutcome {
     /// The call took effect once, with this reply.
+    #[wire(tag = 0)]
     Done(Bytes),
     /// The service refused the call, with this reason. Nothing was changed.
+    #[wire(tag = 1)]
     Rejected(Bytes),
     /// The session has ended, and its calls are forgotten. This attempt changed nothing, but an earlier
     /// attempt may have taken effect.
+    #[wire(tag = 2)]
     Expired,
     /// The replica has no room for the call. Nothing was changed.
+    #[wire(tag = 3)]
     Full,
     /// The call's key was already used for a different request. Nothing was changed.
+    #[wire(tag = 5)]
     Reused,
     /// The call's transaction has ended without effect, and never takes effect.
+    #[wire(tag = 4)]
     Aborted(Abort),
 }
 
 /// The reason why a transaction was aborted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Wire)]
 pub enum Abort {
     /// The leader does not know the transaction: it began in an earlier reign, was idle for too long, or was
     /// aborted for a checkpoint.
+    #[wire(tag = 0)]
     Gone,
     /// The transaction and other transactions would have waited for one another.
+    #[wire(tag = 1)]
     Deadlock,
     /// The bytes of the transaction's changes exceed a limit.
+    #[wire(tag = 2)]
     TooLarge,
     /// The client sent a call of the transaction while a previous call of it was under way.
+    #[wire(tag = 3)]
     Misused,
 }
 
@@ -220,13 +237,6 @@ impl Call {
     }
 }
 
-const PAXOS: u8 = 1;
-const CALLS: u8 = 2;
-const ANSWERS: u8 = 3;
-const RARE: u8 = 4;
-const READS: u8 = 5;
-const TOLD: u8 = 6;
-
 const WRITE: u8 = 0;
 const READ: u8 = 1;
 const TOLD_READ: u8 = 2;
@@ -236,219 +246,56 @@ const KEYS: u8 = 0x10;
 const PART: u8 = 0x20;
 const FIRST: u8 = 0x40;
 
-const DONE: u8 = 0;
-const REJECTED: u8 = 1;
-const EXPIRED: u8 = 2;
-const FULL: u8 = 3;
-const ABORTED: u8 = 4;
-const REUSED: u8 = 5;
+/// The byte of the kind also says which parts of a scope follow.
+impl Wire for Call {
+    const BYTES_LEAST: usize = 8 + 1 + 4;
 
-const GONE: u8 = 0;
-const DEADLOCK: u8 = 1;
-const TOO_LARGE: u8 = 2;
-const MISUSED: u8 = 3;
-
-/// The messages that are small and rare. New variants are appended at the end, so that stored and sent bytes
-/// keep their meaning.
-#[derive(Serialize, Deserialize)]
-enum Rare {
-    Open(u64),
-    Opened(u64, SessionId),
-    Redirect(Option<ProcessId>, Vec<Peer>),
-    Members(Vec<Peer>),
-    Abandon(SessionId, Vec<u64>),
-}
-
-impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
-        encode_whole(self, out);
-    }
-
-    fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
-        out.put_u64_le(self.group.0);
-        match &self.body {
-            Body::Paxos(message) => {
-                out.put_u8(PAXOS);
-                return message.encode_head(out);
-            }
-            Body::Calls { session, done, calls } => {
-                out.put_u8(CALLS);
-                out.put_u64_le(session.0);
-                out.put_u64_le(*done);
-                put_count(out, calls.len());
-                for call in calls {
-                    put_call(out, call);
-                }
-            }
-            Body::Answers { session, answers } => {
-                out.put_u8(ANSWERS);
-                out.put_u64_le(session.0);
-                put_count(out, answers.len());
-                for (number, outcome) in answers {
-                    out.put_u64_le(*number);
-                    match outcome {
-                        CallOutcome::Done(reply) => {
-                            out.put_u8(DONE);
-                            put_bytes(out, reply);
-                        }
-                        CallOutcome::Rejected(reason) => {
-                            out.put_u8(REJECTED);
-                            put_bytes(out, reason);
-                        }
-                        CallOutcome::Expired => out.put_u8(EXPIRED),
-                        CallOutcome::Full => out.put_u8(FULL),
-                        CallOutcome::Reused => out.put_u8(REUSED),
-                        CallOutcome::Aborted(why) => {
-                            out.put_u8(ABORTED);
-                            out.put_u8(match why {
-                                Abort::Gone => GONE,
-                                Abort::Deadlock => DEADLOCK,
-                                Abort::TooLarge => TOO_LARGE,
-                                Abort::Misused => MISUSED,
-                            });
-                        }
-                    }
-                }
-            }
-            Body::Reads { session, numbers } => {
-                out.put_u8(READS);
-                out.put_u64_le(session.0);
-                put_count(out, numbers.len());
-                numbers.iter().for_each(|number| out.put_u64_le(*number));
-            }
-            Body::Told { ballot, reads } => {
-                out.put_u8(TOLD);
-                ballot.encode(out);
-                put_count(out, reads.len());
-                for id in reads {
-                    out.put_u64_le(id.session.0);
-                    out.put_u64_le(id.number);
-                }
-            }
-            Body::Open { nonce } => put_rare(out, &Rare::Open(*nonce)),
-            Body::Opened { nonce, session } => put_rare(out, &Rare::Opened(*nonce, *session)),
-            Body::Abandon { session, transactions } => {
-                put_rare(out, &Rare::Abandon(*session, transactions.clone()));
-            }
-            Body::Members { members } => put_rare(out, &Rare::Members(members.clone())),
-            Body::Redirect { leader, members } => put_rare(out, &Rare::Redirect(*leader, members.clone())),
-        }
-        None
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Message, WireError> {
-        let group = GroupId(take_u64(input)?);
-        let body = match take_u8(input)? {
-            PAXOS => Body::Paxos(paxos::Message::decode(input)?),
-            CALLS => Body::Calls {
-                session: SessionId(take_u64(input)?),
-                done: take_u64(input)?,
-                calls: (0..take_count(input, 13)?).map(|_| take_call(input)).collect::<Result<_, _>>()?,
-            },
-            ANSWERS => Body::Answers {
-                session: SessionId(take_u64(input)?),
-                answers: (0..take_count(input, 9)?).map(|_| take_answer(input)).collect::<Result<_, _>>()?,
-            },
-            READS => Body::Reads {
-                session: SessionId(take_u64(input)?),
-                numbers: (0..take_count(input, 8)?).map(|_| take_u64(input)).collect::<Result<_, _>>()?,
-            },
-            TOLD => Body::Told {
-                ballot: Ballot::decode(input)?,
-                reads: (0..take_count(input, 16)?).map(|_| take_id(input)).collect::<Result<_, _>>()?,
-            },
-            RARE => match decode_body::<Rare>(input)? {
-                Rare::Open(nonce) => Body::Open { nonce },
-                Rare::Opened(nonce, session) => Body::Opened { nonce, session },
-                Rare::Redirect(leader, members) => Body::Redirect { leader, members },
-                Rare::Members(members) => Body::Members { members },
-                Rare::Abandon(session, transactions) => Body::Abandon { session, transactions },
-            },
-            tag => return Err(WireError::Tag(tag)),
+        out.put_u64_le(self.number);
+        let kind = match self.kind {
+            Kind::Write => WRITE,
+            Kind::Read => READ,
+            Kind::ToldRead => TOLD_READ,
+            Kind::Commit => COMMIT,
         };
-        Ok(Message { group, body })
-    }
-}
-
-fn put_rare(out: &mut BytesMut, rare: &Rare) {
-    out.put_u8(RARE);
-    encode_body(out, rare);
-}
-
-fn put_count(out: &mut BytesMut, count: usize) {
-    out.put_u32_le(u32::try_from(count).expect("a message holds far fewer than 2^32 calls"));
-}
-
-fn put_call(out: &mut BytesMut, call: &Call) {
-    out.put_u64_le(call.number);
-    let kind = match call.kind {
-        Kind::Write => WRITE,
-        Kind::Read => READ,
-        Kind::ToldRead => TOLD_READ,
-        Kind::Commit => COMMIT,
-    };
-    match call.scope.as_deref() {
-        None => out.put_u8(kind),
-        Some(Scope { keys, part }) => {
-            let first = if part.is_some_and(|part| part.first) { FIRST } else { 0 };
-            out.put_u8(kind | KEYS | if part.is_some() { PART | first } else { 0 });
-            put_count(out, keys.len());
-            keys.iter().for_each(|key| out.put_u64_le(*key));
-            if let Some(part) = part {
-                out.put_u64_le(part.transaction);
+        match self.scope.as_deref() {
+            None => out.put_u8(kind),
+            Some(Scope { keys, part }) => {
+                let first = if part.is_some_and(|part| part.first) { FIRST } else { 0 };
+                out.put_u8(kind | KEYS | if part.is_some() { PART | first } else { 0 });
+                encode_list(out, keys);
+                if let Some(part) = part {
+                    out.put_u64_le(part.transaction);
+                }
             }
         }
+        put_bytes(out, &self.request);
     }
-    put_bytes(out, &call.request);
-}
 
-fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
-    let number = take_u64(input)?;
-    let tag = take_u8(input)?;
-    let scope = match tag & (KEYS | PART | FIRST) {
-        0 => None,
-        flags => {
-            let keys = (0..take_count(input, 8)?).map(|_| take_u64(input)).collect::<Result<_, _>>()?;
-            let first = flags & FIRST != 0;
-            let part = match flags & PART {
-                0 => None,
-                _ => Some(Part { transaction: take_u64(input)?, first }),
-            };
-            Some(Box::new(Scope { keys, part }))
-        }
-    };
-    let part = scope.as_ref().and_then(|scope| scope.part);
-    let kind = match tag & !(KEYS | PART | FIRST) {
-        WRITE => Kind::Write,
-        READ => Kind::Read,
-        // An announced read is refused in a transaction, because the transaction's commit confirms its reads.
-        TOLD_READ if part.is_none() => Kind::ToldRead,
-        COMMIT if part.is_some() => Kind::Commit,
-        _ => return Err(WireError::Tag(tag)),
-    };
-    Ok(Call { number, kind, scope, request: take_bytes(input)? })
-}
-
-fn take_id(input: &mut Bytes) -> Result<CallId, WireError> {
-    Ok(CallId { session: SessionId(take_u64(input)?), number: take_u64(input)? })
-}
-
-fn take_answer(input: &mut Bytes) -> Result<(u64, CallOutcome), WireError> {
-    let number = take_u64(input)?;
-    let outcome = match take_u8(input)? {
-        DONE => CallOutcome::Done(take_bytes(input)?),
-        REJECTED => CallOutcome::Rejected(take_bytes(input)?),
-        EXPIRED => CallOutcome::Expired,
-        FULL => CallOutcome::Full,
-        REUSED => CallOutcome::Reused,
-        ABORTED => CallOutcome::Aborted(match take_u8(input)? {
-            GONE => Abort::Gone,
-            DEADLOCK => Abort::Deadlock,
-            TOO_LARGE => Abort::TooLarge,
-            MISUSED => Abort::Misused,
-            tag => return Err(WireError::Tag(tag)),
-        }),
-        tag => return Err(WireError::Tag(tag)),
-    };
-    Ok((number, outcome))
+    fn decode(input: &mut Bytes) -> Result<Call, WireError> {
+        let number = take_u64(input)?;
+        let tag = take_u8(input)?;
+        let scope = match tag & (KEYS | PART | FIRST) {
+            0 => None,
+            flags => {
+                let keys = decode_list(input)?;
+                let first = flags & FIRST != 0;
+                let part = match flags & PART {
+                    0 => None,
+                    _ => Some(Part { transaction: take_u64(input)?, first }),
+                };
+                Some(Box::new(Scope { keys, part }))
+            }
+        };
+        let part = scope.as_ref().and_then(|scope| scope.part);
+        let kind = match tag & !(KEYS | PART | FIRST) {
+            WRITE => Kind::Write,
+            READ => Kind::Read,
+            // An announced read is refused in a transaction, because the transaction's commit confirms its reads.
+            TOLD_READ if part.is_none() => Kind::ToldRead,
+            COMMIT if part.is_some() => Kind::Commit,
+            _ => return Err(WireError::Tag(tag)),
+        };
+        Ok(Call { number, kind, scope, request: take_bytes(input)? })
+    }
 }

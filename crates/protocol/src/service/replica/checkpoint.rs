@@ -11,7 +11,7 @@ use crate::{
         Event,
         checkpoint::{HOST, OutgoingCheckpoint, TABLE, piece, put_piece, take_piece},
     },
-    wire::{WireError, take_u64},
+    wire::{Wire, WireError, take_u64},
 };
 
 impl Replica {
