@@ -3,37 +3,23 @@
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use quorate_node::{Channel, Command, Dynamic, EndpointId, Event, NewEndpoint, Node, Opaque};
 use quorate_protocol::{
-    Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Time,
-    wire::{self, Wire, WireError},
+    Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Time, wire::Wire,
 };
 use quorate_runtime::{Config, Handle, Host, Reactor, chance};
 
 const ECHO: Channel = Channel { domain: DomainId(0xec0), endpoint: EndpointId(1000) };
 type Started = (Handle<Node>, Peer, Receiver<Bytes>);
 
+#[derive(Wire)]
 enum Word {
+    #[wire(tag = 0)]
     There(Bytes),
+    #[wire(tag = 1)]
     Back(Bytes),
-}
-
-impl Wire for Word {
-    fn encode(&self, out: &mut BytesMut) {
-        let (Word::There(text) | Word::Back(text)) = self;
-        out.put_u8(u8::from(matches!(self, Word::Back(_))));
-        wire::put_bytes(out, text);
-    }
-
-    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        match wire::take_u8(input)? {
-            0 => wire::take_bytes(input).map(Word::There),
-            1 => wire::take_bytes(input).map(Word::Back),
-            other => Err(WireError::Tag(other)),
-        }
-    }
 }
 
 /// Words that wait for a link, by peer.
