@@ -483,20 +483,7 @@ impl<R: Routing> Router<R> {
             // This router has just joined and does not know the members yet. It announces the leader again
             // once it knows them, and then the process answers again.
             Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
-            Message::Tail(tail) => match &mut self.gathering {
-                _ if self.order.is_fenced(from) => self.tell_departed(from, out),
-                Some(gathering) => {
-                    let known = R::is_member(self.order.config(), from);
-                    gathering.take(from, tail, known);
-                    self.finish_gathering(cx, out);
-                }
-                // This `Tail` is too late, and its deliveries beyond the cut may be unknown here. A process
-                // without deliveries may join.
-                None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
-                    self.tell_departed(from, out);
-                }
-                None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
-            },
+            Message::Tail(tail) => self.on_tail(cx, from, tail, out),
             // Messages of a process that did not follow are ignored, and so are messages that a process sent
             // before it answered. While deliveries are collected, all messages are ignored.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
@@ -515,12 +502,7 @@ impl<R: Routing> Router<R> {
             // router gives no opinion, and neither protects a suspect nor agrees with the suspicion.
             Message::AskOpinion { .. } | Message::Alive { .. } if !self.paxos.reaches_leader(cx.now) => {}
             Message::AskOpinion { about, second_opinion } if self.may_ask(from) => {
-                let linked = self.linked.contains(&about);
-                if linked {
-                    out.send(Destination::One(about), Message::Probe { asker: from, second_opinion }, None);
-                }
-                let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
-                out.send(Destination::One(from), Message::Opinion { about, second_opinion, opinion }, None);
+                self.on_ask_opinion(from, about, second_opinion, out);
             }
             // This router itself asked, and has noted the sign of life.
             Message::Alive { asker, .. } if asker == cx.me => {}
@@ -548,6 +530,40 @@ impl<R: Routing> Router<R> {
             | Message::Probe { .. }
             | Message::Alive { .. } => self.refused += 1,
         }
+    }
+
+    /// Collects a member's last deliveries. If they come too late, the member learns whether it departed.
+    fn on_tail(&mut self, cx: &mut Context<'_>, from: ProcessId, tail: Tail, out: &mut dyn Sink<Self>) {
+        match &mut self.gathering {
+            _ if self.order.is_fenced(from) => self.tell_departed(from, out),
+            Some(gathering) => {
+                let known = R::is_member(self.order.config(), from);
+                gathering.take(from, tail, known);
+                self.finish_gathering(cx, out);
+            }
+            // The tail is too late, and its deliveries beyond the cut may be unknown here. A process without
+            // deliveries may join.
+            None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
+                self.tell_departed(from, out);
+            }
+            None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
+        }
+    }
+
+    /// Tells the asker whether there is a link to `about`. If so, asks `about` for a sign of life.
+    fn on_ask_opinion(
+        &self,
+        asker: ProcessId,
+        about: ProcessId,
+        second_opinion: u64,
+        out: &mut dyn Sink<Self>,
+    ) {
+        let linked = self.linked.contains(&about);
+        if linked {
+            out.send(Destination::One(about), Message::Probe { asker, second_opinion }, None);
+        }
+        let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
+        out.send(Destination::One(asker), Message::Opinion { about, second_opinion, opinion }, None);
     }
 
     fn is_router(&self, process: ProcessId) -> bool {

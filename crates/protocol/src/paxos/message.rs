@@ -357,6 +357,7 @@ impl Wire for Message {
     }
 
     fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
+        // One match lists the bytes of all messages of the log.
         match self {
             Message::Forward { ballot, payloads } => {
                 out.put_u8(FORWARD);

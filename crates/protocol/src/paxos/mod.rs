@@ -465,6 +465,7 @@ impl Paxos {
 
     fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         self.core.heard(from, cx.now);
+        // One match shows the whole protocol, grouped by who receives a message.
         match message {
             // Messages from a leader. The router follows it before it handles the message.
             Message::Heartbeat { ballot, chosen, collect, sent } => {

@@ -277,6 +277,119 @@ impl ConfigChange {
         Config::from(self.state)
     }
 
+    /// Adds a process. If a former life of the process is a member, the process replaces it.
+    fn join(
+        &mut self,
+        at: Position,
+        process: ProcessId,
+        info: MemberInfo,
+        terms: Option<Terms>,
+        keeps: Option<KeptRows>,
+    ) -> Result<(), Refusal> {
+        let former = match self.state.of_node(process.node) {
+            Some((_, member)) if !is_next_life(info.role, &info.address, member) => {
+                return Err(refusal::NODE_IN_USE);
+            }
+            namesake => namesake.map(|(process, _)| process),
+        };
+        if terms.is_some_and(|terms| terms != self.state.terms()) {
+            return Err(refusal::OTHER_TERMS);
+        }
+        if let Some(former) = former {
+            self.remove(former);
+        }
+        let (role, state) = (info.role, &mut self.state);
+        state.members.insert(process, info);
+        if role == Role::Gateway {
+            state.sessions.insert(process.incarnation.0, 0);
+        }
+        if role == Role::Storage {
+            // Accepts rows of a former life only if that life is no member and its place on the ring exists.
+            let keeps = keeps.filter(|keeps| {
+                state.ring.contains_key(&keeps.place)
+                    && !state.members.contains_key(&keeps.former)
+                    && keeps.through < at
+            });
+            let stands = keeps.map_or(StorageState::Standby, StorageState::Keeping);
+            state.storage.insert(process, stands);
+            self.placement = true;
+        }
+        Ok(())
+    }
+
+    /// Puts processes on the ring, which is empty.
+    fn place(&mut self, ring: Vec<(u64, ProcessId)>) -> Result<(), Refusal> {
+        if ring.is_empty() || ring.len() > RING_MAX {
+            return Err(refusal::WRONG_STATE);
+        }
+        for (key, process) in ring {
+            if self.state.storage.get(&process) != Some(&StorageState::Standby) {
+                return Err(refusal::WRONG_STATE);
+            }
+            self.state.storage.insert(process, StorageState::Active);
+            if self.state.ring.insert(key, process).is_some() {
+                return Err(refusal::WRONG_STATE);
+            }
+        }
+        self.placement = true;
+        Ok(())
+    }
+
+    /// Gives the place of `old` on the ring to `new`, which then imports the rows.
+    fn replace(&mut self, at: Position, old: ProcessId, new: ProcessId) -> Result<(), Refusal> {
+        let state = &mut self.state;
+        let key = state.ring.iter().find(|(_, process)| **process == old).map(|(&key, _)| key);
+        let (Some(key), Some(StorageState::Standby)) = (key, state.storage.get(&new)) else {
+            return Err(refusal::WRONG_STATE);
+        };
+        if state.storage.get(&old) == Some(&StorageState::Unreachable)
+            || state.storage.contains_key(&old) && !state.can_lose(old)
+        {
+            return Err(refusal::range(key));
+        }
+        state.ring.insert(key, new);
+        state.storage.insert(new, StorageState::Receiving { change: at });
+        if let Some(stands) = state.storage.get_mut(&old) {
+            *stands = StorageState::Keeping(KeptRows { former: old, place: key, through: at });
+        }
+        self.placement = true;
+        Ok(())
+    }
+
+    /// Lets the ranges forget the writes of a session below a number, except `kept`.
+    fn forget(&mut self, session: u128, below: u64, kept: Vec<u64>) -> Result<(), Refusal> {
+        let state = &mut self.state;
+        let floor = state.sessions.get_mut(&session).ok_or(refusal::EXPIRED)?;
+        if below >= *floor {
+            let before = state.kept.remove(&session).unwrap_or_default();
+            let open = |number: &u64| *number < below && (*number >= *floor || before.contains(number));
+            let kept: BTreeSet<u64> = kept.into_iter().filter(open).collect();
+            if !kept.is_empty() {
+                state.kept.insert(session, kept);
+            }
+            *floor = below;
+        }
+        if below == u64::MAX {
+            state.sessions.remove(&session);
+            state.kept.remove(&session);
+        }
+        Ok(())
+    }
+
+    /// Marks a storage process as away, if the others can do without it. `may_go` says whether a process on
+    /// the ring may go at all. Returns whether it is away now.
+    fn go_away(&mut self, process: ProcessId, may_go: bool) -> Result<bool, Refusal> {
+        let on_ring = match self.state.storage.get(&process) {
+            Some(StorageState::Active) if may_go && self.state.can_lose(process) => true,
+            Some(StorageState::Standby) => false,
+            Some(_) => return Ok(false),
+            None => return Err(refusal::NOT_ALLOWED),
+        };
+        self.state.storage.insert(process, StorageState::Away { on_ring });
+        self.placement = true;
+        Ok(true)
+    }
+
     fn remove(&mut self, process: ProcessId) {
         self.state.members.remove(&process);
         self.state.suspected.remove(&process);
@@ -355,41 +468,14 @@ impl Routing for Rubberband {
         let only = |allowed: Role| if role == Some(allowed) { Ok(()) } else { Err(refusal::NOT_ALLOWED) };
         let mut change = ConfigChange { state: config.state.clone(), placement: false };
         let state = &mut change.state;
+        // One match lists who may change what.
         match control {
             Control::Join { role, .. } if !role.is_of_tables() => return Err(refusal::MALFORMED),
             Control::Join { role, name, address, terms, keeps } => {
                 if state.members.contains_key(&sender) {
                     return Ok(None);
                 }
-                let former = match state.of_node(sender.node) {
-                    Some((_, info)) if !is_next_life(role, &address, info) => {
-                        return Err(refusal::NODE_IN_USE);
-                    }
-                    namesake => namesake.map(|(process, _)| process),
-                };
-                if terms.is_some_and(|terms| terms != state.terms()) {
-                    return Err(refusal::OTHER_TERMS);
-                }
-                if let Some(former) = former {
-                    change.remove(former);
-                }
-                let state = &mut change.state;
-                state.members.insert(sender, MemberInfo { role, name, address });
-                if role == Role::Gateway {
-                    state.sessions.insert(sender.incarnation.0, 0);
-                }
-                if role == Role::Storage {
-                    // Accepts rows of a former life only if that life is no member and its place on the ring
-                    // exists.
-                    let keeps = keeps.filter(|keeps| {
-                        state.ring.contains_key(&keeps.place)
-                            && !state.members.contains_key(&keeps.former)
-                            && keeps.through < at
-                    });
-                    let stands = keeps.map_or(StorageState::Standby, StorageState::Keeping);
-                    state.storage.insert(sender, stands);
-                    change.placement = true;
-                }
+                change.join(at, sender, MemberInfo { role, name, address }, terms, keeps)?;
             }
             Control::Leave if config.is_needed(sender) => return Ok(None),
             Control::Leave => change.depart(sender, at),
@@ -430,44 +516,14 @@ impl Routing for Rubberband {
                 if expected != state.placement || !state.ring.is_empty() {
                     return Err(refusal::PLACEMENT_CHANGED);
                 }
-                if ring.len() > RING_MAX {
-                    return Err(refusal::WRONG_STATE);
-                }
-                for (key, process) in ring {
-                    if state.storage.get(&process) != Some(&StorageState::Standby) {
-                        return Err(refusal::WRONG_STATE);
-                    }
-                    state.storage.insert(process, StorageState::Active);
-                    if state.ring.insert(key, process).is_some() {
-                        return Err(refusal::WRONG_STATE);
-                    }
-                }
-                if state.ring.is_empty() {
-                    return Err(refusal::WRONG_STATE);
-                }
-                change.placement = true;
+                change.place(ring)?;
             }
             Control::Replace { expected, old, new, copy } => {
                 only(Role::Super)?;
                 if expected != state.placement {
                     return Err(refusal::PLACEMENT_CHANGED);
                 }
-                let key = state.ring.iter().find(|(_, process)| **process == old).map(|(&key, _)| key);
-                let (Some(key), Some(StorageState::Standby)) = (key, state.storage.get(&new)) else {
-                    return Err(refusal::WRONG_STATE);
-                };
-                if state.storage.get(&old) == Some(&StorageState::Unreachable)
-                    || state.storage.contains_key(&old) && !state.can_lose(old)
-                {
-                    return Err(refusal::range(key));
-                }
-                let state = &mut change.state;
-                state.ring.insert(key, new);
-                state.storage.insert(new, StorageState::Receiving { change: at });
-                if let Some(stands) = state.storage.get_mut(&old) {
-                    *stands = StorageState::Keeping(KeptRows { former: old, place: key, through: at });
-                }
-                change.placement = true;
+                change.replace(at, old, new)?;
                 let changed = change.finish();
                 changed.check_copy(new, &copy)?;
                 return Ok(Some(changed));
@@ -502,21 +558,7 @@ impl Routing for Rubberband {
                 if sender.incarnation.0 != session {
                     only(Role::Super)?;
                 }
-                let floor = state.sessions.get_mut(&session).ok_or(refusal::EXPIRED)?;
-                if below >= *floor {
-                    let before = state.kept.remove(&session).unwrap_or_default();
-                    let open =
-                        |number: &u64| *number < below && (*number >= *floor || before.contains(number));
-                    let kept: BTreeSet<u64> = kept.into_iter().filter(open).collect();
-                    if !kept.is_empty() {
-                        state.kept.insert(session, kept);
-                    }
-                    *floor = below;
-                }
-                if below == u64::MAX {
-                    state.sessions.remove(&session);
-                    state.kept.remove(&session);
-                }
+                change.forget(session, below, kept)?;
             }
             // The routers' ledger applies the message; the configuration does not change.
             Control::Expire { .. } => {
@@ -534,18 +576,10 @@ impl Routing for Rubberband {
                 change.placement = true;
             }
             Control::Away => {
-                let on_ring = match state.storage.get(&sender) {
-                    Some(StorageState::Active)
-                        if state.can_lose(sender) && config.receiving().next().is_none() =>
-                    {
-                        true
-                    }
-                    Some(StorageState::Standby) => false,
-                    Some(_) => return Ok(None),
-                    None => return Err(refusal::NOT_ALLOWED),
-                };
-                state.storage.insert(sender, StorageState::Away { on_ring });
-                change.placement = true;
+                let may_go = config.receiving().next().is_none();
+                if !change.go_away(sender, may_go)? {
+                    return Ok(None);
+                }
             }
             Control::Back { caught_up } => {
                 let Some(StorageState::Away { on_ring }) = state.storage.get(&sender).copied() else {

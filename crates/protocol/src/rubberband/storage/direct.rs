@@ -1,5 +1,7 @@
 //! Direct messages: clients' questions, and other storage processes' verdicts and rows.
 
+use bytes::Bytes;
+
 use super::{
     Storage,
     import::{ChunkOutcome, Import},
@@ -9,8 +11,9 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Direct, Message, Range, ReplyContent, StorageState, range::covers},
+    rubberband::{Direct, Message, Range, ReplyContent, StorageState, WriteName, range::covers},
     seam::{Context, Destination, Sink},
+    time::Time,
 };
 
 impl Storage {
@@ -31,26 +34,7 @@ impl Storage {
         }
         match message {
             Direct::Basic { token, placement, ranges, operation } => {
-                let held = config.ranges_of(self.membership.me);
-                let active = config.storage.get(&self.membership.me) == Some(&StorageState::Active);
-                let covered = ranges
-                    .iter()
-                    .all(|range| held.iter().any(|mine| mine.low <= range.low && range.high <= mine.high));
-                let at = self.membership.member.delivered();
-                if active && covered && placement == config.placement {
-                    let ranges = ranges.to_vec();
-                    let since = cx.now;
-                    self.queue.push_back(QueuedStep::Read {
-                        at,
-                        client: from,
-                        token,
-                        ranges,
-                        operation,
-                        since,
-                    });
-                } else {
-                    retry(from, token, at, out);
-                }
+                self.on_basic(cx.now, (from, token), placement, &ranges, operation, out);
             }
             Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, cx.now, out),
             Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
@@ -68,39 +52,13 @@ impl Storage {
                     self.decide(out);
                 }
             }
-            Direct::AskVerdict { at, name } => {
-                // The ranges' memory answers for a write whose rows this process imported, or that it
-                // executed at another position. An importing process may still learn of a write, but so may
-                // its sources, which are asked as well. From a departed source, it has already received the
-                // memory, or takes no more of it.
-                let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
-                let through = self.membership.member.delivered();
-                let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
-                if let Some((ranges, failure)) = known {
-                    let settled = self.decided_through();
-                    let verdict = Direct::Verdict { at, ranges, failure, settled };
-                    out.send(Destination::One(from), Message::Direct(verdict), None);
-                }
-                if !settled {
-                    let nothing = Direct::NoVerdict { at, through };
-                    out.send(Destination::One(from), Message::Direct(nothing), None);
-                }
-            }
+            Direct::AskVerdict { at, name } => self.on_ask_verdict(from, at, name, out),
             Direct::NoVerdict { at, through } => {
                 self.verdicts.add_unknowing(at, from, through);
                 self.give_up(out);
             }
             Direct::Fetch { change, ranges, cursor } => {
-                let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
-                let fetch = Fetch { from, change, ranges, cursor };
-                if self.send_section(&fetch, out) {
-                    // A section was sent, which needs no work of the engine.
-                } else if known || change > self.membership.member.delivered() {
-                    self.fetches.retain(|other| other.from != from || other.change != change);
-                    self.fetches.push_back(fetch);
-                } else {
-                    out.send(Destination::One(from), Message::Direct(Direct::FetchRefused { change }), None);
-                }
+                self.on_fetch(Fetch { from, change, ranges, cursor }, out);
             }
             Direct::Chunk { change, asked, content, next } => {
                 let taken =
@@ -122,6 +80,65 @@ impl Storage {
             Direct::Alive { .. } | Direct::Reply(_) | Direct::AskOpinion { .. } | Direct::Opinion { .. } => {
                 self.refused += 1
             }
+        }
+    }
+
+    /// Queues a read of this replica's current rows, or has the client ask again with a newer placement.
+    fn on_basic(
+        &mut self,
+        now: Time,
+        (client, token): (ProcessId, u64),
+        placement: u64,
+        ranges: &[Range],
+        operation: Bytes,
+        out: &mut dyn Sink<Self>,
+    ) {
+        let config = self.membership.config().expect("a message is taken only with a configuration");
+        let held = config.ranges_of(self.membership.me);
+        let active = config.storage.get(&self.membership.me) == Some(&StorageState::Active);
+        let covered = ranges
+            .iter()
+            .all(|range| held.iter().any(|mine| mine.low <= range.low && range.high <= mine.high));
+        let at = self.membership.member.delivered();
+        if active && covered && placement == config.placement {
+            let ranges = ranges.to_vec();
+            self.queue.push_back(QueuedStep::Read { at, client, token, ranges, operation, since: now });
+        } else {
+            retry(client, token, at, out);
+        }
+    }
+
+    /// Answers a question for the verdict on a write.
+    fn on_ask_verdict(&mut self, from: ProcessId, at: Position, name: WriteName, out: &mut dyn Sink<Self>) {
+        // The ranges' memory answers for a write whose rows this process imported, or that it executed at
+        // another position. An importing process may still learn of a write, but so may its sources, which
+        // are asked as well. From a departed source, it has already received the memory, or takes no more of
+        // it.
+        let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
+        let through = self.membership.member.delivered();
+        let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
+        if let Some((ranges, failure)) = known {
+            let settled = self.decided_through();
+            let verdict = Direct::Verdict { at, ranges, failure, settled };
+            out.send(Destination::One(from), Message::Direct(verdict), None);
+        }
+        if !settled {
+            let nothing = Direct::NoVerdict { at, through };
+            out.send(Destination::One(from), Message::Direct(nothing), None);
+        }
+    }
+
+    /// Sends a standby the rows that it asks for, at once or once the pinned version is there.
+    fn on_fetch(&mut self, fetch: Fetch, out: &mut dyn Sink<Self>) {
+        let (from, change) = (fetch.from, fetch.change);
+        let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
+        if self.send_section(&fetch, out) {
+            // The section needs no work of the engine.
+        } else if known || change > self.membership.member.delivered() {
+            self.fetches.retain(|other| other.from != from || other.change != change);
+            self.fetches.push_back(fetch);
+        } else {
+            out.send(Destination::One(from), Message::Direct(Direct::FetchRefused { change }), None);
         }
     }
 }
