@@ -2,20 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{
-    Backlog, CommandOutcome, Control, Direct, Event, Failure, GroupMember, Mark, Peer, Record, Scene,
-    Standing, Streams, SurvivorReport,
-};
+use super::{GroupMember, scene::Scene};
 use crate::{
     ecast::Position,
     group::{
-        GroupStep, Turn,
+        Backlog, CommandOutcome, Event, Failure, GroupStep, Mark, Standing, SurvivorReport, Turn,
         feed::{RequestReason, Wanted},
-        member::exchange::early_bytes,
-        routing::Admission,
+        routing::{Admission, Control},
     },
-    id::ProcessId,
-    time::Duration,
+    id::{Peer, ProcessId},
     wire::decode_body,
 };
 
@@ -34,10 +29,10 @@ impl GroupMember {
             scene.effects.refused += 1;
             return true;
         };
-        self.record = record;
+        self.checkpoints.learn(record);
         self.readdress(scene.now, address);
-        if !group.concerns(self.me) {
-            if let Some(Record { newest, .. }) = record {
+        if !group.concerns(self.here.me) {
+            if let Some(newest) = self.checkpoints.newest() {
                 self.refuse(scene, newest);
             } else {
                 scene.effects.refused += 1;
@@ -46,7 +41,8 @@ impl GroupMember {
         }
         let installed = group.view.number == at;
         self.places = group.view.places().filter(|_| !installed).collect();
-        (self.group, self.reached_for) = (Some(group), None);
+        self.group = Some(group);
+        self.neighbours.reset();
         !installed || self.install(scene)
     }
 
@@ -65,17 +61,16 @@ impl GroupMember {
         let turns = group.step(at, step).unwrap_or_default();
         if let GroupStep::Save { sender, by_all } = step
             && self.is_member()
-            && (*by_all || *sender == self.me)
+            && (*by_all || *sender == self.here.me)
         {
-            let own = if *sender == self.me { self.saves.pop_front() } else { None };
-            self.keeps.get_or_insert_default().extend(own);
+            self.checkpoints.ordered(*sender == self.here.me);
         }
         for turn in turns {
             match turn {
                 Turn::Prepared => self.prepare(scene, at),
                 Turn::Cut(ends) => {
                     if self.is_member() {
-                        for (sender, stream) in self.streams.iter() {
+                        for (sender, stream) in self.soft.streams.iter() {
                             let (end, delivered) = (ends.get(&sender), stream.delivered);
                             assert!(
                                 end.is_some_and(|end| *end >= delivered),
@@ -83,9 +78,8 @@ impl GroupMember {
                                  cut at {end:?}"
                             );
                         }
-                        (self.limit, self.cut) = (Some(ends.clone()), Some(ends));
-                        self.waiting_since = scene.now;
-                        self.asked.clear();
+                        self.change.set_cut(ends, scene.now);
+                        self.soft.ask_again();
                         self.deliver(scene);
                         self.repair(scene);
                     }
@@ -98,7 +92,8 @@ impl GroupMember {
             }
         }
         // After a suspicion, or once a state has arrived, fewer processes may need a state from this member.
-        let (me, group) = (self.me, self.group.as_ref().expect("the group stays while a message is handled"));
+        let (me, group) =
+            (self.here.me, self.group.as_ref().expect("the group stays while a message is handled"));
         let feeds = |view| {
             let feed = Standing::Fed { giver: me, since: view };
             group.view.members.iter().any(|entry| entry.standing == feed)
@@ -109,54 +104,48 @@ impl GroupMember {
     }
 
     fn prepare(&mut self, scene: &mut Scene<'_>, at: Position) {
-        let survives = self.group.as_ref().is_some_and(|group| group.is_survivor(self.me));
+        let survives = self.group.as_ref().is_some_and(|group| group.is_survivor(self.here.me));
         if !self.is_member() || !survives {
             return;
         }
         // No report includes messages after a gap. If such messages were held later, a later cut could reach
         // further than an earlier one.
-        self.streams.forget_ahead();
-        let counts = self.streams.counts();
+        self.soft.streams.forget_ahead();
+        let counts = self.soft.streams.counts();
         let report = SurvivorReport { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
-        (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
-        (self.waiting_since, self.attempts) = (scene.now, 0);
-        // A suspicion during a change restarts the change, and own soft messages keep waiting.
-        self.changing_since.get_or_insert(scene.now);
-        scene.effects.reports.push((self.id, report));
+        self.change.prepare(counts, scene.now);
+        scene.effects.reports.push((self.here.group, report));
     }
 
     /// Requests messages of the cut that are missing here, or confirms that none is missing.
     pub(super) fn repair(&mut self, scene: &mut Scene<'_>) {
-        let (Some(cut), Some(change)) = (&self.cut, self.group.as_ref().and_then(|it| it.change.as_ref()))
-        else {
-            return;
-        };
+        let change = self.group.as_ref().and_then(|it| it.change.as_ref());
+        let (Some(cut), Some(change)) = (self.change.cut(), change) else { return };
         let (mut whole, mut wants) = (true, Vec::new());
         for (&sender, &end) in cut {
-            let here = self.streams.received(sender);
+            let here = self.soft.streams.received(sender);
             if here >= end {
                 continue;
             }
             whole = false;
-            if self.asked.get(&sender) == Some(&(here + 1)) {
+            if self.soft.has_asked(sender, here + 1) {
                 continue;
             }
             let holds = |id: &ProcessId| {
                 let reported = change.reports.get(id).and_then(|report| report.held.get(&sender));
-                *id != self.me && scene.linked.contains(id) && reported.is_some_and(|count| *count > here)
+                *id != self.here.me
+                    && scene.linked.contains(id)
+                    && reported.is_some_and(|count| *count > here)
             };
             let holders: Vec<ProcessId> = self.others().into_iter().filter(holds).collect();
-            if !holders.is_empty() {
-                wants.push((sender, here + 1, holders[self.attempts % holders.len()]));
-            }
+            wants.extend(self.change.choose(&holders).map(|holder| (holder, (sender, here + 1))));
         }
         let prepared = change.prepared;
-        for (sender, from, holder) in wants {
-            self.asked.insert(sender, from);
-            self.say(scene, vec![holder], self.view.number, Direct::Want { sender, from });
+        for (holder, want) in wants {
+            self.soft.ask(scene, &self.here, holder, want);
         }
-        if whole && !std::mem::replace(&mut self.repaired, true) {
-            scene.effects.repaired.push((self.id, prepared));
+        if whole && self.change.confirm_repair() {
+            scene.effects.repaired.push((self.here.group, prepared));
         }
     }
 
@@ -168,19 +157,12 @@ impl GroupMember {
         }
         let group = self.group.as_ref().expect("a view is installed behind its beginning");
         let view = group.view.clone();
-        let missing = std::mem::take(&mut self.missing);
-        self.streams = Streams::new(view.ids(), view.number);
-        self.lanes.begin(|id| view.entry(id).is_some());
-        self.receipts.begin();
-        self.gaps_at = None;
-        self.passed = self.passed.max(view.number);
-        self.confirmed_through = self.confirmed_through.max(view.number);
-        self.view = view.clone();
-        (self.limit, self.sent) = (None, 0);
-        self.asked.clear();
-        self.held_before.clear();
-        let Some(entry) = view.entry(self.me) else {
-            for id in self.saves.drain(..).chain(self.keeps.take().into_iter().flatten()) {
+        let missing = self.change.end();
+        self.soft.begin(&view);
+        self.ordered.begin(view.number);
+        self.here.view = view.clone();
+        let Some(entry) = view.entry(self.here.me) else {
+            for id in self.checkpoints.drain() {
                 scene.effects.done(id, Err(Failure::NotMember));
             }
             if let Some(id) = self.front.leaves() {
@@ -191,16 +173,14 @@ impl GroupMember {
         match entry.standing {
             Standing::Whole if !was_member || self.feed.is_awaited() => {
                 self.feed.give_up();
-                if let Some(Record { newest, .. }) = self.record
-                    && !Record::admits(self.record, self.offer)
-                {
+                if let Some(newest) = self.checkpoints.superseded_by() {
                     // All holders of the state are gone, and the checkpoint of another process may be the
                     // newest.
-                    scene.effects.control(&Control::Quit { group: self.id });
+                    scene.effects.control(&Control::Quit { group: self.here.group });
                     self.refuse(scene, newest);
                     return false;
                 }
-                scene.effects.events.push(Event::Restore { group: self.id, state: None });
+                scene.effects.events.push(Event::Restore { group: self.here.group, state: None });
             }
             Standing::Fed { giver, since } if since == view.number => {
                 assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
@@ -209,27 +189,23 @@ impl GroupMember {
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
-        let waited = self.changing_since.take().map_or(Duration::ZERO, |since| scene.now.since(since));
+        let waited = self.change.waited(scene.now);
         scene.effects.views += 1;
         scene.effects.longest_wait = scene.effects.longest_wait.max(waited);
         let number = view.number;
-        let feeds = Standing::Fed { giver: self.me, since: number };
+        let feeds = Standing::Fed { giver: self.here.me, since: number };
         let gives = view.members.iter().any(|entry| entry.standing == feeds);
         let before = std::mem::replace(&mut self.places, view.places().collect());
         let arrived = view.places().filter(|place| !before.contains(place)).collect();
         let departed = before.into_iter().filter(|(id, seat)| !view.has(*id, *seat)).collect();
-        self.tell(scene, Event::View { group: self.id, view, arrived, departed, missing, waited });
+        self.tell(scene, Event::View { group: self.here.group, view, arrived, departed, missing, waited });
         if gives {
             self.feed.promise(number);
-            self.tell(scene, Event::CheckpointWanted { group: self.id, view: number });
+            self.tell(scene, Event::CheckpointWanted { group: self.here.group, view: number });
         }
         self.mark(scene, number);
         self.end_join(scene);
-        let (now, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.early).into_iter().partition(|(_, view, _)| *view <= number);
-        self.early_bytes = later.iter().map(|(_, _, direct)| early_bytes(direct)).sum();
-        self.early = later;
-        for (from, view, direct) in now {
+        for (from, view, direct) in self.early.take(number) {
             self.on_direct(scene, from, view, direct);
         }
         self.pump(scene);
@@ -238,9 +214,8 @@ impl GroupMember {
 
     /// Requests the saved state at the beginning of a view, if a member wants it.
     fn mark(&mut self, scene: &mut Scene<'_>, view: Position) {
-        let Some(commands) = self.keeps.take() else { return };
-        let checkpoint = Record::mark(self.record, view);
-        self.tell(scene, Event::Keep { group: self.id, checkpoint });
+        let Some((checkpoint, commands)) = self.checkpoints.begin(view) else { return };
+        self.tell(scene, Event::Keep { group: self.here.group, checkpoint });
         for id in commands {
             scene.effects.done(id, Ok(CommandOutcome::Marked(checkpoint)));
         }
@@ -248,24 +223,20 @@ impl GroupMember {
 
     /// Delivers the remaining messages of the view that ends.
     fn end_view(&mut self, scene: &mut Scene<'_>) {
-        self.installing = true;
+        self.change.installing = true;
         self.deliver(scene);
-        self.installing = false;
-        let cut = self.cut.take().expect("an install follows its cut");
-        for (sender, stream) in self.streams.iter() {
+        self.change.installing = false;
+        let cut = self.change.take_cut().expect("an install follows its cut");
+        for (sender, stream) in self.soft.streams.iter() {
             let (delivered, end) = (stream.delivered, cut.get(&sender));
             assert_eq!(
                 Some(&delivered),
                 end,
                 "virtual synchrony: {} delivered {delivered} of {sender}, cut at {end:?}",
-                self.me
+                self.here.me
             );
         }
-        assert!(
-            self.ordered.is_empty(),
-            "virtual synchrony: {} ordered messages are left",
-            self.ordered.len()
-        );
+        assert_eq!(self.ordered.len(), 0, "virtual synchrony: no ordered message is left");
         for (id, ..) in self.flushes.drain(..) {
             // All survivors hold all of the cut.
             scene.effects.done(id, Ok(CommandOutcome::Flushed));
@@ -284,7 +255,9 @@ impl GroupMember {
     /// Requests the next piece of the state, now or when it is due.
     pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, ask: RequestReason) {
         match self.feed.wanted(ask, scene.now) {
-            Some(Wanted::Now(giver, since, direct)) => self.say(scene, vec![giver], since, direct),
+            Some(Wanted::Now(giver, since, direct)) => {
+                self.here.say_in(since, scene, vec![giver], direct);
+            }
             Some(Wanted::At(due)) => scene.effects.wake(due),
             None => {}
         }
@@ -299,7 +272,7 @@ impl GroupMember {
         span: (u64, u64),
         piece: &bytes::Bytes,
     ) {
-        if self.limit.is_some() {
+        if self.change.has_reported() {
             // This process reported that it has no state, so it accepts no piece of a state now. It requests
             // the state again once the view is installed.
             return;
@@ -308,9 +281,9 @@ impl GroupMember {
         match self.feed.piece(from, view, span, piece, (scene.now, pace)) {
             None => self.ask_state(scene, RequestReason::Next),
             Some((state, since)) => {
-                scene.effects.events.push(Event::Restore { group: self.id, state: Some(state) });
-                scene.effects.events.push(Event::ProgressWanted { group: self.id });
-                scene.effects.control(&Control::Whole { group: self.id, view: since });
+                scene.effects.events.push(Event::Restore { group: self.here.group, state: Some(state) });
+                scene.effects.events.push(Event::ProgressWanted { group: self.here.group });
+                scene.effects.control(&Control::Whole { group: self.here.group, view: since });
             }
         }
     }
@@ -320,7 +293,7 @@ impl GroupMember {
         let Some(events) = self.feed.hand_over(scene.settings.hand_over_bytes) else { return };
         if !events.is_empty() {
             scene.effects.events.extend(events);
-            return scene.effects.events.push(Event::ProgressWanted { group: self.id });
+            return scene.effects.events.push(Event::ProgressWanted { group: self.here.group });
         }
         self.end_join(scene);
         self.deliver(scene);
@@ -333,7 +306,7 @@ impl GroupMember {
 
     /// Gives up joining. The routers remove this process as if it had failed.
     pub(in crate::group) fn abandon(&mut self, scene: &mut Scene<'_>, backlog: Backlog) {
-        scene.effects.control(&Control::Quit { group: self.id });
+        scene.effects.control(&Control::Quit { group: self.here.group });
         let id = self.front.joined().expect("events wait behind a state while the process joins");
         scene.effects.done(id, Err(Failure::Behind(backlog)));
         self.wedge(scene.effects);
@@ -347,13 +320,13 @@ impl GroupMember {
         let Some(change) = &group.change else { return };
         let mut late: BTreeSet<ProcessId> = group.late().into_iter().collect();
         let judges = |late: &BTreeSet<ProcessId>| {
-            group.survivors().filter(|id| !late.contains(id)).position(|id| id == self.me)
+            group.survivors().filter(|id| !late.contains(id)).position(|id| id == self.here.me)
         };
         let rank = if group.survivors().any(|id| !late.contains(&id)) {
             judges(&late)
-        } else if change.cut.is_some() && !self.repaired {
-            late = group.survivors().filter(|id| *id != self.me).last().into_iter().collect();
-            group.survivors().position(|id| id == self.me)
+        } else if change.cut.is_some() && !self.change.is_repaired() {
+            late = group.survivors().filter(|id| *id != self.here.me).last().into_iter().collect();
+            group.survivors().position(|id| id == self.here.me)
         } else {
             // This member's own message is on its way through the order, and the other survivors' messages
             // may be, too.
@@ -361,19 +334,19 @@ impl GroupMember {
         };
         let Some(rank) = rank else { return };
         let turn = u32::try_from(rank + 1).unwrap_or(u32::MAX);
-        if scene.now.since(self.waiting_since) < scene.settings.patience * turn {
+        if !self.change.has_waited(scene.settings.patience * turn, scene.now) {
             return;
         }
-        self.waiting_since = scene.now;
+        self.change.forgive(scene.now);
         let change = change.prepared;
         for process in late {
-            scene.effects.control(&Control::Late { process, group: self.id, change });
+            scene.effects.control(&Control::Late { process, group: self.here.group, change });
         }
     }
 
     /// Restarts the waiting time after this process slept, because survivors may have answered meanwhile.
     pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
-        self.waiting_since = scene.now;
+        self.change.forgive(scene.now);
     }
 
     /// Whether `process` is in the group, as of the order's last delivery here, or waits for admission.

@@ -1,0 +1,426 @@
+//! The dissemination of a view's soft messages: the streams of all members, the receipts that say who holds
+//! which part of them, and the ways to other members.
+
+use std::collections::BTreeMap;
+
+use super::{installed::InstalledView, ordered::OrderedQueue, scene::Scene};
+use crate::{
+    ecast::Position,
+    group::{
+        CAST_HEAD_BYTES, Direct, Message, View,
+        front::PendingSend,
+        lanes::{CastRoute, Lanes},
+        message::Holders,
+        receipts::{Receipts, Sum, Tick, Tree, WaitReason},
+        stream::{MessageRun, Receipt, Soft, Stream, Streams, TakeResult},
+    },
+    id::ProcessId,
+    seam::{Destination, MulticastAddress},
+    time::Time,
+};
+
+/// Largest number of gaps of a stream that one request names.
+const HOLES_MAX: usize = 16;
+
+/// The soft messages of the installed view at a member, and everything by which they reach other members.
+#[derive(Debug, Default)]
+pub(super) struct Dissemination {
+    pub(super) streams: Streams,
+    pub(super) receipts: Receipts,
+    lanes: Lanes,
+    /// The number of the last own soft update that was sent.
+    sent: u64,
+    /// The position after which other members deliver own soft messages: that of the last own ordered message
+    /// that was delivered here, or a position that the host chose.
+    after: Position,
+    /// For each stream that was requested since the last tick, the first number of the request.
+    asked: BTreeMap<ProcessId, u64>,
+    /// Time at which gaps that are still open will be requested.
+    gaps_at: Option<Time>,
+    /// For each other member, the number of own soft updates that it held at the last tick.
+    held_before: BTreeMap<ProcessId, u64>,
+    /// The group's multicast address.
+    address: Option<MulticastAddress>,
+    /// Time at which this member learned the address.
+    addressed: Time,
+}
+
+impl Dissemination {
+    /// Begins a view. Its streams are empty.
+    pub(super) fn begin(&mut self, view: &View) {
+        self.streams = Streams::new(view.ids(), view.number);
+        self.lanes.begin(|id| view.entry(id).is_some());
+        self.receipts.begin();
+        self.gaps_at = None;
+        self.sent = 0;
+        self.asked.clear();
+        self.held_before.clear();
+    }
+
+    /// Returns the size of the held messages, in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.streams.iter().map(|(_, stream)| stream.bytes).sum()
+    }
+
+    /// Returns the memory of all messages, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.streams.iter().map(|(_, stream)| stream.memory()).sum()
+    }
+
+    /// Returns the multicast address at which this process listens for the group's messages.
+    pub(super) fn address(&self) -> Option<MulticastAddress> {
+        self.address
+    }
+
+    /// Sets the group's address.
+    pub(super) fn readdress(&mut self, now: Time, address: Option<MulticastAddress>) {
+        if std::mem::replace(&mut self.address, address) != address {
+            self.addressed = now;
+            self.lanes.readdress();
+        }
+    }
+
+    /// Makes later own messages follow this position at all members.
+    pub(super) fn follow(&mut self, at: Position) {
+        self.after = self.after.max(at);
+    }
+
+    /// Returns the number of updates of a member that were delivered here.
+    pub(super) fn delivered(&self, sender: ProcessId) -> u64 {
+        self.streams.get(sender).map_or(0, |stream| stream.delivered)
+    }
+
+    /// Returns the own stream.
+    pub(super) fn own(&self, me: ProcessId) -> &Stream {
+        self.streams.get(me).expect("a member has a stream")
+    }
+
+    /// Adds own messages from `next` to the own stream, until the window is full. They are delivered here at
+    /// once: `sent` gets each, with the number of its first update.
+    pub(super) fn take_own(
+        &mut self,
+        me: ProcessId,
+        window_bytes: usize,
+        mut next: impl FnMut() -> Option<PendingSend>,
+        mut sent: impl FnMut(PendingSend, u64),
+    ) {
+        let stream = self.streams.get_mut(me).expect("a member has a stream");
+        assert_eq!(stream.delivered, stream.received(), "a soft message is delivered at its sender at once");
+        while stream.bytes < window_bytes
+            && let Some(send) = next()
+        {
+            let first = stream.received() + 1;
+            let fit = stream.take(first, Soft { after: self.after, pack: send.pack.clone() }, 0);
+            assert_eq!(fit, TakeResult::Next, "a process's own soft message is the next in its stream");
+            stream.delivered = stream.received();
+            self.receipts.owe();
+            sent(send, first);
+        }
+    }
+
+    /// Takes another member's messages, of which at most `room` bytes may lie behind a gap. Returns whether
+    /// this process takes messages of that stream from others.
+    pub(super) fn take(
+        &mut self,
+        scene: &mut Scene<'_>,
+        me: ProcessId,
+        (sender, first): (ProcessId, u64),
+        messages: Vec<Soft>,
+        room: usize,
+    ) -> bool {
+        // This process knows its own stream best, and only members have streams to repair.
+        let Some(stream) = self.streams.get_mut(sender).filter(|_| sender != me) else { return false };
+        let (mut news, mut next) = (false, first);
+        for soft in messages {
+            let first = next;
+            next = next.saturating_add(soft.count());
+            // Messages that are already here cause a new receipt, too, because their sender may not know that
+            // they arrived.
+            news |= stream.take(first, soft, room) != TakeResult::Gap;
+        }
+        if news {
+            self.receipts.owe();
+        }
+        self.note_gap(scene, sender);
+        true
+    }
+
+    /// Handles another member's receipt.
+    pub(super) fn on_receipt(
+        &mut self,
+        scene: &mut Scene<'_>,
+        here: &InstalledView,
+        from: ProcessId,
+        receipt: &Receipt,
+    ) {
+        self.streams.receipt(from, &receipt.counts, receipt.ordered);
+        let held = receipt.counts.get(&here.me).copied().unwrap_or(0);
+        self.lanes.confirmed(from, held.min(self.sent));
+        // The sender sent these messages before this receipt, but casts may be lost or late.
+        if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
+            stream.tell(*sent);
+            self.note_gap(scene, from);
+        }
+        // Other members can repair messages that the sender's link cannot deliver: their receipts show that
+        // they hold these messages.
+        for (&sender, &count) in &receipt.counts {
+            // Only members have streams, and a correct member sends no count for other processes.
+            let Some(next) = self.streams.get(sender).map(|stream| stream.received() + 1) else { continue };
+            let reached = sender == from || scene.linked.contains(&sender);
+            if sender != here.me && !reached && count >= next && !self.has_asked(sender, next) {
+                self.ask(scene, here, from, (sender, next));
+            }
+        }
+    }
+
+    /// Handles a receipt for several members: each of these members holds at least the sums.
+    pub(super) fn on_sum(&mut self, me: ProcessId, holders: Vec<ProcessId>, sum: &Sum) {
+        let Sum { counts, ordered } = sum;
+        let confirmed = counts.get(&me).copied().unwrap_or(0).min(self.sent);
+        for (id, at) in holders.into_iter().zip(ordered).filter(|(id, _)| *id != me) {
+            self.streams.receipt(id, counts, *at);
+            self.lanes.confirmed(id, confirmed);
+        }
+    }
+
+    /// Whether a stream was requested from this number on since the last tick.
+    pub(super) fn has_asked(&self, sender: ProcessId, from: u64) -> bool {
+        self.asked.get(&sender) == Some(&from)
+    }
+
+    /// Requests a stream from this number on from one of its holders.
+    pub(super) fn ask(
+        &mut self,
+        scene: &mut Scene<'_>,
+        here: &InstalledView,
+        holder: ProcessId,
+        (sender, from): (ProcessId, u64),
+    ) {
+        self.asked.insert(sender, from);
+        here.say(scene, vec![holder], Direct::Want { sender, from });
+    }
+
+    /// Allows requests to be repeated at once.
+    pub(super) fn ask_again(&mut self) {
+        self.asked.clear();
+    }
+
+    /// Notes that a stream may have a gap. The gap is requested only if it stays open for a while, because
+    /// casts may overtake one another.
+    fn note_gap(&mut self, scene: &mut Scene<'_>, sender: ProcessId) {
+        let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { return };
+        if self.gaps_at.is_none() && !self.has_asked(sender, stream.received() + 1) {
+            let at = scene.now + scene.settings.gap_patience;
+            self.gaps_at = Some(at);
+            scene.effects.wake(at);
+        }
+    }
+
+    /// Whether other members have sent more messages than are held here.
+    pub(super) fn lacks(&self, others: &[ProcessId]) -> bool {
+        others.iter().any(|id| self.streams.get(*id).is_some_and(Stream::lacks))
+    }
+
+    /// Whether gaps were open for long enough. If they were not, wakes the members when they will be.
+    pub(super) fn are_gaps_due(&self, scene: &mut Scene<'_>) -> bool {
+        match self.gaps_at {
+            Some(at) if at <= scene.now => true,
+            Some(at) => {
+                scene.effects.wake(at);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Requests the gaps in the streams of these members.
+    pub(super) fn ask_for_gaps(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
+        self.gaps_at = None;
+        for &sender in others {
+            let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { continue };
+            let next = stream.received() + 1;
+            let holds = |id: &&ProcessId| {
+                let told = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
+                scene.linked.contains(id) && (**id == sender || told.is_some_and(|count| *count >= next))
+            };
+            // Only the sender of a missing message holds it for certain.
+            let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
+            let Some(&holder) = holder.filter(|_| !self.has_asked(sender, next)) else { continue };
+            let holes = stream.holes(HOLES_MAX);
+            self.asked.insert(sender, next);
+            scene.effects.gaps += 1;
+            for (first, last) in holes {
+                here.say(scene, vec![holder], Direct::Gap { sender, first, last });
+            }
+        }
+    }
+
+    /// Sends part of a stream again.
+    pub(super) fn repeat(
+        &mut self,
+        scene: &mut Scene<'_>,
+        here: &InstalledView,
+        to: ProcessId,
+        sender: ProcessId,
+        (first, last): (u64, u64),
+    ) {
+        let Some(stream) = self.streams.get(sender) else {
+            scene.effects.refused += 1;
+            return;
+        };
+        let Some(run) = stream.messages(first..=last, scene.settings.piece_bytes) else { return };
+        let MessageRun { first, last, messages, .. } = run;
+        if sender == here.me {
+            scene.effects.fallbacks += u64::from(self.lanes.repaired(to, (first, last), scene.now));
+        }
+        scene.effects.resent += last - first + 1;
+        here.say(scene, vec![to], Direct::Soft { sender, first, messages });
+    }
+
+    /// Sends the new messages of the own stream: by the group's address to the members that it reaches, as
+    /// separate casts in small pieces to the members that casts reach, and over links to all other members.
+    pub(super) fn send_own(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
+        let (sender, now) = (here.me, scene.now);
+        let window = scene.settings.cast_window_bytes;
+        let room = scene.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
+        // Other members may learn of the address, and begin to listen to it, a little later than this member.
+        let known = now.since(self.addressed) >= scene.settings.interval * 2;
+        let address = self.address.filter(|_| known);
+        while self.sent < self.own(sender).received() {
+            let first = self.sent + 1;
+            let takes = |lanes: &Lanes, id: &ProcessId, way, bytes| {
+                (way == CastRoute::Alone || address.is_some())
+                    && scene.linked.contains(id)
+                    && lanes.is_open(*id, way, now, bytes, window)
+            };
+            let (mut heard, mut casts, mut links) = (Vec::new(), Vec::new(), others.to_vec());
+            let mut run = None;
+            let passes = |id| {
+                [CastRoute::Multicast, CastRoute::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0))
+            };
+            if window > 0 && others.iter().any(passes) {
+                run = self.own(sender).messages(first..=u64::MAX, room);
+            }
+            if let Some(MessageRun { last, bytes, .. }) = run
+                && bytes <= room
+            {
+                (heard, links) =
+                    others.iter().partition(|id| takes(&self.lanes, id, CastRoute::Multicast, bytes));
+                if heard.len() < 2 {
+                    // For only one member, a separate copy costs no more than a multicast.
+                    (heard, links) = (Vec::new(), others.to_vec());
+                }
+                (casts, links) =
+                    links.into_iter().partition(|id| takes(&self.lanes, id, CastRoute::Alone, bytes));
+                for (way, ids) in [(CastRoute::Multicast, &heard), (CastRoute::Alone, &casts)] {
+                    ids.iter().for_each(|id| self.lanes.cast(*id, way, last, bytes));
+                }
+            }
+            if heard.is_empty() && casts.is_empty() {
+                run = self.own(sender).messages(first..=u64::MAX, scene.settings.piece_bytes);
+            }
+            // In a view without other members, messages are freed before they can be sent.
+            let Some(MessageRun { first, last, messages, .. }) = run else { break };
+            self.sent = last;
+            let direct = Direct::Soft { sender, first, messages };
+            if heard.is_empty() && casts.is_empty() {
+                here.say(scene, links, direct);
+                continue;
+            }
+            if !links.is_empty() {
+                here.say(scene, links, direct.clone());
+            }
+            let message = Message::Group { group: here.group, view: here.view.number, direct };
+            if !casts.is_empty() {
+                scene.effects.cast += casts.len() as u64;
+                scene.effects.casts.push((Destination::Many(casts), message.clone()));
+            }
+            if let Some(address) = address.filter(|_| !heard.is_empty()) {
+                scene.effects.multicast += 1;
+                scene.effects.multicasts.push((address, heard, message));
+            }
+        }
+    }
+
+    /// Sends receipts that are due.
+    pub(super) fn tell_receipts(
+        &mut self,
+        scene: &mut Scene<'_>,
+        here: &InstalledView,
+        others: &[ProcessId],
+        queue: &OrderedQueue,
+    ) {
+        let tree = here.tree(scene);
+        if tree.is_large() && self.own(here.me).bytes >= scene.settings.window_bytes / 2 {
+            self.receipts.ask_for_room();
+        }
+        if let Some((to, asks)) = self.receipts.settle(scene.now, others, tree) {
+            let (of, counts, ordered) =
+                (Holders::Sender, self.streams.counts(), vec![queue.confirmed_through()]);
+            here.say(scene, to, Direct::Receipts { of, asks, ordered, counts });
+        }
+        if tree.is_large() {
+            self.tell_round(scene, here, tree, queue);
+        }
+    }
+
+    /// Returns the receivers of the receipt that goes down: the members directly below and, at the root, also
+    /// the members that asked, because no other member may reach them.
+    fn told_down(&self, here: &InstalledView, tree: Tree) -> Vec<ProcessId> {
+        let mut to = here.ranked(tree.below());
+        if tree.above().is_none() {
+            let apart = self.receipts.askers().filter(|id| !to.contains(id));
+            to.extend(apart.collect::<Vec<_>>());
+        }
+        to
+    }
+
+    /// Returns the receipt of the own branch, if it has to be sent now.
+    fn branch_told(&mut self, here: &InstalledView, tree: Tree, queue: &OrderedQueue) -> Option<Sum> {
+        if !self.receipts.may_tell_branch() {
+            return None;
+        }
+        let Dissemination { streams, receipts, .. } = self;
+        let branch = here.ranked(tree.branch());
+        // The first entry of the branch is this member.
+        let others = &branch[1..];
+        let held =
+            others.iter().map(|id| streams.receipt_of(*id).map_or(Position(0), |receipt| receipt.ordered));
+        let ordered = std::iter::once(queue.confirmed_through()).chain(held).collect();
+        let passed = tree.above().is_none().then_some(queue.passed());
+        receipts.branch(ordered, passed, || streams.least(others.iter()))
+    }
+
+    /// Sends the receipt of the own branch up the tree, and the receipt of all members down.
+    fn tell_round(&mut self, scene: &mut Scene<'_>, here: &InstalledView, tree: Tree, queue: &OrderedQueue) {
+        let told = self.branch_told(here, tree, queue);
+        let (up, down) = match tree.above() {
+            None => (None, told),
+            above => (told.zip(above), self.receipts.passed_down()),
+        };
+        let up = up.map(|(sum, above)| (Holders::Branch, here.ranked(above..above + 1), sum));
+        let down = down.map(|sum| (Holders::Everyone, self.told_down(here, tree), sum));
+        for (of, to, Sum { counts, ordered }) in up.into_iter().chain(down) {
+            here.say(scene, to, Direct::Receipts { of, asks: false, ordered, counts });
+        }
+    }
+
+    /// Handles a tick, after which requests are repeated. `waits` is the reason to wait for other members.
+    /// `is_apart` says whether the link to the member above is missing.
+    pub(super) fn tick(&mut self, tree: Tree, waits: WaitReason, is_apart: bool) -> Tick {
+        self.asked.clear();
+        self.receipts.tick(tree, (self.held_bytes(), self.streams.freed()), waits, is_apart)
+    }
+
+    /// Sends these members the messages of the own stream that they already lacked at the last tick.
+    pub(super) fn push_on(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
+        let (me, all) = (here.me, self.streams.received(here.me));
+        for &other in others {
+            let receipt = self.streams.receipt_of(other);
+            let held = receipt.and_then(|receipt| receipt.counts.get(&me)).copied().unwrap_or(0);
+            if held < all && self.held_before.insert(other, held) == Some(held) {
+                self.repeat(scene, here, other, me, (held + 1, u64::MAX));
+            }
+        }
+    }
+}
