@@ -1,34 +1,33 @@
 //! A member: an application process that submits, delivers and confirms (002 §5.4, algorithm 1).
 
+mod deliveries;
 mod durable;
 mod generation;
+mod history;
+mod lead;
 mod link;
+mod queue;
 mod routers;
 mod window;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 pub use self::window::Submissions;
 use self::{
-    link::{LeaderKnowledge, RouterLink},
-    window::Window,
+    deliveries::DeliveryProgress, history::GenerationHistory, queue::SubmissionQueue, routers::KnownRouters,
 };
 use super::{
     Class, MessageId, Outcome, Position,
     block::{DeliverBlock, DeliveryKind},
     message::{Message, Notice},
-    reform::RecentDeliveries,
 };
 use crate::{
     admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
-    seam::{Context, Destination, Input, Policy, Protocol, Sink, Ticket},
+    seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -173,63 +172,15 @@ pub enum MemberEvent {
 pub struct Member {
     me: ProcessId,
     settings: MemberSettings,
-    /// The routers, and the state of the links to them.
-    routers: BTreeMap<ProcessId, RouterLink>,
-    leader: Option<ProcessId>,
-    /// The router to which messages are sent.
-    target: Option<ProcessId>,
-    /// Numbered messages without an outcome, and the messages after them.
-    window: Window,
-    control: VecDeque<(u64, Bytes)>,
-    data: VecDeque<(u64, Bytes)>,
-    credit: u64,
-    delivered: Position,
-    executed: Position,
-    /// Position up to which routers need not send messages again. `None` for a member without a disk, which
-    /// never needs a delivered message again.
-    durable: Option<Position>,
-    /// Record that must be durable before a submission is sent.
-    after: Option<Ticket>,
-    /// The router to which to confirm at the end of the batch.
-    confirm_to: Option<ProcessId>,
-    /// The router to ask for repair at the end of the batch.
-    repair_from: Option<ProcessId>,
-    /// Time at which the window is sent again, unless news comes.
-    resend_at: Option<Time>,
-    course: LeaderKnowledge,
-    /// Whether a repair was asked for, and no delivery has fitted since.
-    repairing: bool,
-    /// The generation of the routers to which this member listens.
-    generation: Generation,
-    /// The last earlier generation of which the member heard more than the beginning. Kept deliveries come
-    /// from that generation, or earlier ones.
-    generation_before: Generation,
-    /// The generation of the last delivery.
-    delivered_in: Generation,
-    /// Whether the survivor may lack this member's report: the member has not yet seen a sign that the report
-    /// arrived.
-    tail_unheard: bool,
-    /// Number of log entries behind the present set of routers, as announced.
-    routers_as_of: u64,
-    /// The last deliveries, which a later generation of routers may not know.
-    kept: RecentDeliveries,
-    /// All messages up to this position are stable, as routers of the generation reported. `base_is_old` says
-    /// that the report is of an earlier generation.
-    base: Position,
-    base_is_old: bool,
-    /// The members whose answers counted when the generation began.
-    counted: (Generation, Vec<ProcessId>),
-    /// The founder that this process follows, as long as its link stands.
-    pledged: Option<ProcessId>,
+    routers: KnownRouters,
+    queue: SubmissionQueue,
+    deliveries: DeliveryProgress,
+    history: GenerationHistory,
     wedged: bool,
     /// The latest reason that a router gave for not admitting this process.
     not_admitted: Option<NotAdmitted>,
     refused: u64,
-    resends: u64,
 }
-
-/// Time added to the patience for each byte in progress: one second for 2 MiB.
-const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
 
 /// Time before the member tries to join again after a refusal.
 const REJOIN_AFTER: Duration = Duration::from_millis(200);
@@ -240,82 +191,56 @@ impl Member {
         Member {
             me,
             settings,
-            routers: BTreeMap::new(),
-            leader: None,
-            target: None,
-            window: Window::default(),
-            control: VecDeque::new(),
-            data: VecDeque::new(),
-            credit: 0,
-            delivered: Position(0),
-            executed: Position(0),
-            durable: None,
-            after: None,
-            confirm_to: None,
-            repair_from: None,
-            resend_at: None,
-            course: LeaderKnowledge::Joining,
-            repairing: false,
-            generation: Generation::FIRST,
-            generation_before: Generation::FIRST,
-            delivered_in: Generation::FIRST,
-            tail_unheard: false,
-            routers_as_of: 0,
-            kept: RecentDeliveries::default(),
-            base: Position(0),
-            base_is_old: false,
-            counted: (Generation::FIRST, Vec::new()),
-            pledged: None,
+            routers: KnownRouters::default(),
+            queue: SubmissionQueue::default(),
+            deliveries: DeliveryProgress::default(),
+            history: GenerationHistory::default(),
             wedged: false,
             not_admitted: None,
             refused: 0,
-            resends: 0,
         }
     }
 
     /// Submits a message between two inputs, as [`MemberCommand::Submit`] does. It is sent at the end of the
     /// batch.
     pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
-        match class {
-            Class::Control => self.control.push_back((token, body)),
-            Class::Data => self.data.push_back((token, body)),
-        }
+        self.queue.push(token, class, body);
     }
 
     /// Returns the token of a message of this process, by its number. `None` if its outcome was reported long
     /// ago.
     pub fn token(&self, number: u64) -> Option<u64> {
-        self.window.token(number)
+        self.queue.window.token(number)
     }
 
     /// Returns the last position delivered here.
     pub fn delivered(&self) -> Position {
-        self.delivered
+        self.deliveries.delivered()
     }
 
     /// Returns the generation of the routers to which this member listens.
     pub fn generation(&self) -> Generation {
-        self.generation
+        self.history.current()
     }
 
     /// Whether the last delivery here belongs to the generation of this process.
     pub fn is_of_its_generation(&self) -> bool {
-        self.delivered_in == self.generation
+        self.deliveries.is_of(self.generation())
     }
 
     /// Returns the last position executed here.
     pub fn executed(&self) -> Position {
-        if self.settings.executes { self.executed } else { self.delivered }
+        if self.settings.executes { self.deliveries.executed() } else { self.deliveries.delivered() }
     }
 
     /// Returns the number of messages without an outcome: numbered ones, and waiting ones.
     pub fn outstanding(&self) -> (usize, usize) {
-        (self.window.len(), self.control.len() + self.data.len())
+        (self.queue.window.len(), self.queue.waiting())
     }
 
     /// Returns the latest reason that a router gave for not admitting this process.
     pub fn not_admitted(&self) -> Option<&NotAdmitted> {
-        self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
+        self.not_admitted.as_ref().filter(|_| self.delivered() == Position(0))
     }
 
     /// Returns the number of messages from peers that were refused.
@@ -330,63 +255,52 @@ impl Member {
 
     /// Returns the number of times that the window was sent again.
     pub fn resends(&self) -> u64 {
-        self.resends
+        self.queue.resends()
     }
 
     /// Returns the leader, as far as this member knows.
     pub fn leader(&self) -> Option<ProcessId> {
-        self.leader
+        self.routers.leader()
     }
 
     /// Returns the leader's address, if the leader is known and its link stands.
     pub fn leader_address(&self) -> Option<&str> {
-        let link = self.routers.get(&self.leader?)?;
-        link.heard.then_some(link.address.as_str())
+        self.routers.leader_address()
     }
 
     /// Whether a control message that is submitted now would be sent at once.
     pub fn can_send(&self) -> bool {
-        self.target.is_some() && !self.wedged && !self.tail_unheard
+        self.routers.target().is_some() && !self.wedged && !self.history.is_tail_unheard()
     }
 
     /// Returns the routers, as far as this member knows.
     pub fn routers(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.routers.keys().copied()
+        self.routers.ids()
     }
 
     /// Whether data messages wait for credit.
     pub fn starved(&self) -> bool {
-        !self.data.is_empty() && self.window.number() >= self.credit
-    }
-
-    /// Prepares to send the whole window again, because it may have been lost on the way to the log.
-    fn resend(&mut self) {
-        self.resends += u64::from(self.window.resend());
+        self.queue.is_starved()
     }
 
     fn on_notice(&mut self, now: Time, notice: Notice, out: &mut dyn Sink<Self>) {
-        self.tail_unheard = false;
-        let mut news = notice.credit > self.credit;
-        self.credit = self.credit.max(notice.credit);
+        self.history.reported();
+        let mut news = self.queue.allow(notice.credit);
         for (first, count) in notice.stable {
-            for number in self.window.recent_of(first, u64::from(count)) {
+            for number in self.queue.window.recent_of(first, u64::from(count)) {
                 news |= self.answer(number, Outcome::Stable, out);
             }
-            for number in self.window.aside_of(first, u64::from(count)) {
+            for number in self.queue.window.aside_of(first, u64::from(count)) {
                 news |= self.answer(number, Outcome::Stable, out);
             }
         }
         for (number, outcome) in notice.others {
             news |= self.answer(number, outcome, out);
         }
-        for number in self.window.advance(self.settings.window_bytes) {
+        for number in self.queue.window.advance(self.settings.window_bytes) {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        // A leader that finds a new way to this process repeats the outcomes that it knows, and the awaited
-        // ones may not be among them. So only real news restarts the timer.
-        if news || self.window.is_empty() {
-            self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
-        }
+        self.queue.noticed(news, now, self.settings.resend_after);
         if notice.wedged {
             self.wedge(out);
         }
@@ -395,7 +309,7 @@ impl Member {
     /// Reports an outcome to the user, unless it was reported before. Returns whether the outcome is reported
     /// now.
     fn answer(&mut self, number: u64, outcome: Outcome, out: &mut dyn Sink<Self>) -> bool {
-        let Some(token) = self.window.answer(number) else { return false };
+        let Some(token) = self.queue.window.answer(number) else { return false };
         let id = MessageId { sender: self.me, number };
         out.emit(MemberEvent::Outcome { token, id, outcome });
         true
@@ -405,20 +319,21 @@ impl Member {
         if std::mem::replace(&mut self.wedged, true) {
             return;
         }
-        for number in self.window.open() {
+        for number in self.queue.window.open() {
             // The message may have been ordered before this process was removed.
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        for (token, _) in self.control.drain(..).chain(self.data.drain(..)) {
+        for token in self.queue.withdraw_all() {
             out.emit(MemberEvent::NotSent { token });
         }
         out.emit(MemberEvent::Wedged);
     }
 
     fn on_deliver(&mut self, from: ProcessId, block: DeliverBlock, out: &mut dyn Sink<Self>) {
-        self.confirm_to = Some(from);
-        self.tail_unheard = false;
-        self.base = self.base.max(block.base);
+        let generation = self.generation();
+        self.history.reported();
+        self.deliveries.confirm_to = Some(from);
+        self.deliveries.set_base(block.base);
         let (mut last, kept) = (Position(0), block.detached());
         for item in block.into_items() {
             let Ok(item) = item else {
@@ -426,27 +341,16 @@ impl Member {
                 break;
             };
             last = item.at;
-            let fits = item.previous <= self.delivered;
             if item.kind == DeliveryKind::Injected {
-                let fits = fits && self.delivered <= item.at;
+                let fits = (item.previous..=item.at).contains(&self.delivered());
                 let (at, sender, token, body) = (item.at, item.sender, item.number, item.body);
                 out.emit(MemberEvent::Injected { at, sender, token, body, fits });
                 continue;
             }
-            if item.at <= self.delivered {
+            if !self.deliveries.take(from, generation, (item.previous, item.at)) {
                 continue;
             }
-            if !fits {
-                // S4: an earlier message for this process is missing. One repair sends everything again.
-                if !std::mem::replace(&mut self.repairing, true) {
-                    self.repair_from = Some(from);
-                }
-                continue;
-            }
-            self.repairing = false;
-            self.delivered_in = self.generation;
             let class = if item.kind == DeliveryKind::Control { Class::Control } else { Class::Data };
-            self.delivered = item.at;
             out.emit(MemberEvent::Deliver {
                 at: item.at,
                 id: MessageId { sender: item.sender, number: item.number },
@@ -455,7 +359,12 @@ impl Member {
                 attachment: item.attachment,
             });
         }
-        self.kept.push(last, kept);
+        self.deliveries.kept.push(last, kept);
+    }
+
+    /// Confirms deliveries at the end of the batch.
+    fn confirm(&mut self) {
+        self.deliveries.confirm_to = self.deliveries.confirm_to.or(self.routers.leader_or_way());
     }
 
     /// Numbers waiting messages as far as credit allows, and sends all numbered messages that have not been
@@ -464,30 +373,14 @@ impl Member {
         // A message without a number was never sent and can be taken back, so nothing gets a number while no
         // router is in reach. The same holds while this process may be out: a second submission, even of its
         // joining, would be ordered.
-        let Some(target) = self.target.filter(|_| self.can_send()) else { return };
-        while let Some((token, body)) = self.control.pop_front() {
-            self.window.push(token, Class::Control, body);
-        }
-        while self.window.number() < self.credit
-            && self.window.bytes() < self.settings.window_bytes
-            && let Some((token, body)) = self.data.pop_front()
-        {
-            self.window.push(token, Class::Data, body);
-        }
-        let mut sent = false;
-        self.window.blocks(self.me, |block| {
-            out.send(Destination::One(target), Message::Route(block), self.after);
-            sent = true;
+        let Some(target) = self.routers.target().filter(|_| self.can_send()) else { return };
+        let MemberSettings { window_bytes, resend_after, .. } = self.settings;
+        let sent = self.queue.send(self.me, window_bytes, |block, after| {
+            out.send(Destination::One(target), Message::Route(block), after);
         });
         if sent {
-            self.resend_at.get_or_insert(now + self.patience());
+            self.queue.expect_news(now, resend_after);
         }
-    }
-
-    /// Returns the time to wait for news. A large message takes long to copy, order and deliver, longest on
-    /// busy processors. Sending it again too early would make it slower still.
-    fn patience(&self) -> Duration {
-        self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window.bytes()).unwrap_or(u32::MAX)
     }
 
     fn command(&mut self, command: MemberCommand, out: &mut dyn Sink<Self>) {
@@ -497,40 +390,27 @@ impl Member {
             MemberCommand::Seeds(seeds) => {
                 // Routers that are known name each other. But all known routers may be gone, or be routers no
                 // longer.
-                if !self.led_by().is_some_and(|leader| self.hears(leader)) {
-                    for seed in seeds {
-                        self.routers.entry(seed.id).or_insert_with(|| {
-                            out.reach(seed.id, &seed.address);
-                            RouterLink { address: seed.address, heard: false, says: None, stale: false }
-                        });
-                    }
+                if !self.routers.led_by().is_some_and(|leader| self.routers.hears(leader)) {
+                    self.routers.seed(seeds, |id, address| out.reach(id, address));
                 }
             }
             MemberCommand::Durable { through } => self.on_durable(through),
             MemberCommand::Withdraw { token } => {
-                let before = self.control.len() + self.data.len();
-                self.control.retain(|(other, _)| *other != token);
-                self.data.retain(|(other, _)| *other != token);
-                if self.control.len() + self.data.len() < before {
+                if self.queue.withdraw(token) {
                     out.emit(MemberEvent::NotSent { token });
                 }
             }
             MemberCommand::WithdrawData => {
-                for (token, _) in self.data.drain(..) {
+                for token in self.queue.withdraw_data() {
                     out.emit(MemberEvent::NotSent { token });
                 }
             }
             MemberCommand::Executed { through } => {
-                assert!(
-                    through <= self.delivered,
-                    "a message is executed only after its delivery, but {through} was not delivered"
-                );
-                if through > self.executed {
-                    self.executed = through;
-                    self.confirm_to = self.confirm_to.or(self.leader_or_way());
+                if self.deliveries.set_executed(through) {
+                    self.confirm();
                 }
             }
-            MemberCommand::Inject { token, body } => match self.leader_or_way() {
+            MemberCommand::Inject { token, body } => match self.routers.leader_or_way() {
                 Some(leader) if !self.wedged => {
                     out.send(Destination::One(leader), Message::Inject { token, body }, None);
                 }
@@ -562,15 +442,14 @@ impl Protocol for Member {
                     self.on_refound(from, generation, out);
                     self.look_for_leader(cx.now, out);
                 }
-                Message::Release => self.pledged = self.pledged.filter(|founder| *founder != from),
-                Message::Counted { generation, members } if generation == self.generation => {
-                    self.counted = (generation, members);
+                Message::Release => self.history.release(from),
+                Message::Counted { generation, members } if generation == self.generation() => {
+                    self.history.set_counted(members);
                 }
                 // The messages below count only if a router sent them.
-                _ if !self.routers.contains_key(&from) => self.refused += 1,
+                _ if !self.routers.contains(from) => self.refused += 1,
                 Message::Notice(notice) => {
-                    if let Some(link) = self.routers.get_mut(&from).filter(|link| link.stale) {
-                        link.stale = false;
+                    if self.routers.trust(from) {
                         self.look_for_leader(cx.now, out);
                     }
                     self.on_notice(cx.now, notice, out);
@@ -579,8 +458,7 @@ impl Protocol for Member {
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
                     // The reason for the refusal may vanish soon: the process in the way may be dead.
-                    let again = cx.now + REJOIN_AFTER;
-                    self.resend_at = self.resend_at.map(|at| at.min(again));
+                    self.queue.hasten(cx.now + REJOIN_AFTER);
                 }
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
                 Message::Probe { asker, second_opinion } if !self.wedged => {
@@ -590,13 +468,13 @@ impl Protocol for Member {
             },
             Input::Command(command) => self.command(command, out),
             Input::Deadline => {
-                if self.resend_at.is_some_and(|at| at <= cx.now) {
-                    self.resend_at = Some(cx.now + self.patience());
-                    self.doubt_leader();
+                if self.queue.resend_at().is_some_and(|at| at <= cx.now) {
+                    self.queue.wait_again(cx.now, self.settings.resend_after);
+                    self.routers.doubt_leader();
                     let random = (cx.random)();
-                    self.choose(self.target, random);
-                    self.resend();
-                    self.repairing = false;
+                    self.routers.choose(self.routers.target(), random);
+                    self.queue.resend();
+                    self.deliveries.repairing = false;
                     self.send(cx.now, out);
                 }
                 self.look_for_leader(cx.now, out);
@@ -608,25 +486,23 @@ impl Protocol for Member {
             // The member sends nothing on a new link: the router speaks first, and names the leader.
             Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
-                self.pledged = self.pledged.filter(|founder| *founder != peer);
-                if let Some(link) = self.routers.get_mut(&peer) {
-                    link.heard = false;
-                }
-                self.repairing = false;
-                if self.target == Some(peer) {
+                self.history.release(peer);
+                self.routers.unlinked(peer);
+                self.deliveries.repairing = false;
+                if self.routers.target() == Some(peer) {
                     let random = (cx.random)();
-                    self.choose(Some(peer), random);
-                    self.resend();
+                    self.routers.choose(Some(peer), random);
+                    self.queue.resend();
                 }
                 self.look_for_leader(cx.now, out);
             }
             Input::Drained => {
-                if let Some(router) = self.repair_from.take() {
+                if let Some(router) = self.deliveries.repair_from.take() {
                     out.send(Destination::One(router), Message::Repair, None);
                 }
-                if let Some(router) = self.confirm_to.take() {
-                    let (through, executed) = (self.delivered, self.executed());
-                    let confirm = Message::Confirm { through, executed, durable: self.durable() };
+                if let Some(router) = self.deliveries.confirm_to.take() {
+                    let (through, executed) = (self.delivered(), self.executed());
+                    let confirm = Message::Confirm { through, executed, durable: self.deliveries.durable() };
                     out.send(Destination::One(router), confirm, None);
                 }
                 self.send(cx.now, out);
@@ -635,8 +511,7 @@ impl Protocol for Member {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let adrift_at = if let LeaderKnowledge::Drifting(at) = self.course { Some(at) } else { None };
-        [self.resend_at, adrift_at].into_iter().flatten().min()
+        [self.queue.resend_at(), self.routers.adrift_at()].into_iter().flatten().min()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {

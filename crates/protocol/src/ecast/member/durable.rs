@@ -6,11 +6,11 @@
 //! never be used for another (S3).
 
 use super::{
-    Member, MemberSettings,
-    window::{Submissions, Window},
+    Member, MemberSettings, deliveries::DeliveryProgress, history::GenerationHistory, queue::SubmissionQueue,
+    window::Submissions,
 };
 use crate::{
-    ecast::{Position, reform::RecentDeliveries},
+    ecast::Position,
     id::{Generation, ProcessId},
     seam::Ticket,
 };
@@ -19,7 +19,7 @@ impl Member {
     /// Declares that this member has a disk: deliveries may have to be sent again until they are reported
     /// durable.
     pub fn persist(&mut self) {
-        self.durable.get_or_insert(Position(0));
+        self.deliveries.persist();
     }
 
     /// Creates a member that comes back with all its deliveries up to `delivered`, and with its submissions,
@@ -32,43 +32,32 @@ impl Member {
         generation: Generation,
     ) -> Self {
         Member {
-            window: Window::recovered(submissions),
-            delivered,
-            durable: Some(delivered),
-            generation,
-            delivered_in: generation,
-            kept: RecentDeliveries::from(delivered),
+            queue: SubmissionQueue::recovered(submissions),
+            deliveries: DeliveryProgress::recovered(delivered, generation),
+            history: GenerationHistory::recovered(generation),
             ..Member::new(me, settings)
         }
     }
 
     /// Holds back later submissions until this record is durable.
     pub fn send_after(&mut self, record: Ticket) {
-        self.after = Some(record);
+        self.queue.send_after(record);
     }
 
     /// Returns the last number that the member gave to a message.
     pub fn numbered(&self) -> u64 {
-        self.window.number()
+        self.queue.window.number()
     }
 
     /// Returns the control messages that may have to be sent again; `None` if they cannot be listed, because
     /// some messages wait out of order.
     pub fn submissions(&self) -> Option<Submissions> {
-        let mut submissions = self.window.submissions()?;
-        submissions.messages.extend(self.control.iter().cloned());
-        Some(submissions)
-    }
-
-    /// Returns the position up to which routers need not send messages again.
-    pub(super) fn durable(&self) -> Position {
-        self.durable.unwrap_or(self.delivered)
+        self.queue.submissions()
     }
 
     pub(super) fn on_durable(&mut self, through: Position) {
-        if through > self.durable() {
-            self.durable = Some(through);
-            self.confirm_to = self.confirm_to.or(self.leader_or_way());
+        if self.deliveries.set_durable(through) {
+            self.confirm();
         }
     }
 }

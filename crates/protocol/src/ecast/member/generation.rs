@@ -7,13 +7,7 @@ use bytes::Bytes;
 
 use super::{Member, MemberEvent};
 use crate::{
-    ecast::{
-        Outcome, Position,
-        block::DeliverBlock,
-        message::Message,
-        poll::{Pledge, Witness},
-        reform::Tail,
-    },
+    ecast::{Outcome, Position, block::DeliverBlock, message::Message, poll::Witness, reform::Tail},
     id::{Generation, ProcessId},
     seam::{Destination, Sink},
 };
@@ -22,46 +16,32 @@ impl Member {
     /// Enters a generation: from now on the member listens only to its routers, which will announce
     /// themselves.
     pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
-        assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
-        let before = std::mem::replace(&mut self.generation, generation);
-        if !std::mem::take(&mut self.tail_unheard) {
-            self.generation_before = before;
-        }
+        self.history.enter(generation);
         // Routers of the new generation may lack messages between the ones put aside and the window, and so
         // could not learn the ones put aside.
-        for number in self.window.aside() {
+        for number in self.queue.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }
         out.adopt(Arc::new(self.fence()));
-        self.base_is_old = true;
-        for other in self.routers.keys().copied().filter(|other| *other != router).collect::<Vec<_>>() {
-            self.routers.remove(&other);
+        for other in self.routers.begin(router) {
             out.forget(other);
         }
-        for link in self.routers.values_mut() {
-            link.heard = false;
-        }
-        self.leader = None;
-        self.target = None;
-        self.routers_as_of = 0;
-        self.repairing = false;
-        self.confirm_to = None;
-        self.repair_from = None;
+        self.deliveries.enter();
     }
 
     /// Enters the generation that begins with the router `from`, unless that generation is old. Returns
     /// whether the member is in that generation. The member submits nothing to the router until the router
     /// has received the member's report.
     fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) -> bool {
-        if generation.is_later(self.generation) {
+        if generation.is_later(self.generation()) {
             self.enter(generation, from, out);
-        } else if generation != self.generation {
+        } else if generation != self.generation() {
             self.refused += 1;
             return false;
         }
         // A lost report does no harm to a member without deliveries: such a member joins, perhaps a second
         // time.
-        self.tail_unheard = self.delivered > Position(0);
+        self.history.report(self.delivered() > Position(0));
         true
     }
 
@@ -71,15 +51,15 @@ impl Member {
         if !self.begin(from, generation, out) {
             return;
         }
-        self.tell_tail(from, self.kept.blocks(), out);
+        self.tell_tail(from, self.deliveries.kept.blocks(), out);
     }
 
     fn tail(&self, blocks: Vec<DeliverBlock>) -> Tail {
         Tail {
-            generation: self.generation,
-            before: self.generation_before,
-            delivered: self.delivered,
-            acknowledged: self.window.acknowledged(),
+            generation: self.generation(),
+            before: self.history.before(),
+            delivered: self.delivered(),
+            acknowledged: self.queue.window.acknowledged(),
             blocks,
         }
     }
@@ -91,20 +71,13 @@ impl Member {
     /// Answers a founder, which is a router that has just started and got an operator's command to continue
     /// from members alone.
     pub(super) fn on_call(&mut self, from: ProcessId, out: &mut dyn Sink<Self>) {
-        let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
-            (Some(leader), _) => Pledge::Led(leader),
-            (None, Some(founder)) => Pledge::FollowsAnother(founder),
-            (None, None) => {
-                self.pledged = Some(from);
-                Pledge::Follows
-            }
-        };
+        let pledge = self.history.pledge(from, self.routers.led_by());
         out.send(Destination::One(from), Message::Pledge(pledge), None);
     }
 
     /// Enters the generation that begins with a founder.
     pub(super) fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
-        if self.pledged != Some(from) {
+        if !self.history.follows(from) {
             self.refused += 1;
             return;
         }
@@ -117,13 +90,12 @@ impl Member {
     /// Returns the report to the founder that this process follows. `config` is the encoded configuration at
     /// [`Member::delivered`], or empty if this member has no configuration.
     pub fn witness(&self, config: Bytes) -> Message {
-        let (told, ref counted) = self.counted;
         Message::Witness(Box::new(Witness {
-            tail: self.tail(self.kept.blocks()),
-            kept_behind: self.kept.behind(),
-            base: self.base,
-            sent: self.window.number(),
-            counted: if told == self.generation_before { counted.clone() } else { Vec::new() },
+            tail: self.tail(self.deliveries.kept.blocks()),
+            kept_behind: self.deliveries.kept.behind(),
+            base: self.deliveries.base(),
+            sent: self.queue.window.number(),
+            counted: self.history.counted(),
             config,
         }))
     }

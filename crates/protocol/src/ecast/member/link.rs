@@ -17,9 +17,10 @@ pub(super) struct RouterLink {
 }
 
 /// Whether a router leads, as far as this process hears.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) enum LeaderKnowledge {
     /// No router has led yet.
+    #[default]
     Joining,
     Led,
     /// No router leads; at this instant the member reports that it is adrift.

@@ -1,114 +1,134 @@
 //! A member's knowledge of the routers: their set, the leader, and the router to which the member sends.
 
-use super::{
-    Member, MemberEvent,
-    link::{LeaderKnowledge, RouterLink},
-};
+use std::collections::BTreeMap;
+
+use super::link::{LeaderKnowledge, RouterLink};
 use crate::{
-    ecast::Position,
-    id::{Generation, Peer, ProcessId},
-    seam::{Context, Sink},
-    time::Time,
+    id::{Peer, ProcessId},
+    time::{Duration, Time},
 };
 
-impl Member {
-    /// Handles a router's announcement of the routers and the leader.
-    pub(super) fn on_lead(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: ProcessId,
-        lead: (Generation, Option<ProcessId>, Vec<Peer>, u64),
-        out: &mut dyn Sink<Self>,
-    ) {
-        let (generation, leader, routers, learned) = lead;
-        if generation.is_later(self.generation) {
-            self.enter(generation, from, out);
-            if self.delivered > Position(0) {
-                // The new generation's history was cut without this member's deliveries, so this member is
-                // out.
-                return self.wedge(out);
-            }
-        } else if generation != self.generation {
-            self.refused += 1;
-            return;
+/// The routers that a member knows.
+#[derive(Debug, Default)]
+pub(super) struct KnownRouters {
+    /// The routers, and the state of the links to them.
+    links: BTreeMap<ProcessId, RouterLink>,
+    leader: Option<ProcessId>,
+    /// The router to which messages are sent.
+    target: Option<ProcessId>,
+    course: LeaderKnowledge,
+    /// Number of log entries behind the present set of routers, as announced.
+    as_of: u64,
+}
+
+impl KnownRouters {
+    /// Returns the leader, as far as this member knows.
+    pub(super) fn leader(&self) -> Option<ProcessId> {
+        self.leader
+    }
+
+    /// Returns the leader's address, if the leader is known and its link stands.
+    pub(super) fn leader_address(&self) -> Option<&str> {
+        let link = self.links.get(&self.leader?)?;
+        link.heard.then_some(link.address.as_str())
+    }
+
+    /// Returns the router to which messages are sent.
+    pub(super) fn target(&self) -> Option<ProcessId> {
+        self.target
+    }
+
+    /// Returns the routers in the order of their ids.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.links.keys().copied()
+    }
+
+    /// Whether this process is a router.
+    pub(super) fn contains(&self, router: ProcessId) -> bool {
+        self.links.contains_key(&router)
+    }
+
+    /// Adds processes that may be routers. `reach` gets those that are new.
+    pub(super) fn seed(&mut self, seeds: Vec<Peer>, mut reach: impl FnMut(ProcessId, &str)) {
+        for seed in seeds {
+            self.links.entry(seed.id).or_insert_with(|| {
+                reach(seed.id, &seed.address);
+                RouterLink { address: seed.address, heard: false, says: None, stale: false }
+            });
         }
-        if std::mem::take(&mut self.base_is_old) {
-            self.base = Position(0);
-        }
-        if self.tail_unheard {
-            // The new generation's history has been cut. If this member's report was lost, the router answers
-            // that the member is out.
-            self.tell_tail(from, Vec::new(), out);
-        }
-        if let Some(link) = self.routers.get_mut(&from) {
+    }
+
+    /// Notes that a router has named the leader on its link.
+    pub(super) fn note(&mut self, from: ProcessId, leader: Option<ProcessId>) {
+        if let Some(link) = self.links.get_mut(&from) {
             link.heard = true;
             (link.says, link.stale) = (leader, false);
         }
-        let same = routers.len() == self.routers.len()
-            && routers.iter().all(|router| self.routers.contains_key(&router.id));
-        if !same && learned < self.routers_as_of {
-            // A router that lags, or is a router no longer, has old news. But such a router may be the only
-            // one in reach.
-            if self.target.is_none() {
-                let random = (cx.random)();
-                self.choose(None, random);
-                self.resend();
-            }
-            return;
-        }
-        self.routers_as_of = self.routers_as_of.max(learned);
-        self.adopt(&routers, from, leader, out);
-        // A former leader may announce only after its successor has spoken that it leads no longer.
-        let stands = || self.leader.filter(|leader| self.leads(*leader));
-        self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
-        if leader == Some(from) {
-            self.confirm_to = Some(from);
-            self.repairing = false;
-        }
-        let before = self.target;
-        let random = (cx.random)();
-        self.choose(None, random);
-        // A router that announces a leader has a new leader, or a new way to the leader: messages through
-        // this router may be lost.
-        if self.target != before || self.target == Some(from) {
-            self.resend();
-        }
-        out.emit(MemberEvent::Lead { leader, routers });
     }
 
-    /// Replaces the set of routers, as `from` announced it together with the leader.
-    fn adopt(
+    /// Whether an announced set of routers is older than the known set.
+    pub(super) fn is_outdated(&self, routers: &[Peer], learned: u64) -> bool {
+        let same = routers.len() == self.links.len()
+            && routers.iter().all(|router| self.links.contains_key(&router.id));
+        !same && learned < self.as_of
+    }
+
+    /// Replaces the set of routers, as `from` announced it together with the leader, behind `learned` log
+    /// entries. `from` itself stays. Returns the processes that are routers no longer, and the new routers.
+    pub(super) fn adopt<'a>(
         &mut self,
-        routers: &[Peer],
+        routers: &'a [Peer],
         from: ProcessId,
         leader: Option<ProcessId>,
-        out: &mut dyn Sink<Self>,
-    ) {
-        let gone: Vec<ProcessId> = self
-            .routers
-            .keys()
-            .copied()
-            .filter(|known| !routers.iter().any(|router| router.id == *known))
-            .collect();
-        for router in gone {
-            if router != from {
-                self.routers.remove(&router);
-                out.forget(router);
-            }
+        learned: u64,
+    ) -> (Vec<ProcessId>, Vec<&'a Peer>) {
+        self.as_of = self.as_of.max(learned);
+        let is_gone = |known: &ProcessId| *known != from && !routers.iter().any(|router| router.id == *known);
+        let gone: Vec<ProcessId> = self.ids().filter(is_gone).collect();
+        for router in &gone {
+            self.links.remove(router);
         }
+        let mut new = Vec::new();
         for router in routers {
-            self.routers.entry(router.id).or_insert_with(|| {
-                out.reach(router.id, &router.address);
+            self.links.entry(router.id).or_insert_with(|| {
+                new.push(router);
                 let heard = router.id == from;
                 let says = leader.filter(|_| heard);
                 RouterLink { address: router.address.clone(), heard, says, stale: false }
             });
         }
+        (gone, new)
+    }
+
+    /// Notes the leader that a router announced, `None` if that router knows no leader.
+    pub(super) fn follow(&mut self, leader: Option<ProcessId>) {
+        // A former leader may announce only after its successor has spoken that it leads no longer.
+        let stands = || self.leader.filter(|leader| self.leads(*leader));
+        self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
+    }
+
+    /// Forgets all routers except the one with which a generation begins, and the leader. Returns the routers
+    /// that were forgotten.
+    pub(super) fn begin(&mut self, router: ProcessId) -> Vec<ProcessId> {
+        let others: Vec<ProcessId> = self.ids().filter(|other| *other != router).collect();
+        self.links.retain(|id, _| *id == router);
+        for link in self.links.values_mut() {
+            link.heard = false;
+        }
+        (self.leader, self.target, self.as_of) = (None, None, 0);
+        others
+    }
+
+    /// Notes that the link to a process has ended.
+    pub(super) fn unlinked(&mut self, peer: ProcessId) {
+        if let Some(link) = self.links.get_mut(&peer) {
+            link.heard = false;
+        }
     }
 
     /// Returns the leader, if a router in reach knows one.
     pub(super) fn led_by(&self) -> Option<ProcessId> {
-        self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
+        self.links.values().filter(|link| link.heard).find_map(|link| self.believed(link))
     }
 
     /// Returns the leader that a router names. If the named router is in reach, it must itself report that it
@@ -119,40 +139,48 @@ impl Member {
 
     /// Whether a router is in reach and has recently reported that it leads.
     fn leads(&self, router: ProcessId) -> bool {
-        let link = self.routers.get(&router).filter(|link| link.heard && !link.stale);
+        let link = self.links.get(&router).filter(|link| link.heard && !link.stale);
         link.is_some_and(|link| link.says == Some(router))
     }
 
-    /// Updates whether a router in reach knows a leader, and reports changes.
-    pub(super) fn look_for_leader(&mut self, now: Time, out: &mut dyn Sink<Self>) {
+    /// Updates whether a router in reach knows a leader. Returns a change to report: whether the member is
+    /// adrift now.
+    pub(super) fn look_for_leader(&mut self, now: Time, adrift_after: Duration) -> Option<bool> {
         let led = self.led_by().is_some();
-        self.course = match self.course {
-            LeaderKnowledge::Adrift if led => {
-                out.emit(MemberEvent::Adrift(false));
-                LeaderKnowledge::Led
-            }
-            _ if led => LeaderKnowledge::Led,
-            LeaderKnowledge::Led => LeaderKnowledge::Drifting(now + self.settings.adrift_after),
-            LeaderKnowledge::Drifting(at) if at <= now => {
-                out.emit(MemberEvent::Adrift(true));
-                LeaderKnowledge::Adrift
-            }
-            same => same,
+        let (course, news) = match self.course {
+            LeaderKnowledge::Adrift if led => (LeaderKnowledge::Led, Some(false)),
+            _ if led => (LeaderKnowledge::Led, None),
+            LeaderKnowledge::Led => (LeaderKnowledge::Drifting(now + adrift_after), None),
+            LeaderKnowledge::Drifting(at) if at <= now => (LeaderKnowledge::Adrift, Some(true)),
+            same => (same, None),
         };
+        self.course = course;
+        news
+    }
+
+    /// Returns the time at which the member reports that it is adrift, unless a router names a leader before.
+    pub(super) fn adrift_at(&self) -> Option<Time> {
+        if let LeaderKnowledge::Drifting(at) = self.course { Some(at) } else { None }
     }
 
     /// Doubts the leader, because submitted messages have no news. If another router knows of no leader, the
     /// leader's own statement is old: its process may be stopped while its links stand.
     pub(super) fn doubt_leader(&mut self) {
-        let leaderless = self.routers.values().any(|link| link.heard && link.says.is_none());
-        let leader = self.leader.and_then(|leader| self.routers.get_mut(&leader));
+        let leaderless = self.links.values().any(|link| link.heard && link.says.is_none());
+        let leader = self.leader.and_then(|leader| self.links.get_mut(&leader));
         if let Some(link) = leader.filter(|_| leaderless) {
             link.stale = true;
         }
     }
 
+    /// Trusts a router's statement again, because news came from it. Returns whether it was in doubt.
+    pub(super) fn trust(&mut self, router: ProcessId) -> bool {
+        self.links.get_mut(&router).is_some_and(|link| std::mem::take(&mut link.stale))
+    }
+
+    /// Whether a router is in reach.
     pub(super) fn hears(&self, router: ProcessId) -> bool {
-        self.routers.get(&router).is_some_and(|link| link.heard)
+        self.links.get(&router).is_some_and(|link| link.heard)
     }
 
     /// Returns the leader, or a router that passes messages on to it.
@@ -165,12 +193,8 @@ impl Member {
     pub(super) fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
             self.leader.filter(|leader| self.leads(*leader) && Some(*leader) != avoid).or_else(|| {
-                let mut heard: Vec<(ProcessId, &RouterLink)> = self
-                    .routers
-                    .iter()
-                    .filter(|(_, link)| link.heard)
-                    .map(|(id, link)| (*id, link))
-                    .collect();
+                let mut heard: Vec<(ProcessId, &RouterLink)> =
+                    self.links.iter().filter(|(_, link)| link.heard).map(|(id, link)| (*id, link)).collect();
                 if heard.len() > 1 {
                     heard.retain(|(router, _)| Some(*router) != avoid);
                 }

@@ -287,7 +287,7 @@ fn answers_that_were_known_do_not_put_off_sending_again() {
     give(&mut member, Time::ZERO, Input::Command(submit));
     let routes = |out: &Out| out.sent.iter().filter(|it| matches!(it, Message::Route(_))).count();
     assert_eq!(routes(&give(&mut member, Time::ZERO, Input::Drained)), 1);
-    let patience = member.patience();
+    let patience = member.queue.patience(member.settings.resend_after);
     let before = Time::ZERO + patience / 2;
     let nothing = Message::Notice(Notice::default());
     give(&mut member, before, Input::Receive { from: process(ROUTER), message: nothing });
@@ -345,7 +345,7 @@ fn who_leads_no_more_is_left_for_its_successor() {
     assert_eq!(member.leader(), Some(process(1)), "it has not heard of it yet, or led again");
     word(&mut member, 1, &[1, 2, 3], None, 5);
     assert_eq!(
-        (member.leader(), member.target),
+        (member.leader(), member.routers.target()),
         (Some(process(2)), Some(process(2))),
         "the other says so still"
     );
@@ -354,8 +354,8 @@ fn who_leads_no_more_is_left_for_its_successor() {
     give(&mut member, Time::ZERO, Input::Unlinked { peer: process(2) });
     word(&mut member, 3, &[1, 2, 3], Some(2), 6);
     for random in 0..4 {
-        member.choose(None, random);
-        assert_eq!(member.target, Some(process(3)), "the first knows of none");
+        member.routers.choose(None, random);
+        assert_eq!(member.routers.target(), Some(process(3)), "the first knows of none");
     }
 }
 
@@ -388,10 +388,10 @@ fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
             MemberCommand::Submit { token: 1, class: Class::Control, body: Bytes::from_static(b"m") };
         give(&mut member, Time::ZERO, Input::Command(submit));
         linked(&mut member);
-        assert_eq!(member.led_by(), Some(process(1)));
-        let silent = Time::ZERO + member.patience();
+        assert_eq!(member.routers.led_by(), Some(process(1)));
+        let silent = Time::ZERO + member.queue.patience(member.settings.resend_after);
         give(&mut member, silent, Input::Deadline);
-        assert_eq!(member.led_by().is_none(), adrift, "{other_says:?}");
+        assert_eq!(member.routers.led_by().is_none(), adrift, "{other_says:?}");
         let late = silent + member.settings.adrift_after;
         let told = give(&mut member, late, Input::Deadline).events;
         assert_eq!(told.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
