@@ -278,6 +278,15 @@ impl Member {
         self.routers.ids()
     }
 
+    /// Returns the routers in the order in which they should relay links for this process. The leader comes
+    /// last, because it has the most work.
+    pub fn relays(&self) -> Vec<ProcessId> {
+        let leader = self.leader();
+        let mut routers: Vec<ProcessId> = self.routers().collect();
+        routers.sort_by_key(|router| (Some(*router) == leader, *router));
+        routers
+    }
+
     /// Whether data messages wait for credit.
     pub fn starved(&self) -> bool {
         self.queue.is_starved()

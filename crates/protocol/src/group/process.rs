@@ -628,11 +628,7 @@ impl Relayed for Process {
     }
 
     fn routers(&self) -> Vec<ProcessId> {
-        let leader = self.order.leader();
-        let mut routers: Vec<ProcessId> = self.order.routers().collect();
-        // The leader comes last, because it is the busiest.
-        routers.sort_by_key(|router| (Some(*router) == leader, *router));
-        routers
+        self.order.relays()
     }
 
     fn routers_heard(&mut self, last: Time) {

@@ -478,11 +478,7 @@ impl Relayed for Resident {
     }
 
     fn routers(&self) -> Vec<ProcessId> {
-        let leader = self.member.leader();
-        let mut routers: Vec<ProcessId> = self.member.routers().collect();
-        // The leader comes last, because it is the busiest.
-        routers.sort_by_key(|router| (Some(*router) == leader, *router));
-        routers
+        self.member.relays()
     }
 
     /// Keys and values of maps never pass a router, so links between cells are not relayed.
