@@ -8,8 +8,6 @@
 //! *crowded*: the engine keeps the read's version, and the read runs again in a later batch without other
 //! reads. Other steps have their turn in between.
 
-use std::collections::VecDeque;
-
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
     outbox::{OutboxAnswer, RequestKey, WantedPage},
@@ -24,18 +22,18 @@ use crate::{
 impl Storage {
     /// Gives the engine its next batch if the engine is idle and some work may run.
     pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        if !self.running.is_empty() || self.is_out(out) {
+        if !self.queue.running.is_empty() || self.is_out(out) {
             return;
         }
         let mut tasks = Vec::new();
-        if let Some((at, publish)) = self.settle.take() {
-            self.push(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
+        if let Some((at, publish)) = self.decisions.next_settled() {
+            self.queue.run(&mut tasks, at, TaskKind::Settle { publish }, Purpose::Settle);
         }
         self.push_transfers(&mut tasks, out);
         self.push_checkpoint(&mut tasks);
         self.push_pages(&mut tasks);
-        if self.holding.is_none() && !self.push_crowded(&mut tasks) {
-            while self.holding.is_none()
+        if !self.decisions.is_holding() && !self.push_crowded(&mut tasks) {
+            while !self.decisions.is_holding()
                 && tasks.len() < self.settings.batch_max
                 && self.push_step(&mut tasks, out)
             {}
@@ -44,47 +42,46 @@ impl Storage {
             }
         }
         if !tasks.is_empty() {
-            self.begun = cx.now;
+            self.queue.begun = cx.now;
             out.emit(StorageEvent::Execute(tasks));
-        } else if self.queue.is_empty() && self.holding.is_none() {
+        } else if self.queue.steps.is_empty() && !self.decisions.is_holding() {
             self.advance(cx, self.membership.member.delivered(), out);
         }
-    }
-
-    pub(super) fn push(&mut self, tasks: &mut Vec<Task>, at: Position, kind: TaskKind, purpose: Purpose) {
-        tasks.push(Task { at, kind });
-        self.running.push(purpose);
     }
 
     /// Adds the next pages of long answers, and releases versions that no answer needs.
     fn push_pages(&mut self, tasks: &mut Vec<Task>) {
         for at in self.outboxes.released() {
-            self.push(tasks, at, TaskKind::Finish, Purpose::Step(Position(0)));
+            self.queue.run(tasks, at, TaskKind::Finish, Purpose::Step(Position(0)));
         }
         for WantedPage { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
             let kind = TaskKind::Page { ranges, operation, cursor, rows };
-            self.push(tasks, at, kind, Purpose::Page { asked, at });
+            self.queue.run(tasks, at, kind, Purpose::Page { asked, at });
         }
     }
 
     /// Adds the next crowded read, and nothing else, unless it is the turn of steps. Returns whether a read
     /// was added.
     fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
-        let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.queue.is_empty();
-        let next = if turn_of_steps { None } else { self.crowded.pop_front() };
-        let Some(Crowded { at, asked: (client, token), ranges, operation, since }) = next else {
+        let Some(Crowded { at, asked: (client, token), ranges, operation, since }) =
+            self.queue.next_crowded()
+        else {
             return false;
         };
-        self.crowded_last = true;
         let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
-        self.push(tasks, at, kind, Purpose::Read { at, client, token, ranges, operation, since, kept: true });
+        self.queue.run(
+            tasks,
+            at,
+            kind,
+            Purpose::Read { at, client, token, ranges, operation, since, kept: true },
+        );
         true
     }
 
     /// Moves the next step into the batch. Returns `false` if the step cannot run yet, or if no step may
     /// follow it.
     fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) -> bool {
-        match self.queue.front() {
+        match self.queue.steps.front() {
             None => return false,
             Some(QueuedStep::Await { at })
                 if self.import.as_ref().is_some_and(|import| import.change() == *at) =>
@@ -99,17 +96,15 @@ impl Storage {
                 | QueuedStep::Forget { .. }
                 | QueuedStep::Expire { .. }
                 | QueuedStep::Clear { .. },
-            ) if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) => {
-                return false;
-            }
+            ) if self.queue.runs_write() => return false,
             Some(QueuedStep::Write(write)) if self.replies.is_pending(write.header.name) => return false,
             Some(_) => {}
         }
-        match self.queue.pop_front().expect("just seen") {
+        match self.queue.steps.pop_front().expect("just seen") {
             QueuedStep::Write(write) => return self.push_write(tasks, write, out),
             QueuedStep::Read { at, client, token, ranges, operation, since } => {
                 let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
-                self.push(
+                self.queue.run(
                     tasks,
                     at,
                     kind,
@@ -117,40 +112,38 @@ impl Storage {
                 );
             }
             QueuedStep::Create { at, table, definition } => {
-                self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
+                self.queue.run(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
             }
             QueuedStep::Drop { at, table } => {
-                self.push(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
+                self.queue.run(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
             }
             QueuedStep::Pin { at, ranges } => {
-                self.pins_due.remove(&at);
-                self.pins.insert(at, self.replies.pin(&ranges));
-                self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
+                self.exports.pin(at, self.replies.pin(&ranges));
+                self.queue.run(tasks, at, TaskKind::Pin, Purpose::Step(at));
             }
             QueuedStep::Release { at } => {
-                self.pins.remove(&at);
-                self.fetches.retain(|fetch| fetch.change != at);
-                self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+                self.exports.release(at);
+                self.queue.run(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
             }
             QueuedStep::Expire { through } => self.replies.expire(through),
             QueuedStep::Forget { at, session, below, kept } => {
                 self.replies.forget(session, below, &kept);
                 if below == u64::MAX {
                     // The session has ended, so nobody is left who could publish its staged rows.
-                    self.push(tasks, at, TaskKind::EndSession { session }, Purpose::Step(at));
+                    self.queue.run(tasks, at, TaskKind::EndSession { session }, Purpose::Step(at));
                 }
             }
             QueuedStep::Clear { at, ranges } => {
                 self.replies.clear(&ranges);
-                self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
+                self.queue.run(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
             }
             QueuedStep::Checkpoint { at } => self.pin_checkpoint(tasks, at, out),
             QueuedStep::Restore { outline, records } => {
                 let kind = TaskKind::Restore { outline, records };
-                self.push(tasks, Position(0), kind, Purpose::Step(Position(0)));
+                self.queue.run(tasks, Position(0), kind, Purpose::Step(Position(0)));
             }
             QueuedStep::RestoreRows { rows } => {
-                self.push(tasks, Position(0), TaskKind::Import { rows }, Purpose::Step(Position(0)));
+                self.queue.run(tasks, Position(0), TaskKind::Import { rows }, Purpose::Step(Position(0)));
             }
             QueuedStep::Await { .. } => {}
         }
@@ -163,8 +156,8 @@ impl Storage {
         results: Vec<TaskResult>,
         out: &mut dyn Sink<Self>,
     ) {
-        let purposes = std::mem::take(&mut self.running);
-        let took = cx.now.since(self.begun);
+        let purposes = std::mem::take(&mut self.queue.running);
+        let took = cx.now.since(self.queue.begun);
         assert_eq!(purposes.len(), results.len(), "the engine answers every task of its batch");
         let mut done = self.executed;
         for (purpose, result) in purposes.into_iter().zip(results) {
@@ -180,7 +173,7 @@ impl Storage {
                     if kept {
                         self.outboxes.unwanted(at);
                     }
-                    let spent = ReadCost { waited: self.begun.since(since), took };
+                    let spent = ReadCost { waited: self.queue.begun.since(since), took };
                     let answer = OutboxAnswer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.reply((client, token), answer, pieces, out);
                     done = done.max(at);
@@ -195,11 +188,11 @@ impl Storage {
                         self.outboxes.unwanted(at);
                     }
                     let asked = (client, token);
-                    self.crowded.push_back(Crowded { at, asked, ranges, operation, since });
+                    self.queue.put_aside(Crowded { at, asked, ranges, operation, since });
                     done = done.max(at);
                 }
                 (Purpose::Read { at, client, token, ranges, operation, since, .. }, TaskResult::Long) => {
-                    let spent = ReadCost { waited: self.begun.since(since), took };
+                    let spent = ReadCost { waited: self.queue.begun.since(since), took };
                     let answer = OutboxAnswer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.begin((client, token), answer, operation);
                     done = done.max(at);
@@ -233,43 +226,25 @@ impl Storage {
 
     /// Whether a read waits here, runs at the engine, or has unsent pieces here.
     pub(super) fn is_underway(&self, asked: RequestKey) -> bool {
-        let waits = |step: &QueuedStep| matches!(step, QueuedStep::Read { client, token, .. } if (*client, *token) == asked);
-        let runs =
-            |at: &Purpose| matches!(at, Purpose::Read { client, token, .. } if (*client, *token) == asked);
-        let crowded = self.crowded.iter().any(|it| it.asked == asked);
-        crowded
-            || self.outboxes.is_open(asked)
-            || self.running.iter().any(runs)
-            || self.queue.iter().any(waits)
+        self.outboxes.is_open(asked) || self.queue.has(asked)
     }
 
     /// Withdraws the reads that `unwanted` selects, because nobody waits for their answers.
     pub(super) fn withdraw(&mut self, unwanted: impl Fn(RequestKey) -> bool, out: &mut dyn Sink<Self>) {
-        self.queue.retain(|step| match step {
-            QueuedStep::Read { client, token, .. } => !unwanted((*client, *token)),
-            _ => true,
-        });
-        for (task, purpose) in self.running.iter_mut().enumerate() {
-            if let Purpose::Read { at, client, token, kept, .. } = purpose
-                && unwanted((*client, *token))
-            {
-                if *kept {
-                    self.outboxes.unwanted(*at);
-                }
-                *purpose = Purpose::Withdrawn { at: *at };
-                out.emit(StorageEvent::Withdraw { task });
+        let outboxes = &mut self.outboxes;
+        self.queue.withdraw(&unwanted, |task, kept| {
+            if let Some(at) = kept {
+                outboxes.unwanted(at);
             }
-        }
+            out.emit(StorageEvent::Withdraw { task });
+        });
         self.drop_crowded(&unwanted);
         self.outboxes.cancel(unwanted);
     }
 
     /// Drops the crowded reads that `unwanted` selects.
     pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(RequestKey) -> bool) {
-        let (gone, stay): (VecDeque<Crowded>, VecDeque<Crowded>) =
-            std::mem::take(&mut self.crowded).into_iter().partition(|it| unwanted(it.asked));
-        self.crowded = stay;
-        gone.into_iter().for_each(|it| self.outboxes.unwanted(it.at));
+        self.queue.drop_crowded(unwanted).into_iter().for_each(|at| self.outboxes.unwanted(at));
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut dyn Sink<Self>) {

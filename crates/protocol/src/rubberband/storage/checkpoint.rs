@@ -22,14 +22,14 @@ impl Storage {
     /// Begins a checkpoint if one is due and may begin.
     pub(super) fn begin_checkpoint(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(least) = self.settings.checkpoint_bytes else { return };
-        let last = *self.checkpointed_at.get_or_insert(now);
-        if !(self.completion_due.is_some() || self.is_checkpoint_due(least, now.since(last))) {
+        let since = self.checkpoints.since(now);
+        if !(self.completion_due.is_some() || self.is_checkpoint_due(least, since)) {
             return;
         }
         if !self.may_begin_checkpoint() {
             return;
         }
-        self.checkpointed_at = Some(now);
+        self.checkpoints.begin(now);
         // Earlier records must be written before `Began`, because recovery reads everything behind `Began`
         // again.
         self.membership.write_down(true, out);
@@ -41,71 +41,67 @@ impl Storage {
             config,
             passed: submissions.passed,
             submitted: submissions.messages,
-            departed: self.departed,
+            departed: self.decisions.departed,
             received: self.received,
         };
         let began = out.persist(Record::Began(Box::new(began)));
         if let Some(journal) = self.membership.journal() {
             journal.bytes = 0;
-            self.fragment_index.passed(std::mem::take(&mut journal.all_bytes));
+            self.checkpoints.fragment_index.passed(std::mem::take(&mut journal.all_bytes));
         }
-        let carried = Arc::new(self.fragment_index.carried(least / STRETCHES));
-        self.queue.push_back(QueuedStep::Checkpoint { at });
+        let carried = Arc::new(self.checkpoints.fragment_index.carried(least / STRETCHES));
+        self.queue.push(QueuedStep::Checkpoint { at });
         let completes = self.completion_due.take();
         let (stage, pinned) = (CheckpointStage::Due, Pinned::default());
         let named = BTreeMap::new();
-        self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
+        self.checkpoints.current =
+            Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
     }
 
     /// Whether the journal behind the last checkpoint, which began `since` ago, is long enough for the next
     /// checkpoint.
     pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // A checkpoint is due once the journal is as long as the last checkpoint. So disks write everything
-        // at most twice, usually much less.
-        if bytes >= least.max(self.checkpoint_bytes) {
-            return true;
-        }
-        // Executing the journal again takes many times longer than reading its effects. So a disk that has
-        // been mostly idle may write a checkpoint earlier.
-        let few = (least / PARTS).max(1);
-        let pace = u128::from(least / PACE_SECONDS) * since.as_millis() / 1_000;
-        bytes >= few && pace >= u128::from(self.checkpoint_bytes.max(few))
+        self.checkpoints.is_due(least, since, bytes)
     }
 
     fn may_begin_checkpoint(&self) -> bool {
-        let moves = self.import.is_some() || !self.pins.is_empty() || !self.pins_due.is_empty();
+        let moves = self.import.is_some() || !self.exports.is_empty();
         let kept = self.keeps.is_some() || self.before.is_some();
-        self.checkpoint.is_none() && !moves && !kept && !self.is_leaving_rows && !self.membership.is_wedged()
+        self.checkpoints.current.is_none()
+            && !moves
+            && !kept
+            && !self.is_leaving_rows
+            && !self.membership.is_wedged()
     }
 
     /// Pins the version and the ranges' memory: everything up to the checkpoint's position has been executed.
     pub(super) fn pin_checkpoint(&mut self, tasks: &mut Vec<Task>, at: Position, out: &mut dyn Sink<Self>) {
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let Some(checkpoint) = &mut self.checkpoints.current else { return };
         checkpoint.pinned = self.replies.pin_all();
         checkpoint.stage = CheckpointStage::Rows(None);
         for piece in self.verdicts.encode(self.settings.section_bytes_max) {
             out.persist(Record::Verdicts(piece));
         }
-        self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
+        self.queue.run(tasks, at, TaskKind::Pin, Purpose::Step(at));
     }
 
     /// Lets the engine save the next piece, if the previous piece is durable.
     pub(super) fn push_checkpoint(&mut self, tasks: &mut Vec<Task>) {
-        if let Some(at) = self.version_to_release.take() {
-            self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
+        if let Some(at) = self.checkpoints.version_to_release.take() {
+            self.queue.run(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
         }
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let Some(checkpoint) = &mut self.checkpoints.current else { return };
         let at = checkpoint.at;
         if let CheckpointStage::Rows(cursor) = &mut checkpoint.stage {
             let kind = TaskKind::Save {
-                record: self.fragment_index.next(),
-                since: self.fragment_index.since(),
+                record: self.checkpoints.fragment_index.next(),
+                since: self.checkpoints.fragment_index.since(),
                 carried: checkpoint.carried.clone(),
                 cursor: cursor.take(),
             };
             checkpoint.stage = CheckpointStage::Reading;
-            self.push(tasks, at, kind, Purpose::Checkpoint);
+            self.queue.run(tasks, at, kind, Purpose::Checkpoint);
         }
     }
 
@@ -118,18 +114,18 @@ impl Storage {
         out: &mut dyn Sink<Self>,
     ) {
         // Fragments of an abandoned checkpoint are written as well, because the engine considers them saved.
-        let (number, bytes) = (self.fragment_index.next(), fragments.len() as u64);
+        let (number, bytes) = (self.checkpoints.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });
-            self.fragment_index.put(number, ticket, bytes, count);
+            self.checkpoints.fragment_index.put(number, ticket, bytes, count);
         }
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let Some(checkpoint) = &mut self.checkpoints.current else { return };
         for (number, fragments) in named {
             *checkpoint.named.entry(number).or_default() += fragments;
         }
         checkpoint.bytes += bytes + outline.len() as u64;
         if cursor.is_none() {
-            self.version_to_release = Some(checkpoint.at);
+            self.checkpoints.version_to_release = Some(checkpoint.at);
         }
         let next = cursor.map_or(NextPiece::Replies(None), NextPiece::Rows);
         checkpoint.stage = CheckpointStage::Written(out.persist(Record::Outline(outline)), next);
@@ -143,7 +139,7 @@ impl Storage {
         out: &mut dyn Sink<Self>,
     ) {
         let section_bytes_max = self.settings.section_bytes_max;
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+        let Some(checkpoint) = &mut self.checkpoints.current else { return };
         let CheckpointStage::Written(record, next) = &mut checkpoint.stage else { return };
         if *record > through {
             return;
@@ -164,12 +160,12 @@ impl Storage {
                 CheckpointStage::Written(out.persist(Record::Ended), NextPiece::Over)
             }
             NextPiece::Over => {
-                let kept = self.fragment_index.keep(&checkpoint.named);
+                let kept = self.checkpoints.fragment_index.keep(&checkpoint.named);
                 out.collect(checkpoint.began, &kept);
                 let completes = checkpoint.completes;
                 // The size of a checkpoint after an import does not tell how much usually changes.
-                self.checkpoint_bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
-                self.checkpoint = None;
+                self.checkpoints.bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
+                self.checkpoints.current = None;
                 if let Some(change) = completes {
                     self.complete(cx, change, out);
                 }
@@ -177,30 +173,7 @@ impl Storage {
             }
         };
     }
-
-    /// Drops a checkpoint that still waits in the queue, because the steps queued before it will not be
-    /// executed.
-    pub(super) fn drop_checkpoint_due(&mut self) {
-        self.checkpoint.take_if(|checkpoint| matches!(checkpoint.stage, CheckpointStage::Due));
-    }
-
-    /// Drops the checkpoint in progress. Returns the version that the engine keeps for it.
-    pub(super) fn drop_checkpoint(&mut self) -> Option<Position> {
-        let begun = self.checkpoint.take();
-        let read = begun.filter(|it| {
-            matches!(it.stage, CheckpointStage::Rows(_) | CheckpointStage::Written(_, NextPiece::Rows(_)))
-        });
-        self.version_to_release.take().or(read.map(|it| it.at))
-    }
 }
-
-/// Divisor of `checkpoint_bytes`: from this part of it on, a checkpoint may begin if the disk has been mostly
-/// idle.
-const PARTS: u64 = 4;
-
-/// Time in seconds in which early checkpoints write `checkpoint_bytes` on average: 16 MiB a second for 64
-/// MiB.
-const PACE_SECONDS: u64 = 4;
 
 /// Number of stretches of the journal per `checkpoint_bytes`. Stretches of which little is needed are found
 /// and collected.

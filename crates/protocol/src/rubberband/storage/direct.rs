@@ -47,7 +47,7 @@ impl Storage {
             Direct::Verdict { at, ranges, failure, settled } => {
                 self.verdicts.note_settled(from, settled);
                 // A write that is settled here needs no more verdicts from others.
-                if at > self.executed || self.holding.as_ref().is_some_and(|(write, _)| write.at == at) {
+                if at > self.executed || self.decisions.held().is_some_and(|write| write.at == at) {
                     self.verdicts.add(at, &ranges, failure);
                     self.decide(out);
                 }
@@ -102,7 +102,7 @@ impl Storage {
         let at = self.membership.member.delivered();
         if active && covered && placement == config.placement {
             let ranges = ranges.to_vec();
-            self.queue.push_back(QueuedStep::Read { at, client, token, ranges, operation, since: now });
+            self.queue.push(QueuedStep::Read { at, client, token, ranges, operation, since: now });
         } else {
             retry(client, token, at, out);
         }
@@ -131,12 +131,11 @@ impl Storage {
     /// Sends a standby the rows that it asks for, at once or once the pinned version is there.
     fn on_fetch(&mut self, fetch: Fetch, out: &mut dyn Sink<Self>) {
         let (from, change) = (fetch.from, fetch.change);
-        let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
+        let known = self.exports.knows(change);
         if self.send_section(&fetch, out) {
             // The section needs no work of the engine.
         } else if known || change > self.membership.member.delivered() {
-            self.fetches.retain(|other| other.from != from || other.change != change);
-            self.fetches.push_back(fetch);
+            self.exports.request(fetch);
         } else {
             out.send(Destination::One(from), Message::Direct(Direct::FetchRefused { change }), None);
         }

@@ -3,16 +3,10 @@
 use std::{collections::VecDeque, fmt};
 
 use super::{
-    outbox::Outboxes,
-    replies::Replies,
-    settings::StorageSettings,
-    verdicts::Verdicts,
-    work::{Evaluated, QueuedStep, Write},
+    decisions::HeldWrite, outbox::Outboxes, replies::Replies, settings::StorageSettings, verdicts::Verdicts,
+    work::QueuedStep,
 };
-use crate::{
-    ecast::Position,
-    rubberband::{Config, KeptRows},
-};
+use crate::rubberband::{Config, KeptRows};
 
 /// The state of a storage process that is no longer a member, except its engine.
 pub struct Handover {
@@ -21,8 +15,7 @@ pub struct Handover {
     /// The last configuration that the process knew.
     pub(super) config: Config,
     pub(super) queue: VecDeque<QueuedStep>,
-    pub(super) holding: Option<(Box<Write>, Evaluated)>,
-    pub(super) settle: Option<(Position, bool)>,
+    pub(super) held: HeldWrite,
     pub(super) verdicts: Verdicts,
     pub(super) replies: Replies,
     pub(super) outboxes: Outboxes,

@@ -6,7 +6,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    Storage, StorageEvent, fragment_index::FragmentIndex, handover::Handover, outbox::Outboxes,
+    Storage, StorageEvent, checkpoints::CheckpointProgress, decisions::WriteDecisions,
+    engine_queue::EngineQueue, fragment_index::FragmentIndex, handover::Handover, outbox::Outboxes,
     work::QueuedStep,
 };
 use crate::{
@@ -14,36 +15,22 @@ use crate::{
     id::Peer,
     rubberband::{Config, KeptRows, Range, StorageState},
     seam::Sink,
-    time::Time,
 };
 
 impl Storage {
     /// Creates the next life of a storage process that is no longer a member, with the same engine and a new
     /// id.
     pub fn again(me: Peer, name: String, handover: Box<Handover>) -> Self {
-        let Handover {
-            keeps,
-            settings,
-            config,
-            queue,
-            holding,
-            settle,
-            verdicts,
-            replies,
-            outboxes,
-            next_saved,
-        } = *handover;
-        let ask_at = holding.is_some().then_some(Time::ZERO);
+        let Handover { keeps, settings, config, queue, held, verdicts, replies, outboxes, next_saved } =
+            *handover;
         Storage {
-            queue,
-            holding,
-            settle,
+            queue: EngineQueue::of(queue),
+            decisions: WriteDecisions::taken_over(held),
             verdicts,
             replies,
             outboxes,
-            ask_at,
             before: Some(config),
-            fragment_index: FragmentIndex::new(next_saved),
+            checkpoints: CheckpointProgress::new(FragmentIndex::new(next_saved)),
             ..Storage::joining(me, name, settings, Some(keeps))
         }
     }
@@ -98,10 +85,10 @@ impl Storage {
         self.drop_crowded(|_| true);
         self.outboxes.cancel(|_| true);
         let config = self.before.take().or_else(|| self.membership.config().cloned());
-        let pinned = self.drop_checkpoint();
+        let pinned = self.checkpoints.drop_current();
         let mut queue: VecDeque<QueuedStep> =
-            self.pins.keys().copied().chain(pinned).map(|at| QueuedStep::Release { at }).collect();
-        queue.extend(self.queue.drain(..).filter(|step| match step {
+            self.exports.positions().chain(pinned).map(|at| QueuedStep::Release { at }).collect();
+        queue.extend(self.queue.steps.drain(..).filter(|step| match step {
             QueuedStep::Write(_)
             | QueuedStep::Create { .. }
             | QueuedStep::Drop { .. }
@@ -122,12 +109,11 @@ impl Storage {
             settings: self.settings.clone(),
             config: config.expect("a process that keeps rows was admitted, or its former life was"),
             queue,
-            holding: self.holding.take(),
-            settle: self.settle.take(),
+            held: self.decisions.hand_over(),
             verdicts: std::mem::replace(&mut self.verdicts, self.settings.verdicts()),
             replies: std::mem::replace(&mut self.replies, self.settings.replies()),
             outboxes: std::mem::replace(&mut self.outboxes, Outboxes::new(&self.settings)),
-            next_saved: self.fragment_index.next(),
+            next_saved: self.checkpoints.fragment_index.next(),
         }
     }
 
@@ -135,13 +121,13 @@ impl Storage {
     /// configuration of the former life. This process was just admitted with the former life's rows.
     pub(super) fn catch_up(&mut self, at: Position, former: &Config, config: &Config) {
         for &table in former.tables.keys().filter(|table| !config.tables.contains_key(table)) {
-            self.queue.push_back(QueuedStep::Drop { at, table });
+            self.queue.push(QueuedStep::Drop { at, table });
         }
         for (&session, &before) in &former.sessions {
             let below = config.sessions.get(&session).copied().unwrap_or(u64::MAX);
             let kept = config.kept.get(&session).into_iter().flatten().copied().collect();
             if below > before || config.kept.get(&session) != former.kept.get(&session) {
-                self.queue.push_back(QueuedStep::Forget { at, session, below, kept });
+                self.queue.push(QueuedStep::Forget { at, session, below, kept });
             }
         }
         if config.keeps(self.membership.me).is_none() {
@@ -154,20 +140,18 @@ impl Storage {
     /// Drops the kept rows, because other processes have them.
     pub(super) fn drop_rows(&mut self, at: Position, ranges: Vec<Range>) {
         self.keeps = None;
-        self.pins_due.clear();
-        let pinned = |at: &Position| self.pins.contains_key(at);
-        self.queue.retain(|step| match step {
+        self.exports.expect_none();
+        let pinned = |at: &Position| self.exports.pinned(*at).is_some();
+        self.queue.steps.retain(|step| match step {
             QueuedStep::Create { .. } | QueuedStep::Drop { .. } => true,
             QueuedStep::Release { at } => pinned(at),
             _ => false,
         });
-        self.drop_checkpoint_due();
-        if let Some((write, _)) = self.holding.take() {
+        self.checkpoints.drop_due();
+        if let Some((write, _)) = self.decisions.release(false) {
             self.replies.finish(write.header.name);
-            self.settle = Some((write.at, false));
-            self.ask_at = None;
         }
-        self.queue.push_back(QueuedStep::Clear { at, ranges });
+        self.queue.push(QueuedStep::Clear { at, ranges });
     }
 
     /// Whether this process kept rows and was dismissed.

@@ -23,27 +23,27 @@ use crate::{
 impl Storage {
     /// Adds exports for which standbys wait, and this process's own import.
     pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) {
-        for _ in 0..self.fetches.len() {
-            let fetch = self.fetches.pop_front().expect("counted");
+        for _ in 0..self.exports.fetches.len() {
+            let fetch = self.exports.fetches.pop_front().expect("counted");
             if self.send_section(&fetch, out) {
                 continue;
             }
             match fetch.cursor {
-                TransferCursor::Rows(asked) if self.pins.contains_key(&fetch.change) => {
+                TransferCursor::Rows(asked) if self.exports.pinned(fetch.change).is_some() => {
                     let kind = TaskKind::Export { ranges: fetch.ranges, cursor: asked.clone() };
                     let (to, at) = (fetch.from, fetch.change);
-                    self.push(tasks, at, kind, Purpose::Export { to, at, asked });
+                    self.queue.run(tasks, at, kind, Purpose::Export { to, at, asked });
                 }
-                _ => self.fetches.push_back(fetch),
+                _ => self.exports.fetches.push_back(fetch),
             }
         }
         // Steps queued before the change come first, because they create the tables of the rows to import.
         if let Some(import) = &mut self.import
-            && matches!(self.queue.front(), Some(QueuedStep::Await { at }) if *at == import.change())
+            && matches!(self.queue.steps.front(), Some(QueuedStep::Await { at }) if *at == import.change())
         {
             let change = import.change();
             if let Some(kind) = import.task() {
-                self.push(tasks, change, kind, Purpose::Import);
+                self.queue.run(tasks, change, kind, Purpose::Import);
             }
         }
     }
@@ -51,7 +51,8 @@ impl Storage {
     /// Sends a section of the ranges' memory at a pinned position, if the request asks for a section. Returns
     /// whether the request did.
     pub(super) fn send_section(&self, fetch: &Fetch, out: &mut dyn Sink<Self>) -> bool {
-        let (TransferCursor::Replies(cursor), Some(pinned)) = (&fetch.cursor, self.pins.get(&fetch.change))
+        let (TransferCursor::Replies(cursor), Some(pinned)) =
+            (&fetch.cursor, self.exports.pinned(fetch.change))
         else {
             return false;
         };

@@ -7,21 +7,27 @@
 //! | file | subject |
 //! |---|---|
 //! | `task` | the engine's tasks and results |
-//! | `work` | steps that wait for the engine, and the purposes of its current tasks |
+//! | `work`, `engine_queue` | steps that wait for the engine, and the purposes of its current tasks |
 //! | `steps` | delivered messages become steps |
 //! | `batch` | steps become batches, and results become answers |
-//! | `write`, `verdicts`, `replies` | evaluating and answering a write, its verdicts, memory of its reply |
+//! | `write`, `decisions` | evaluating a write, holding it, and answering it |
+//! | `verdicts`, `replies` | verdicts on held writes, and the memory of replies |
 //! | `handover`, `lives` | the rows and memory that a process which is out hands to its next life |
 //! | `absence`, `pause` | stopping for a moment, and coming back |
 //! | `outbox`, `reply` | answers to reads, sent no faster than clients consume them, and other replies |
-//! | `migration`, `import` | moving ranges: sending rows, and receiving rows |
-//! | `checkpoint`, `stage`, `fragment_index`, `recovery` | with a disk: checkpoints, and coming back |
+//! | `migration`, `exports`, `import` | moving ranges: sending rows, and receiving rows |
+//! | `checkpoint`, `checkpoints`, `stage`, `fragment_index` | with a disk: checkpoints |
+//! | `recovery` | with a disk: coming back |
 //! | `direct` | messages that bypass the order |
 
 mod absence;
 mod batch;
 mod checkpoint;
+mod checkpoints;
+mod decisions;
 mod direct;
+mod engine_queue;
+mod exports;
 mod fragment_index;
 mod handover;
 mod import;
@@ -43,22 +49,21 @@ mod verdicts;
 mod work;
 mod write;
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use self::{
     absence::Pause,
+    checkpoints::CheckpointProgress,
+    decisions::WriteDecisions,
+    engine_queue::EngineQueue,
+    exports::Exports,
     fragment_index::FragmentIndex,
     import::Import,
     outbox::Outboxes,
-    replies::{Pinned, Replies},
+    replies::Replies,
     reply::retry,
-    stage::Checkpoint,
     token::{AWAY, COMPLETION},
     verdicts::Verdicts,
-    work::{Crowded, Evaluated, Fetch, Purpose, QueuedStep, Write},
 };
 pub use self::{
     absence::PauseRefusal,
@@ -73,7 +78,7 @@ use super::{
 use crate::{
     ecast::{Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::Peer,
-    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink, Ticket},
+    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
     time::Time,
 };
 
@@ -170,51 +175,21 @@ pub struct StorageStatus {
 pub struct Storage {
     settings: StorageSettings,
     membership: Membership,
-    queue: VecDeque<QueuedStep>,
-    /// The purposes of the engine's current tasks; empty while it is idle.
-    running: Vec<Purpose>,
-    /// Time at which the current batch was handed to the engine.
-    begun: Time,
-    /// The evaluated write that waits for verdicts, and the result of its evaluation here.
-    holding: Option<(Box<Write>, Evaluated)>,
-    /// The decided write that the next batch settles first, and whether it is published.
-    settle: Option<(Position, bool)>,
+    queue: EngineQueue,
+    decisions: WriteDecisions,
     verdicts: Verdicts,
-    /// Records of decisions that are not known to be durable, each with the position of its write.
-    decisions: VecDeque<(Ticket, Position)>,
-    /// Last position whose decision is on disk.
-    decided: Position,
-    /// Position at which a member last departed.
-    departed: Position,
-    ask_at: Option<Time>,
     replies: Replies,
-    /// The ranges' memory at each pinned position.
-    pins: BTreeMap<Position, Pinned>,
-    /// Pins that wait in the queue.
-    pins_due: BTreeSet<Position>,
-    fetches: VecDeque<Fetch>,
+    exports: Exports,
     import: Option<Import>,
     /// The placement change whose rows have all been imported here.
     received: Option<Position>,
     /// The placement change to report as complete once a checkpoint contains its rows.
     completion_due: Option<Position>,
-    checkpoint: Option<Checkpoint>,
-    /// The version that a checkpoint no longer needs and the engine must release.
-    version_to_release: Option<Position>,
-    /// Bytes of the last checkpoint.
-    checkpoint_bytes: u64,
-    /// Start of the last checkpoint, or of the process.
-    checkpointed_at: Option<Time>,
-    /// The fragments that checkpoints have written.
-    fragment_index: FragmentIndex,
+    checkpoints: CheckpointProgress,
     /// Deliveries from before the crash, to be delivered again before any input.
     replay: Option<Vec<MemberEvent>>,
     executed: Position,
     outboxes: Outboxes,
-    /// Reads that did not fit their batches.
-    crowded: VecDeque<Crowded>,
-    /// Whether the last batch consisted of one read from `crowded`.
-    crowded_last: bool,
     /// The kept rows of a former life.
     keeps: Option<KeptRows>,
     /// The last configuration of the former life, until this life is admitted.
@@ -251,30 +226,15 @@ impl Storage {
             replies: settings.replies(),
             verdicts: settings.verdicts(),
             settings,
-            queue: VecDeque::new(),
-            running: Vec::new(),
-            begun: Time(0),
-            holding: None,
-            settle: None,
-            decisions: VecDeque::new(),
-            decided: Position(0),
-            departed: Position(0),
-            ask_at: None,
-            pins: BTreeMap::new(),
-            pins_due: BTreeSet::new(),
-            fetches: VecDeque::new(),
+            queue: EngineQueue::default(),
+            decisions: WriteDecisions::default(),
+            exports: Exports::default(),
             import: None,
             received: None,
             completion_due: None,
-            checkpoint: None,
-            version_to_release: None,
-            checkpoint_bytes: 0,
-            checkpointed_at: None,
-            fragment_index: FragmentIndex::new(1),
+            checkpoints: CheckpointProgress::new(FragmentIndex::new(1)),
             replay: None,
             executed: Position(0),
-            crowded: VecDeque::new(),
-            crowded_last: false,
             keeps,
             before: None,
             leaving: false,
@@ -304,10 +264,10 @@ impl Storage {
         StorageStatus {
             delivered: self.membership.member.delivered(),
             executed: self.executed,
-            queued: self.queue.len() + self.crowded.len(),
+            queued: self.queue.len(),
             state: self.config().and_then(|config| config.storage.get(&me).copied()),
             importing: self.import.is_some(),
-            pins: self.pins.len(),
+            pins: self.exports.positions().count(),
             answering: self.outboxes.open(),
             held_bytes: self.outboxes.held(),
             no_room,
@@ -369,12 +329,9 @@ impl Storage {
     }
 
     fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        if self.ask_at.is_some_and(|at| at <= cx.now)
-            && let Some((write, _)) = &self.holding
-        {
-            self.ask_at = Some(cx.now + self.settings.ask_after);
+        if let Some(write) = self.decisions.due(cx.now, cx.now + self.settings.ask_after) {
             let ask = Direct::AskVerdict { at: write.at, name: write.header.name };
-            let asked = self.may_know(write);
+            let asked = write.may_know(&self.membership);
             if !asked.is_empty() {
                 out.send(Destination::Many(asked), Message::Direct(ask), None);
             }
@@ -421,7 +378,7 @@ impl Protocol for Storage {
                 self.membership.tick(cx.now, self.executed, out);
             }
             Input::Persisted(ticket) => {
-                self.decisions_persisted(ticket);
+                self.decisions.persisted(ticket);
                 self.checkpoint_persisted(cx, ticket, out);
                 self.member_input(cx, Input::Persisted(ticket), out);
             }
@@ -451,7 +408,7 @@ impl Protocol for Storage {
             return Some(Time::ZERO);
         }
         let import = self.import.as_ref().and_then(Import::deadline);
-        [self.membership.deadline(), self.ask_at, import, self.outboxes.deadline()]
+        [self.membership.deadline(), self.decisions.ask_at(), import, self.outboxes.deadline()]
             .into_iter()
             .flatten()
             .min()

@@ -94,11 +94,7 @@ impl Storage {
         if self.membership.is_wedged() {
             return self.stay(PauseRefusal::NotJoined, out);
         }
-        let idle = self.running.is_empty()
-            && self.queue.is_empty()
-            && self.holding.is_none()
-            && self.crowded.is_empty()
-            && self.outboxes.open() == 0;
+        let idle = self.queue.is_empty() && !self.decisions.is_holding() && self.outboxes.open() == 0;
         if idle
             && self.pause.away.is_some_and(|away| self.executed >= away)
             && let Some(id) = self.pause.asked.take()

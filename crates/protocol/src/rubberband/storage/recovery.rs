@@ -7,7 +7,10 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Storage, StorageSettings, fragment_index::FragmentIndex, verdicts::Verdicts, work::QueuedStep};
+use super::{
+    Storage, StorageSettings, checkpoints::CheckpointProgress, decisions::WriteDecisions,
+    engine_queue::EngineQueue, fragment_index::FragmentIndex, verdicts::Verdicts, work::QueuedStep,
+};
 use crate::{
     ecast::{MemberEvent, MemberSettings, Position, Submissions},
     id::{Generation, Peer, ProcessId},
@@ -71,12 +74,13 @@ impl Storage {
         };
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         let membership = Membership::recovered(me.id, Role::Storage, member, settings.alive_every, past);
+        let departed = began.as_ref().map_or(Position(0), |began| began.departed);
         Ok(Some(Storage {
-            queue,
-            fragment_index: contents.fragment_index,
+            queue: EngineQueue::of(queue),
+            checkpoints: CheckpointProgress::new(contents.fragment_index),
             replies,
             verdicts: contents.verdicts,
-            departed: began.as_ref().map_or(Position(0), |began| began.departed),
+            decisions: WriteDecisions::recovered(departed),
             received: began.and_then(|began| began.received),
             replay: Some(contents.events),
             ..Storage::with(membership, settings, None)

@@ -50,7 +50,7 @@ impl Storage {
         if header.kind == DataKind::Read {
             let ranges = assigned[mine].held.clone();
             let token = header.token;
-            self.queue.push_back(QueuedStep::Read { at, client, token, ranges, operation, since: now });
+            self.queue.push(QueuedStep::Read { at, client, token, ranges, operation, since: now });
             return;
         }
         // All replicas of one range evaluate a write alike; only different ranges can disagree. Even a write
@@ -63,7 +63,7 @@ impl Storage {
         let segments = held.iter().map(|range| config.segment_of(range.low)).collect();
         let write =
             Write { at, client, header, held, segments, remembered: Vec::new(), answers, others, operation };
-        self.queue.push_back(QueuedStep::Write(Box::new(write)));
+        self.queue.push(QueuedStep::Write(Box::new(write)));
     }
 
     pub(super) fn on_injected(
@@ -82,7 +82,7 @@ impl Storage {
         match mine {
             Some(mine) if header.kind == DataKind::Read => {
                 let token = header.token;
-                self.queue.push_back(QueuedStep::Read {
+                self.queue.push(QueuedStep::Read {
                     at,
                     client,
                     token,
@@ -111,10 +111,10 @@ impl Storage {
             let former = self.before.take();
             let known = |table| former.as_ref().is_some_and(|former| former.tables.contains_key(&table));
             for (&table, entry) in config.tables.iter().filter(|(table, _)| !known(**table)) {
-                self.queue.push_back(QueuedStep::Create { at, table, definition: entry.definition.clone() });
+                self.queue.push(QueuedStep::Create { at, table, definition: entry.definition.clone() });
             }
             if let Some(former) = former {
-                self.departed = at;
+                self.decisions.departed = at;
                 self.catch_up(at, &former, &config);
             }
             return;
@@ -122,12 +122,12 @@ impl Storage {
         match control {
             Control::CreateTable { name, definition } => {
                 let (table, _) = config.table(&name).expect("a delivered control message was not refused");
-                self.queue.push_back(QueuedStep::Create { at, table, definition });
+                self.queue.push(QueuedStep::Create { at, table, definition });
             }
-            Control::DropTable { table } => self.queue.push_back(QueuedStep::Drop { at, table }),
-            Control::Expire { through } => self.queue.push_back(QueuedStep::Expire { through }),
+            Control::DropTable { table } => self.queue.push(QueuedStep::Drop { at, table }),
+            Control::Expire { through } => self.queue.push(QueuedStep::Expire { through }),
             Control::Forget { session, below, kept } => {
-                self.queue.push_back(QueuedStep::Forget { at, session, below, kept });
+                self.queue.push(QueuedStep::Forget { at, session, below, kept });
             }
             Control::Replace { new, copy, .. } if new == me => {
                 let import = Import::new(at, copy, config.ranges_of(me));
@@ -135,7 +135,7 @@ impl Storage {
                     self.complete(cx, at, out);
                 } else {
                     self.import = Some(import);
-                    self.queue.push_back(QueuedStep::Await { at });
+                    self.queue.push(QueuedStep::Await { at });
                     self.fetch(cx.now, out);
                 }
             }
@@ -143,8 +143,8 @@ impl Storage {
                 let ours = copy.into_iter().filter(|(_, source)| *source == me);
                 let moving: Vec<Range> = ours.map(|(range, _)| range).collect();
                 if !moving.is_empty() {
-                    self.pins_due.insert(at);
-                    self.queue.push_back(QueuedStep::Pin { at, ranges: moving });
+                    self.exports.expect(at);
+                    self.queue.push(QueuedStep::Pin { at, ranges: moving });
                 }
             }
             Control::Dismiss { process } if process == me => {
@@ -158,8 +158,8 @@ impl Storage {
                 let has_rows =
                     matches!(stands, Some(StorageState::Active | StorageState::Away { on_ring: true }));
                 if has_rows && !moving.is_empty() {
-                    self.pins_due.insert(at);
-                    self.queue.push_back(QueuedStep::Pin { at, ranges: moving });
+                    self.exports.expect(at);
+                    self.queue.push(QueuedStep::Pin { at, ranges: moving });
                 }
                 // If this process gives up its place on the ring, it keeps its rows.
                 self.keeps = config.keeps(me);
@@ -168,21 +168,19 @@ impl Storage {
         }
         // A receiver that is complete, or gone, no longer needs the pin for its import.
         for (_, change) in before.receiving() {
-            if !config.receiving().any(|(_, still)| still == change)
-                && (self.pins.contains_key(&change) || self.pins_due.contains(&change))
-            {
-                self.queue.push_back(QueuedStep::Release { at: change });
+            if !config.receiving().any(|(_, still)| still == change) && self.exports.knows(change) {
+                self.queue.push(QueuedStep::Release { at: change });
             }
         }
         let gone: Vec<ProcessId> =
             before.members.keys().copied().filter(|process| !config.members.contains_key(process)).collect();
         if !gone.is_empty() {
-            self.departed = at;
+            self.decisions.departed = at;
         }
         for process in gone {
             self.withdraw(|(client, _)| client == process, out);
             self.verdicts.departed(process);
-            self.fetches.retain(|fetch| fetch.from != process);
+            self.exports.departed(process);
             if self.import.as_ref().is_some_and(|import| import.reads_from(process)) {
                 self.import_failed(cx.now, process, out);
             }

@@ -1,6 +1,6 @@
 //! Tests of a storage process alone, in a given configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use smallvec::smallvec;
@@ -13,6 +13,7 @@ use crate::{
         Control, DataHeader, DataKind, MemberInfo, ReplyContent, TableEntry, TransferCursor,
         config::State,
         sample::{RecordingSink, bytes, process, range, texts, town, write_header},
+        storage::work::{QueuedStep, Write},
     },
 };
 
@@ -114,7 +115,7 @@ fn hold(storage: &mut Storage, at: u64) {
         others: vec![(process(1), vec![all[0]]), (process(3), vec![all[2]])],
         operation: bytes("operation"),
     };
-    storage.holding = Some((Box::new(write), Ok(vec![bytes("done")])));
+    storage.decisions.hold(Box::new(write), Ok(vec![bytes("done")]), Time(u64::MAX));
 }
 
 #[test]
@@ -154,7 +155,7 @@ fn nothing_is_executed_before_what_waits() {
         if waits {
             let copy = vec![(range(10, 19), process(1))];
             storage.import = Some(Import::new(Position(55), copy, vec![range(10, 19)]));
-            storage.queue.push_back(QueuedStep::Await { at: Position(55) });
+            storage.queue.push(QueuedStep::Await { at: Position(55) });
         }
         if held {
             hold(&mut storage, 55);
@@ -179,7 +180,7 @@ fn whoever_asks_for_rows_again_is_answered_once() {
         assert!(hear(&mut storage, from, fetch(change)).is_empty(), "the change is not here yet");
     }
     let waiting = |storage: &Storage| -> Vec<(u64, u64)> {
-        storage.fetches.iter().map(|fetch| (fetch.from.node, fetch.change.0)).collect()
+        storage.exports.fetches.iter().map(|fetch| (fetch.from.node, fetch.change.0)).collect()
     };
     assert_eq!(waiting(&storage), [(1, 6), (3, 5), (1, 5)]);
     // A change that was delivered here without pinning a version will never have a pin.
@@ -188,7 +189,7 @@ fn whoever_asks_for_rows_again_is_answered_once() {
     assert_eq!(waiting(&storage).len(), 3);
     // When a change ends, nobody waits for its rows any longer; receivers of other changes still wait for
     // theirs.
-    storage.queue.push_back(QueuedStep::Release { at: Position(5) });
+    storage.queue.push(QueuedStep::Release { at: Position(5) });
     give(&mut storage, Input::Drained);
     assert_eq!(waiting(&storage), [(1, 6)]);
 }
@@ -235,19 +236,19 @@ fn only_a_departure_is_noted_as_one() {
         storage.on_control(&mut cx, Position(at), control, Some(before), &mut said);
     };
     control(&mut storage, 60);
-    assert_eq!(storage.departed, Position(0));
+    assert_eq!(storage.decisions.departed, Position(0));
     let mut after = State::from(before.clone());
     after.members.remove(&process(CLIENT));
     storage.membership.know(Config::from(after));
     control(&mut storage, 61);
-    assert_eq!(storage.departed, Position(61));
+    assert_eq!(storage.decisions.departed, Position(61));
 }
 
 #[test]
 fn a_session_that_is_over_ends_at_the_engine() {
     for (below, ends) in [(7, false), (u64::MAX, true)] {
         let mut storage = storage("AAA");
-        storage.queue.push_back(QueuedStep::Forget { at: Position(5), session: 77, below, kept: Vec::new() });
+        storage.queue.push(QueuedStep::Forget { at: Position(5), session: 77, below, kept: Vec::new() });
         let said = give(&mut storage, Input::Drained);
         let tasks = said.events.iter().filter_map(|event| match event {
             StorageEvent::Execute(tasks) => Some(tasks),
@@ -255,7 +256,7 @@ fn a_session_that_is_over_ends_at_the_engine() {
         });
         let ended = |task: &Task| matches!(task.kind, TaskKind::EndSession { session: 77 });
         assert_eq!(tasks.flatten().any(ended), ends, "{below}");
-        assert!(storage.queue.is_empty());
+        assert!(storage.queue.steps.is_empty());
     }
 }
 
@@ -322,7 +323,7 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
     ] {
         let mut storage = storage("AAA");
         storage.catch_up(Position(60), &former, &config);
-        let steps = storage.queue.iter().map(|step| match step {
+        let steps = storage.queue.steps.iter().map(|step| match step {
             QueuedStep::Drop { at, table } => format!("drop {table} {at}"),
             QueuedStep::Forget { at, session, below, kept } => {
                 format!("forget {session} {below} {kept:?} {at}")

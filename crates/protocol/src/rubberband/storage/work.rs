@@ -155,6 +155,20 @@ impl Write {
         self.others.iter().map(|(process, _)| *process).filter(is_member)
     }
 
+    /// Returns the processes that may know more of a held write: its live replicas, the present replicas of
+    /// its ranges, and keepers.
+    pub(super) fn may_know(&self, membership: &Membership) -> Vec<ProcessId> {
+        let Some(config) = membership.config() else { return Vec::new() };
+        let concerned = self.others.iter().map(|(process, _)| *process);
+        let keepers = config.keepers().map(|(keeper, _)| keeper);
+        let concerned = concerned.chain(keepers);
+        let mut all: Vec<ProcessId> = concerned.chain(config.replicas_of(&self.header.ranges)).collect();
+        all.retain(|process| *process != membership.me && config.members.contains_key(process));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// Returns the parts held here, evaluated or remembered.
     pub(super) fn here(&self) -> impl Iterator<Item = Range> {
         self.held.iter().chain(&self.remembered).copied()

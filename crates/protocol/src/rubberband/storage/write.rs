@@ -28,7 +28,7 @@ use crate::{
     ecast::Position,
     id::ProcessId,
     rubberband::{Direct, Message, Range, ReadCost, Record, Reply, ReplyContent, WriteName},
-    seam::{Context, Destination, Sink, Ticket},
+    seam::{Context, Destination, Sink},
 };
 
 impl Storage {
@@ -96,7 +96,7 @@ impl Storage {
         self.replies.begin(name);
         let held = !write.others.is_empty();
         let kind = TaskKind::Write { ranges: write.held.clone(), operation: write.operation.clone(), held };
-        self.push(tasks, write.at, kind, Purpose::Write(write));
+        self.queue.run(tasks, write.at, kind, Purpose::Write(write));
         !held
     }
 
@@ -151,7 +151,7 @@ impl Storage {
         if self.is_dismissed() {
             // The rows of this write are dropped, whatever the other replicas' verdicts.
             self.replies.finish(write.header.name);
-            self.settle = Some((at, false));
+            self.decisions.void(at);
             return done.max(at);
         }
         let failure = result.as_ref().err().cloned();
@@ -161,12 +161,10 @@ impl Storage {
         let others = write.others.iter().map(|(process, _)| *process).collect();
         out.send(Destination::Many(others), Message::Direct(verdict), None);
         self.verdicts.add(at, &ranges, failure);
-        self.holding = Some((write, result));
-        self.ask_at = Some(cx.now + self.settings.ask_after);
+        self.decisions.hold(write, result, cx.now + self.settings.ask_after);
         self.decide(out);
-        // The position counts as executed once the write is settled. If `decide` settled it at once,
-        // `holding` is empty.
-        if self.holding.is_none() { done.max(at) } else { done }
+        // The position counts as executed once the write is settled, which `decide` may have done at once.
+        if self.decisions.is_holding() { done } else { done.max(at) }
     }
 
     /// Returns the first position for which a receiving process may ask for verdicts.
@@ -176,7 +174,7 @@ impl Storage {
 
     /// Settles the held write if the verdicts suffice.
     pub(super) fn decide(&mut self, out: &mut dyn Sink<Self>) {
-        let Some((write, _)) = &self.holding else { return };
+        let Some(write) = self.decisions.held() else { return };
         let (at, receiving) = (write.at, self.receiving());
         let known = self.verdicts.is_decided(at);
         let others = write.members(&self.membership);
@@ -189,9 +187,7 @@ impl Storage {
             };
             self.write_decision(at, failure, out);
         }
-        let (write, result) = self.holding.take().expect("just seen");
-        self.ask_at = None;
-        self.settle = Some((write.at, decision == Decision::Publish));
+        let (write, result) = self.decisions.release(decision == Decision::Publish).expect("just seen");
         let result = match decision {
             Decision::Publish => {
                 assert!(
@@ -206,42 +202,28 @@ impl Storage {
         self.answer(&write, result, out);
     }
 
-    /// Returns the processes that may know more of a held write: its live replicas, the present replicas of
-    /// its ranges, and keepers.
-    pub(super) fn may_know(&self, write: &Write) -> Vec<ProcessId> {
-        let Some(config) = self.membership.config() else { return Vec::new() };
-        let concerned = write.others.iter().map(|(process, _)| *process);
-        let keepers = config.keepers().map(|(keeper, _)| keeper);
-        let concerned = concerned.chain(keepers);
-        let mut all: Vec<ProcessId> = concerned.chain(config.replicas_of(&write.header.ranges)).collect();
-        all.retain(|process| *process != self.membership.me && config.members.contains_key(process));
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
     /// Publishes the held write if every process that owes a verdict is out, and no live process knows the
     /// verdict.
     pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
-        let (Some((write, _)), Some(config)) = (&self.holding, self.membership.config()) else { return };
+        let (Some(write), Some(config)) = (self.decisions.held(), self.membership.config()) else { return };
         let at = write.at;
         let missing = self.verdicts.missing(at, &write.header.ranges);
-        let alive = self.may_know(write);
+        let alive = write.may_know(&self.membership);
         let will_speak = |(process, held): &(ProcessId, Vec<Range>)| {
             let concerned = |range: &Range| missing.iter().any(|gap| gap.intersect(*range).is_some());
             (alive.contains(process) || config.has_keeper_of(*process, at)) && held.iter().any(concerned)
         };
-        let unknowing = |process: &ProcessId| self.verdicts.is_unknowing(at, *process, self.departed);
-        if at > self.departed || write.others.iter().any(will_speak) || !alive.iter().all(unknowing) {
+        let unknowing =
+            |process: &ProcessId| self.verdicts.is_unknowing(at, *process, self.decisions.departed);
+        if at > self.decisions.departed || write.others.iter().any(will_speak) || !alive.iter().all(unknowing)
+        {
             return;
         }
-        let (write, result) = self.holding.take().expect("just seen");
+        let (write, result) = self.decisions.release(true).expect("just seen");
         assert!(
             result.is_ok(),
             "S15: a write that is voided at once has not failed here, but that of {at} had"
         );
-        self.ask_at = None;
-        self.settle = Some((at, true));
         let receiving = self.receiving();
         self.verdicts.settle(at, (vec![Range::ALL], None), write.members(&self.membership), receiving);
         self.write_decision(at, None, out);
@@ -253,21 +235,14 @@ impl Storage {
     fn write_decision(&mut self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if self.settings.checkpoint_bytes.is_some() {
             let record = out.persist(Record::Decided { at, failure });
-            self.decisions.push_back((record, at));
-        }
-    }
-
-    /// Notes that all records up to `ticket` are durable.
-    pub(super) fn decisions_persisted(&mut self, ticket: Ticket) {
-        while let Some((_, at)) = self.decisions.pop_front_if(|(record, _)| *record <= ticket) {
-            self.decided = at;
+            self.decisions.wrote(record, at);
         }
     }
 
     /// Returns the position through which this process will ask for no verdict, even after a crash. A process
     /// without a disk never comes back after a crash.
     pub(super) fn decided_through(&self) -> Position {
-        if self.settings.checkpoint_bytes.is_some() { self.decided } else { self.executed }
+        if self.settings.checkpoint_bytes.is_some() { self.decisions.decided() } else { self.executed }
     }
 
     /// Returns the verdict that this process remembers of a write which another replica evaluates at `at`.

@@ -86,7 +86,7 @@ fn recovered_from(records: Vec<(Ticket, Bytes)>) -> Result<Option<Back>, Unrecov
             MemberEvent::Deliver { at, .. } => at.0,
             other => panic!("{other:?} is replayed"),
         });
-        let rows = storage.queue.iter().map(|step| match step {
+        let rows = storage.queue.steps.iter().map(|step| match step {
             QueuedStep::Restore { outline, .. } => outline.clone(),
             QueuedStep::RestoreRows { rows } => rows.clone(),
             _ => panic!("only a checkpoint comes before what is replayed"),
@@ -201,7 +201,7 @@ fn replies_and_decisions_come_back() {
     assert_eq!(storage.verdicts.known(Position(4)), Some((vec![Range::ALL], None)));
     assert_eq!(storage.verdicts.known(Position(6)), Some((vec![Range::ALL], failure)));
     assert_eq!(storage.verdicts.known(Position(7)), Some((vec![Range::ALL], Some(FORGOTTEN))));
-    assert_eq!(storage.departed, Position(3));
+    assert_eq!(storage.decisions.departed, Position(3));
 }
 
 /// Gives the process an input, then the end of the batch. Returns the engine's tasks, and the last call of
@@ -334,9 +334,9 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     let keeps = KeptRows { former: process(1), place: 0, through: Position(3) };
     assert!(due(|_| {}));
     assert!(!due(|storage| storage.membership.journal().expect("it has a disk").bytes = 0));
-    assert!(!due(|storage| storage.checkpoint_bytes = 2), "as much as the last one took is to come first");
-    assert!(!due(|storage| storage.pins_due.extend([Position(3)])));
-    assert!(!due(|storage| storage.pins.extend([(Position(3), Pinned::default())])));
+    assert!(!due(|storage| storage.checkpoints.bytes = 2), "as much as the last one took is to come first");
+    assert!(!due(|storage| storage.exports.expect(Position(3))));
+    assert!(!due(|storage| storage.exports.pin(Position(3), Pinned::default())));
     assert!(!due(|storage| {
         let copy = vec![(range(10, 19), process(1))];
         storage.import = Some(Import::new(Position(3), copy, vec![range(10, 19)]));
@@ -359,7 +359,7 @@ fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     let mut storage = Storage::new(me, String::from("storage-2"), settings);
     let mut due = |bytes, last, seconds| {
         storage.membership.journal().expect("it has a disk").bytes = bytes;
-        storage.checkpoint_bytes = last;
+        storage.checkpoints.bytes = last;
         storage.is_checkpoint_due(64, Duration::from_secs(seconds))
     };
     assert!(due(64, 0, 0), "as many as make one due");
@@ -378,7 +378,7 @@ fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
     let mut storage = Storage::new(me, String::from("storage-2"), settings);
     storage.membership.know(town(1, &[0, 10, 20], "AAA"));
     // The engine is busy, so steps wait.
-    storage.running.push(Purpose::Import);
+    storage.queue.running.push(Purpose::Import);
     let mut records = Vec::new();
     let mut begun = |storage: &mut Storage| {
         storage.membership.journal().expect("it has a disk").bytes = 1;

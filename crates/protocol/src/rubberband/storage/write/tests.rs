@@ -9,6 +9,7 @@ use crate::{
         sample::{RecordingSink, bytes, process, range, town, write_header},
         storage::StorageSettings,
     },
+    time::Time,
 };
 
 const AT: Position = Position(50);
@@ -46,8 +47,8 @@ fn holding(config: Config, departed: u64) -> Storage {
     let write = write(&RANGES[..1], others);
     storage.replies.begin(write.header.name);
     storage.verdicts.add(AT, &RANGES[..2], None);
-    storage.holding = Some((write, Ok(vec![bytes("done")])));
-    storage.departed = Position(departed);
+    storage.decisions.hold(write, Ok(vec![bytes("done")]), Time(u64::MAX));
+    storage.decisions.departed = Position(departed);
     storage
 }
 
@@ -83,8 +84,8 @@ fn a_held_write_is_given_up_only_when_nobody_can_know() {
         }
         let mut said = RecordingSink::default();
         storage.give_up(&mut said);
-        assert_eq!(storage.holding.is_none(), given_up, "{case}");
-        assert_eq!(storage.settle, given_up.then_some((AT, true)), "{case}");
+        assert_eq!(!storage.decisions.is_holding(), given_up, "{case}");
+        assert_eq!(storage.decisions.next_settled(), given_up.then_some((AT, true)), "{case}");
         assert_eq!(said.sent.len(), usize::from(given_up), "{case}: its client is told");
         let told = storage.verdicts.known(AT).map(|(ranges, _)| ranges);
         assert_eq!(told == Some(vec![Range::ALL]), given_up, "{case}: and who asks");
