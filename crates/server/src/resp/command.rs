@@ -1,119 +1,313 @@
-//! Commands on keys: each one has a plan, or is refused by name.
+//! Commands on keys: each one is a request to a map, or is refused by name.
 //!
-//! A command is one operation for each of its keys. Commands that count their changes (`DEL`, `HSET`, `HDEL`)
-//! read first and then write. Another client may write in between, so the number is only what the read saw.
-//! `INCR` and its like are one operation, so concurrent increments add up. Commands that need atomicity
-//! (`SETNX`, `APPEND`, `EXPIRE`) are refused by name, because two replicas that do not hear each other would
-//! both carry them out.
-
-use std::time::Duration;
+//! One parser serves maps of all strategies. A map whose requests are atomic takes every request as it is
+//! ([`reply_form`](super::reply_form) makes the answer). A map of partial quorums takes those that are
+//! operations on single keys ([`command_plan`](super::command_plan)). The parser refuses the others by name
+//! there, because two replicas that do not hear each other would both carry them out: conditional writes
+//! (`SETNX`), and writes that also read (`APPEND`, `EXPIRE`).
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Action, counter::integer};
-use rustc_hash::FxHashMap;
-use smallvec::smallvec;
+use quorate::maps::strategy::keyspace::{Life, Only, Request, When};
+use quorate_protocol::partial::{Token, counter::integer};
 
 use super::{
     arguments::Arguments,
-    command_plan::{CommandPlan, Operations, Places, ReplyForm},
-    parse::number,
-    refusal::{NO_NUMBER, arity, invalid_expiry, named},
+    expiry::{Unit, end, life, option},
+    read_form::{Places, ReadForm},
+    refusal::{MapKind, NO_IDS, NO_NUMBER, SYNTAX, arity, refused, refused_option},
+    reply_form::ReplyForm,
+    scan,
 };
+
+/// A command on keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct KeyCommand {
+    pub(super) request: Request,
+    pub(super) form: ReplyForm,
+}
+
+impl KeyCommand {
+    fn read(keys: Vec<Bytes>, form: ReadForm) -> KeyCommand {
+        KeyCommand { request: Request::Read(keys), form: ReplyForm::Read(form) }
+    }
+
+    fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, form: ReplyForm) -> KeyCommand {
+        let tell = form == ReplyForm::Before;
+        KeyCommand { request: Request::Put { pairs, life, when, tell }, form }
+    }
+
+    /// Returns a command that is answered by a count.
+    fn counted(request: Request) -> KeyCommand {
+        KeyCommand { request, form: ReplyForm::Count }
+    }
+}
 
 /// Whether a command is `QUORATE ID …`, a prefix of a write.
 pub(super) fn is_id(name: &[u8], arguments: Arguments<'_>) -> bool {
     name == b"QUORATE" && arguments.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"ID"))
 }
 
-/// Returns the work of a command on keys, by its name in capitals. `None` if the command is not one on keys.
-/// An error is the reason for a refusal.
-pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<CommandPlan>, String> {
+/// Parses a command on keys of a map of this kind. `name` is in capitals. Returns `None` if the command is
+/// not one on keys. An error is the reason for a refusal.
+pub(super) fn parse(
+    name: &[u8],
+    arguments: Arguments<'_>,
+    kind: MapKind,
+) -> Result<Option<KeyCommand>, String> {
     let count = arguments.len();
     let wants = |holds: bool| if holds { Ok(()) } else { Err(arity(name)) };
-    let one = |shape: ReplyForm| CommandPlan::read(arguments.bytes(0), shape);
-    let work = match name {
+    let key = || arguments.bytes(0);
+    let pairs = |first: usize| {
+        let pair = |index| (arguments.bytes(index), arguments.bytes(index + 1));
+        (first..count).step_by(2).map(pair).collect::<Vec<(Bytes, Bytes)>>()
+    };
+    let is_atomic = kind == MapKind::Atomic;
+    let command = match name {
         b"GET" => {
             wants(count == 1)?;
-            one(ReplyForm::Get)
+            KeyCommand::read(vec![key()], ReadForm::Get)
         }
         b"SET" => {
             wants(count >= 2)?;
-            let lifetime = lifetime(arguments)?;
-            put(arguments.bytes(0), arguments.bytes(1), lifetime)
+            set(arguments, kind)?
         }
         b"SETEX" | b"PSETEX" => {
             wants(count == 3)?;
-            let unit = if name == b"SETEX" { 1_000 } else { 1 };
-            let lifetime = millis(name, arguments.get(1), unit)?;
-            put(arguments.bytes(0), arguments.bytes(2), Some(lifetime))
+            let unit = if name == b"SETEX" { Unit::Seconds } else { Unit::Millis };
+            let life = life(name, arguments.get(1), unit)?;
+            KeyCommand::put(vec![(key(), arguments.bytes(2))], life, When::Always, ReplyForm::Done)
         }
         b"INCR" | b"DECR" => {
             wants(count == 1)?;
-            add(arguments.bytes(0), if name == b"INCR" { 1 } else { -1 })
+            let added = if name == b"INCR" { 1 } else { -1 };
+            KeyCommand::counted(Request::Add { key: key(), added })
         }
         b"INCRBY" | b"DECRBY" => {
             wants(count == 2)?;
             let number = arguments.get(1).and_then(integer).ok_or(NO_NUMBER)?;
             let added = if name == b"INCRBY" { Some(number) } else { number.checked_neg() };
-            add(arguments.bytes(0), added.ok_or("ERR decrement would overflow")?)
+            let added = added.ok_or("ERR decrement would overflow")?;
+            KeyCommand::counted(Request::Add { key: key(), added })
         }
         b"MSET" => {
             wants(count >= 2 && count.is_multiple_of(2))?;
-            CommandPlan { shape: ReplyForm::Done, operations: puts(arguments) }
+            KeyCommand::put(pairs(0), Life::Unlimited, When::Always, ReplyForm::Done)
         }
-        b"MGET" | b"EXISTS" | b"DEL" | b"UNLINK" => {
+        b"MGET" | b"EXISTS" => {
             wants(count >= 1)?;
             let (keys, places) = once_each(arguments.all());
-            let shape = match name {
-                b"MGET" => ReplyForm::GetMany(places),
-                b"EXISTS" => ReplyForm::Exists(places),
-                // A key that is named twice counts once.
-                _ => ReplyForm::Delete,
-            };
-            CommandPlan { shape, operations: keys.into_iter().map(|key| (key, Action::Read)).collect() }
+            let form = if name == b"MGET" { ReadForm::GetMany } else { ReadForm::Exists };
+            KeyCommand::read(keys, form(places))
+        }
+        b"DEL" | b"UNLINK" => {
+            wants(count >= 1)?;
+            KeyCommand::counted(Request::Delete { keys: arguments.all(), tell: false })
         }
         b"STRLEN" | b"TYPE" | b"TTL" | b"PTTL" | b"HGETALL" | b"HKEYS" | b"HVALS" | b"HLEN" => {
             wants(count == 1)?;
-            one(match name {
-                b"STRLEN" => ReplyForm::Length,
-                b"TYPE" => ReplyForm::Type,
-                b"TTL" => ReplyForm::Life(1_000_000_000),
-                b"PTTL" => ReplyForm::Life(1_000_000),
-                b"HGETALL" => ReplyForm::AllFields,
-                b"HKEYS" => ReplyForm::FieldNames,
-                b"HVALS" => ReplyForm::FieldValues,
-                _ => ReplyForm::FieldCount,
-            })
+            let form = match name {
+                b"STRLEN" => ReadForm::Length,
+                b"TYPE" => ReadForm::Type,
+                b"TTL" => ReadForm::Life(1_000_000_000),
+                b"PTTL" => ReadForm::Life(1_000_000),
+                b"HGETALL" => ReadForm::AllFields,
+                b"HKEYS" => ReadForm::FieldNames,
+                b"HVALS" => ReadForm::FieldValues,
+                _ => ReadForm::FieldCount,
+            };
+            KeyCommand::read(vec![key()], form)
         }
         b"HGET" | b"HEXISTS" | b"HSTRLEN" => {
             wants(count == 2)?;
-            let field = arguments.bytes(1);
-            one(match name {
-                b"HGET" => ReplyForm::Field(field),
-                b"HEXISTS" => ReplyForm::FieldExists(field),
-                _ => ReplyForm::FieldLength(field),
-            })
+            let form = match name {
+                b"HGET" => ReadForm::Field,
+                b"HEXISTS" => ReadForm::FieldExists,
+                _ => ReadForm::FieldLength,
+            };
+            KeyCommand::read(vec![key()], form(arguments.bytes(1)))
         }
-        b"HMGET" | b"HDEL" => {
+        b"HMGET" => {
             wants(count >= 2)?;
-            let fields = arguments.from(1).all();
-            one(if name == b"HMGET" { ReplyForm::Fields(fields) } else { ReplyForm::DeleteFields(fields) })
+            KeyCommand::read(vec![key()], ReadForm::Fields(arguments.from(1).all()))
+        }
+        b"HDEL" => {
+            wants(count >= 2)?;
+            KeyCommand::counted(Request::DeleteFields { key: key(), names: arguments.from(1).all() })
         }
         b"HSET" | b"HMSET" => {
             wants(count >= 3 && !count.is_multiple_of(2))?;
-            let pair = |index| (arguments.bytes(index), arguments.bytes(index + 1));
-            let fields = (1..count).step_by(2).map(pair).collect();
-            one(ReplyForm::PutFields { fields, counts: name == b"HSET" })
+            let request = Request::PutFields { key: key(), fields: pairs(1), absent: false };
+            let form = if name == b"HMSET" { ReplyForm::Done } else { ReplyForm::Count };
+            KeyCommand { request, form }
         }
+        b"SCAN" => {
+            let request = scan::ScanRequest::parse(arguments)?;
+            let behind = request.behind.map(|Token(hash)| hash);
+            let form = ReplyForm::Scan(request);
+            KeyCommand { request: Request::Scan { behind, limit: SCANNED_AT_ONCE }, form }
+        }
+        b"SETNX" if is_atomic => {
+            wants(count == 2)?;
+            KeyCommand::put(pairs(0), Life::Unlimited, When::Absent, ReplyForm::Count)
+        }
+        b"MSETNX" if is_atomic => {
+            wants(count >= 2 && count.is_multiple_of(2))?;
+            KeyCommand::put(pairs(0), Life::Unlimited, When::Absent, ReplyForm::Count)
+        }
+        b"HSETNX" if is_atomic => {
+            wants(count == 3)?;
+            KeyCommand::counted(Request::PutFields { key: key(), fields: pairs(1), absent: true })
+        }
+        b"GETSET" if is_atomic => {
+            wants(count == 2)?;
+            KeyCommand::put(pairs(0), Life::Unlimited, When::Always, ReplyForm::Before)
+        }
+        b"GETDEL" if is_atomic => {
+            wants(count == 1)?;
+            KeyCommand { request: Request::Delete { keys: vec![key()], tell: true }, form: ReplyForm::Before }
+        }
+        b"GETEX" if is_atomic => {
+            wants(count >= 1)?;
+            match new_life(name, arguments.from(1))? {
+                None => KeyCommand::read(vec![key()], ReadForm::Get),
+                Some(life) => {
+                    let request = Request::Live { key: key(), life, only: Only::Always, tell: true };
+                    KeyCommand { request, form: ReplyForm::Before }
+                }
+            }
+        }
+        b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT" | b"PEXPIREAT" if is_atomic => {
+            wants(count >= 2)?;
+            let only = only(arguments.from(2))?;
+            let unit = if name[0] == b'P' { Unit::Millis } else { Unit::Seconds };
+            let life = end(name, arguments.get(1), unit, !name.ends_with(b"AT"))?;
+            KeyCommand::counted(Request::Live { key: key(), life, only, tell: false })
+        }
+        b"PERSIST" if is_atomic => {
+            wants(count == 1)?;
+            let (life, only) = (Life::Unlimited, Only::Always);
+            KeyCommand::counted(Request::Live { key: key(), life, only, tell: false })
+        }
+        b"APPEND" if is_atomic => {
+            wants(count == 2)?;
+            KeyCommand::counted(Request::Append { key: key(), tail: arguments.bytes(1) })
+        }
+        b"HINCRBY" if is_atomic => {
+            wants(count == 3)?;
+            let added = arguments.get(2).and_then(integer).ok_or(NO_NUMBER)?;
+            KeyCommand::counted(Request::AddField { key: key(), name: arguments.bytes(1), added })
+        }
+        b"DBSIZE" if is_atomic => {
+            wants(count == 0)?;
+            KeyCommand::counted(Request::Size)
+        }
+        _ if is_id(name, arguments) && is_atomic => once(arguments)?,
         _ if is_id(name, arguments) => return Err(String::from(NO_IDS)),
-        _ => return refused(name).map_or(Ok(None), Err),
+        _ => return refused(name, kind).map_or(Ok(None), Err),
     };
-    Ok(Some(work))
+    Ok(Some(command))
+}
+
+/// Parses `QUORATE ID id command …`: a write that a client may repeat.
+fn once(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
+    let usage = || String::from("ERR usage: QUORATE ID id write …");
+    let id = arguments.get(1).ok_or_else(usage)?;
+    if id.is_empty() || id.len() > ID_BYTES_MAX {
+        return Err(format!("ERR QUORATE ID: an id has 1 to {ID_BYTES_MAX} bytes"));
+    }
+    let name = arguments.word(2).ok_or_else(usage)?;
+    let inner = (name != "QUORATE").then(|| parse(name.as_bytes(), arguments.from(3), MapKind::Atomic));
+    let once = inner.transpose()?.flatten().and_then(|KeyCommand { request, form }| {
+        Some(KeyCommand { request: Request::once(Bytes::copy_from_slice(id), &request)?, form })
+    });
+    once.ok_or_else(|| {
+        let name: String = name.chars().take(64).collect();
+        format!(
+            "ERR QUORATE ID must be followed by a command that writes keys, and {name} does not write keys"
+        )
+    })
+}
+
+/// Longest id of a request, in bytes.
+const ID_BYTES_MAX: usize = 64;
+
+/// Keys that a piece of a scan looks at, about.
+const SCANNED_AT_ONCE: u32 = 100;
+
+/// Parses `SET` with its options. As in Redis, syntax errors are reported before errors in numbers.
+fn set(arguments: Arguments<'_>, kind: MapKind) -> Result<KeyCommand, String> {
+    let (mut when, mut tell, mut life) = (When::Always, false, None);
+    let mut index = 2;
+    while let Some(word) = arguments.word(index) {
+        if let Some(refusal) = refused_option(&word, kind) {
+            return Err(refusal);
+        }
+        match word.as_str() {
+            "NX" if when != When::Present => when = When::Absent,
+            "XX" if when != When::Absent => when = When::Present,
+            "GET" => tell = true,
+            "PERSIST" => return Err(SYNTAX.to_owned()),
+            word => index += option(&mut life, word, arguments.get(index + 1))?,
+        }
+        index += 1;
+    }
+    let form = match (tell, when) {
+        (true, _) => ReplyForm::Before,
+        (false, When::Always) => ReplyForm::Done,
+        (false, _) => ReplyForm::DoneIf,
+    };
+    let life = life.map_or(Ok(Life::Unlimited), |option| option.life(b"SET"))?;
+    Ok(KeyCommand::put(vec![(arguments.bytes(0), arguments.bytes(1))], life, when, form))
+}
+
+/// Parses the options of `GETEX`. Returns `None` if there are no options.
+fn new_life(name: &[u8], options: Arguments<'_>) -> Result<Option<Life>, String> {
+    let (mut life, mut index) = (None, 0);
+    while let Some(word) = options.word(index) {
+        if word == "KEEPTTL" {
+            return Err(SYNTAX.to_owned());
+        }
+        index += 1 + option(&mut life, &word, options.get(index + 1))?;
+    }
+    life.map(|option| option.life(name)).transpose()
+}
+
+/// Parses the condition of `EXPIRE` and its like.
+fn only(options: Arguments<'_>) -> Result<Only, String> {
+    let (mut unlimited, mut limited, mut longer, mut shorter) = (false, false, false, false);
+    for index in 0..options.len() {
+        match options.word(index).unwrap_or_default().as_str() {
+            "NX" => unlimited = true,
+            "XX" => limited = true,
+            "GT" => longer = true,
+            "LT" => shorter = true,
+            _ => {
+                let option = options.get(index).unwrap_or_default();
+                let option = String::from_utf8_lossy(&option[..option.len().min(64)]);
+                return Err(format!("ERR Unsupported option {option}"));
+            }
+        }
+    }
+    if unlimited && (limited || longer || shorter) {
+        return Err(String::from("ERR NX and XX, GT or LT options at the same time are not compatible"));
+    }
+    Ok(match (limited, longer, shorter) {
+        (_, true, true) => {
+            return Err(String::from("ERR GT and LT options at the same time are not compatible"));
+        }
+        // An unlimited life is longer than any other, so `GT` never applies to it.
+        (_, true, false) => Only::Longer,
+        (true, false, true) => Only::LimitedShorter,
+        (false, false, true) => Only::Shorter,
+        (true, false, false) => Only::Limited,
+        (false, false, false) if unlimited => Only::Unlimited,
+        (false, false, false) => Only::Always,
+    })
 }
 
 /// Returns each key once, in the order of first mention, and for each place the index of its key. The places
 /// are empty if no key repeats.
-fn once_each(keys: Vec<Bytes>) -> (Vec<Bytes>, Places) {
+pub(super) fn once_each(keys: Vec<Bytes>) -> (Vec<Bytes>, Places) {
     // Sorting takes O(n log n) for any choice of keys, so that no client can make this slow.
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_by_key(|index| &keys[*index as usize]);
@@ -140,150 +334,33 @@ fn once_each(keys: Vec<Bytes>) -> (Vec<Bytes>, Places) {
     (once, places)
 }
 
-/// Returns the writes of `MSET`. If a key is named twice, its last value counts.
-fn puts(arguments: Arguments<'_>) -> Operations {
-    let mut operations = Operations::new();
-    let mut places: FxHashMap<Bytes, usize> = FxHashMap::default();
-    for index in (0..arguments.len()).step_by(2) {
-        let action = Action::Put { value: arguments.bytes(index + 1), lifetime: None };
-        let key = arguments.bytes(index);
-        let place = *places.entry(key.clone()).or_insert(operations.len());
-        if place == operations.len() {
-            operations.push((key, action));
-        } else {
-            operations[place].1 = action;
-        }
-    }
-    operations
-}
-
-fn put(key: Bytes, value: Bytes, lifetime: Option<Duration>) -> CommandPlan {
-    CommandPlan { shape: ReplyForm::Done, operations: smallvec![(key, Action::Put { value, lifetime })] }
-}
-
-fn add(key: Bytes, added: i64) -> CommandPlan {
-    CommandPlan { shape: ReplyForm::Count, operations: smallvec![(key, Action::Add(added))] }
-}
-
-/// Parses the options of `SET`. As in Redis, syntax errors are reported before errors in numbers.
-fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
-    let mut lifetime = None;
-    let mut index = 2;
-    while let Some(option) = arguments.word(index) {
-        let unit = match option.as_str() {
-            "EX" => 1_000,
-            "PX" => 1,
-            "NX" | "XX" | "IFEQ" | "IFNE" | "IFDEQ" | "IFDNE" => {
-                return Err(format!(
-                    "ERR SET with {option} needs a conditional write, which {WHY_NOT}{ELSEWHERE}"
-                ));
-            }
-            "GET" | "KEEPTTL" => {
-                return Err(format!(
-                    "ERR SET with {option} reads and writes at once, which {WHY_NOT}{ELSEWHERE}"
-                ));
-            }
-            "EXAT" | "PXAT" => return Err(format!("ERR SET with {option} is not supported: use EX or PX")),
-            _ => return Err(String::from("ERR syntax error")),
-        };
-        let digits = arguments.get(index + 1);
-        // The same unit may be given twice; the last number counts.
-        if digits.is_none() || lifetime.is_some_and(|(before, _)| before != unit) {
-            return Err(String::from("ERR syntax error"));
-        }
-        lifetime = Some((unit, digits));
-        index += 2;
-    }
-    lifetime.map(|(unit, digits)| millis(b"SET", digits, unit)).transpose()
-}
-
-/// Parses a positive time. `unit` is the number of milliseconds in a unit.
-pub(super) fn millis(name: &[u8], digits: Option<&[u8]>, unit: u64) -> Result<Duration, String> {
-    let count = digits.and_then(number).ok_or(NO_NUMBER)?;
-    let count = u64::try_from(count).ok().filter(|count| *count > 0);
-    // A longer life could overflow when the wall clock is added to it.
-    let millis = count.and_then(|count| count.checked_mul(unit)).filter(|it| *it < LIFETIME_MILLIS_MAX);
-    millis.map(Duration::from_millis).ok_or_else(|| invalid_expiry(name))
-}
-
-/// A hundred years, in milliseconds.
-const LIFETIME_MILLIS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
-
-const WHY_NOT: &str = "a map of partial quorums does not support: replicas that cannot reach each other would both carry it out";
-
-const ELSEWHERE: &str =
-    "; a map of strategy service supports the command: QUORATE CREATE name STRATEGY service";
-
-const NO_IDS: &str = "ERR QUORATE ID is not supported by a map of partial quorums, whose replicas do not agree on which requests were carried out. \
-     SET, DEL and HSET may be repeated without an id if no other client writes the key; a map of strategy service \
-     remembers ids: QUORATE CREATE name STRATEGY service";
-
-/// Returns the refusal of a Redis command that is known and not offered, otherwise `None`.
-fn refused(name: &[u8]) -> Option<String> {
-    let why = match name {
-        b"SETNX" | b"MSETNX" | b"HSETNX" => {
-            return Some(named(name, &format!("needs a conditional write, which {WHY_NOT}{ELSEWHERE}")));
-        }
-        b"RENAME" | b"RENAMENX" | b"COPY" => "needs a conditional write, which ",
-        b"HINCRBY" => {
-            let why = "is not supported: a counter is a key of its own, and INCRBY adds to it";
-            return Some(named(name, &format!("{why}{ELSEWHERE}")));
-        }
-        b"INCRBYFLOAT" | b"HINCRBYFLOAT" => {
-            return Some(named(
-                name,
-                "is not supported: counters are whole numbers, and INCRBY adds to them",
-            ));
-        }
-        b"APPEND" | b"GETSET" | b"GETDEL" | b"GETEX" | b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT"
-        | b"PEXPIREAT" | b"PERSIST" => {
-            return Some(named(name, &format!("reads and writes at once, which {WHY_NOT}{ELSEWHERE}")));
-        }
-        b"SETRANGE" | b"HGETDEL" | b"HGETEX" | b"SETBIT" | b"HEXPIRE" | b"HPERSIST" => {
-            "reads and writes at once, which "
-        }
-        b"KEYS" | b"DBSIZE" | b"RANDOMKEY" => {
-            return Some(named(name, "is not supported: SCAN returns the keys"));
-        }
-        b"HSCAN" => return Some(named(name, "is not supported: HGETALL returns all fields")),
-        b"FLUSHDB" | b"FLUSHALL" => return Some(named(name, "is not supported: QUORATE DROP drops a map")),
-        b"AUTH" => {
-            return Some(named(
-                name,
-                "is not supported: this server has no passwords, so connect without one",
-            ));
-        }
-        b"WAIT" | b"WAITAOF" => {
-            return Some(named(
-                name,
-                "is not supported: QUORATE LEVEL sets how many replicas a write waits for",
-            ));
-        }
-        _ => return None,
-    };
-    Some(named(name, &format!("{why}{WHY_NOT}")))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::resp::arguments::parsed_by;
 
-    fn parsed(line: &str) -> Result<Option<CommandPlan>, String> {
-        parsed_by(work, line)
+    fn parsed(line: &str) -> Result<Option<KeyCommand>, String> {
+        parsed_by(|name, arguments| parse(name, arguments, MapKind::Atomic), line)
     }
 
-    #[test]
-    fn of_a_key_that_is_set_twice_at_once_the_last_value_counts() {
-        let put = |key, value| {
-            (Bytes::from_static(key), Action::Put { value: Bytes::from_static(value), lifetime: None })
-        };
-        let work = parsed("mset a 1 b 2 a 3").unwrap().unwrap();
-        assert_eq!(work.operations.to_vec(), [put(b"a", b"3"), put(b"b", b"2")]);
+    fn request(line: &str) -> (Request, ReplyForm) {
+        let KeyCommand { request, form } = parsed(line).unwrap().unwrap();
+        (request, form)
+    }
+
+    fn bytes(text: &str) -> Bytes {
+        Bytes::copy_from_slice(text.as_bytes())
+    }
+
+    fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, tell: bool) -> Request {
+        Request::Put { pairs, life, when, tell }
     }
 
     #[test]
     fn mistakes_and_what_cannot_be_are_refused_by_name() {
+        let at_quorums = |line| parsed_by(|name, arguments| parse(name, arguments, MapKind::Quorum), line);
         for (line, text) in [
             ("get", "ERR wrong number of arguments for 'get' command"),
             ("mset a", "ERR wrong number of arguments for 'mset' command"),
@@ -314,24 +391,107 @@ mod tests {
             ("quorate id x incr k", "ERR QUORATE ID is not supported by a map of partial quorums"),
             ("flushall", "ERR FLUSHALL is not supported: QUORATE DROP"),
         ] {
-            let refusal = parsed(line).unwrap_err();
+            let refusal = at_quorums(line).unwrap_err();
             assert!(refusal.starts_with(text), "{line}: {refusal}");
         }
-        assert_eq!(parsed("frobnicate"), Ok(None));
+        assert_eq!(at_quorums("frobnicate"), Ok(None));
     }
 
     #[test]
-    fn a_value_lives_as_long_as_it_is_told() {
-        for (line, lifetime) in [
-            ("set k v ex 2", 2_000),
-            ("set k v ex 9 ex 2", 2_000),
-            ("set k v px 7", 7),
-            ("setex k 3 v", 3_000),
-            ("psetex k 4 v", 4),
+    fn set_takes_its_options_in_any_order() {
+        let pair = || vec![(bytes("k"), bytes("v"))];
+        let seconds = |count| Life::For(Duration::from_secs(count));
+        for (line, life, when, tell, form) in [
+            ("set k v", Life::Unlimited, When::Always, false, ReplyForm::Done),
+            ("set k v nx ex 5", seconds(5), When::Absent, false, ReplyForm::DoneIf),
+            ("set k v px 2000 get XX", seconds(2), When::Present, true, ReplyForm::Before),
+            ("set k v keepttl", Life::Kept, When::Always, false, ReplyForm::Done),
+            ("set k v exat 7", Life::Until(7_000_000_000), When::Always, false, ReplyForm::Done),
         ] {
-            let work = parsed(line).unwrap().unwrap();
-            let Action::Put { lifetime: told, .. } = &work.operations[0].1 else { panic!("{work:?}") };
-            assert_eq!(*told, Some(Duration::from_millis(lifetime)), "{line}");
+            assert_eq!(request(line), (put(pair(), life, when, tell), form), "{line}");
+        }
+        assert_eq!(request("set k v nx nx ex 9 ex 5 get get").0, put(pair(), seconds(5), When::Absent, true));
+        for line in [
+            "set k v nx xx",
+            "set k v ex 5 px 5",
+            "set k v keepttl ex 1",
+            "set k v often",
+            "set k v ex",
+            "set k v persist",
+            "set k v ex x px 1",
+        ] {
+            assert_eq!(parsed(line), Err(String::from("ERR syntax error")), "{line}");
+        }
+        for line in ["set k v ex 0", "set k v pxat -1", "setex k 0 v"] {
+            assert!(parsed(line).unwrap_err().starts_with("ERR invalid expire time"), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_id_stands_in_front_of_a_write() {
+        let (inner, form) = request("incrby k 5");
+        let once = Request::once(bytes("a-1"), &inner).unwrap();
+        assert_eq!(request("quorate id a-1 incrby k 5"), (once, form));
+        for line in [
+            "quorate id",
+            "quorate id a",
+            "quorate id a get k",
+            "quorate id a ping",
+            "quorate id a quorate id b incr k",
+        ] {
+            assert!(parsed(line).unwrap_err().contains("QUORATE ID"), "{line}");
+        }
+        assert!(
+            parsed(&format!("quorate id {} incr k", "x".repeat(65))).unwrap_err().contains("1 to 64 bytes")
+        );
+        assert_eq!(parsed("quorate level one"), Ok(None));
+    }
+
+    #[test]
+    fn lives_change_on_conditions() {
+        let live = |life, only| Request::Live { key: bytes("k"), life, only, tell: false };
+        for (line, life, only) in [
+            ("expire k 5", Life::For(Duration::from_secs(5)), Only::Always),
+            ("pexpire k 5 nx", Life::For(Duration::from_millis(5)), Only::Unlimited),
+            ("expire k -5 gt", Life::Until(0), Only::Longer),
+            ("expireat k 5 lt", Life::Until(5_000_000_000), Only::Shorter),
+            ("persist k", Life::Unlimited, Only::Always),
+            ("expire k 5 xx GT", Life::For(Duration::from_secs(5)), Only::Longer),
+            ("expire k 5 lt xx lt", Life::For(Duration::from_secs(5)), Only::LimitedShorter),
+            ("pexpire k -9223372036854775808", Life::Until(0), Only::Always),
+        ] {
+            assert_eq!(request(line), (live(life, only), ReplyForm::Count), "{line}");
+        }
+        assert_eq!(request("getex k").1, ReplyForm::Read(ReadForm::Get));
+        assert_eq!(request("getex k persist").1, ReplyForm::Before);
+        assert!(parsed("expire k 5 sometimes").unwrap_err().contains("Unsupported option"));
+        for digits in ["99999999999999999", "-9223372036854775808", "9223372036854775807"] {
+            let refusal = parsed(&format!("expire k {digits}")).unwrap_err();
+            assert_eq!(refusal, "ERR invalid expire time in 'expire' command", "{digits}");
+        }
+        for digits in ["05", "+5", "5.0", "9223372036854775808", "x"] {
+            assert_eq!(parsed(&format!("expire k {digits}")).unwrap_err(), NO_NUMBER, "{digits}");
+        }
+        for options in ["nx xx", "gt nx", "nx lt", "gt lt", "xx gt lt"] {
+            assert!(parsed(&format!("expire k x {options}")).unwrap_err().contains("are not compatible"));
+        }
+        assert!(parsed("getex k ex").unwrap_err().contains("syntax"));
+    }
+
+    #[test]
+    fn what_only_reads_is_as_of_partial_quorums() {
+        assert_eq!(
+            request("mget a b"),
+            (Request::Read(vec![bytes("a"), bytes("b")]), ReplyForm::Read(ReadForm::GetMany(Vec::new())))
+        );
+        assert_eq!(
+            request("hget h f"),
+            (Request::Read(vec![bytes("h")]), ReplyForm::Read(ReadForm::Field(bytes("f"))))
+        );
+        assert_eq!(parsed("ping"), Ok(None));
+        assert!(parsed("get").unwrap_err().contains("wrong number"));
+        for line in ["rename a b", "keys *", "incrbyfloat a 1"] {
+            assert!(parsed(line).unwrap_err().contains("is not supported"), "{line}");
         }
     }
 }

@@ -1,18 +1,27 @@
-//! The plan of a command on keys: its operations, and the answer that their outcomes make.
+//! The plan of a command on a map of partial quorums: its operations, and the answer of their outcomes.
+//!
+//! A plan has one operation for each of its keys. Commands that count their changes (`DEL`, `HSET`, `HDEL`)
+//! read first and then write. Another client may write in between, so the number is only what the read saw.
+//! `INCR` and its like are one operation, so concurrent increments add up.
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Action, Level, OperationOutcome, Rejection, Value};
+use quorate::maps::strategy::keyspace::{Life, Request, When};
+use quorate_protocol::partial::{Action, Level, OperationOutcome, Rejection};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    refusal::{NO_NUMBER, WRONG_TYPE},
+    command::{KeyCommand, once_each},
+    read_form::{ReadForm, ReadResult, counted, hash, is_there, value_of},
+    refusal::{NO_NUMBER, WRONG_TYPE, named},
     reply::Reply,
+    reply_form::ReplyForm,
 };
 
 /// A command on keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CommandPlan {
-    pub(super) shape: ReplyForm,
+    pub(super) shape: PlanShape,
     /// The operations of the command's first step, each with its key.
     pub(super) operations: Operations,
 }
@@ -20,51 +29,19 @@ pub(super) struct CommandPlan {
 /// Room for one operation, because most commands have one.
 pub(super) type Operations = SmallVec<[(Bytes, Action); 1]>;
 
-impl CommandPlan {
-    /// Whether the command changes something, in its first or second step.
-    pub(super) fn writes(&self) -> bool {
-        self.shape.has_second() || self.operations.iter().any(|(_, action)| *action != Action::Read)
-    }
-
-    pub(super) fn read(key: Bytes, shape: ReplyForm) -> CommandPlan {
-        CommandPlan { shape, operations: smallvec![(key, Action::Read)] }
-    }
-}
-
-/// For each place of an answer, the index of the operation that fills it. Empty if operation and place have
-/// the same index throughout. A key that is named twice is read once, so that its value is held once.
-pub(super) type Places = Vec<u32>;
-
 /// The way in which outcomes make an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReplyForm {
+pub(super) enum PlanShape {
     /// `OK`, if all operations succeeded.
     Done,
     /// The count after an increment.
     Count,
-    Get,
-    GetMany(Places),
-    /// The number of keys that exist.
-    Exists(Places),
-    Length,
-    Type,
-    /// The remaining life, in units of this many nanoseconds.
-    Life(u64),
-    Field(Bytes),
-    Fields(Vec<Bytes>),
-    AllFields,
-    FieldNames,
-    FieldValues,
-    FieldCount,
-    FieldExists(Bytes),
-    FieldLength(Bytes),
+    /// The values of the keys.
+    Read(ReadForm),
     /// The second step deletes the keys that were found.
     Delete,
     /// The second step writes `fields`. The answer is the number of new ones if `counts`, otherwise `OK`.
-    PutFields {
-        fields: Vec<(Bytes, Bytes)>,
-        counts: bool,
-    },
+    PutFields { fields: Vec<(Bytes, Bytes)>, counts: bool },
     /// The second step deletes these fields.
     DeleteFields(Vec<Bytes>),
     /// The second step of one of the three above. This is the answer once all its operations succeeded.
@@ -79,24 +56,79 @@ pub(super) enum NextStep {
     More(CommandPlan),
 }
 
-/// The result of reading a key: its value and its expiry, in nanoseconds of the wall clock.
-pub(super) type ReadResult = (Value, Option<u64>);
-
-impl ReplyForm {
-    /// Whether a second step follows.
-    pub(super) fn has_second(&self) -> bool {
-        matches!(self, ReplyForm::Delete | ReplyForm::PutFields { .. } | ReplyForm::DeleteFields(_))
+impl CommandPlan {
+    /// Makes the operations of a command. `name` is in capitals. A request that needs more than operations on
+    /// single keys is refused.
+    pub(super) fn new(name: &[u8], KeyCommand { request, form }: KeyCommand) -> Result<CommandPlan, String> {
+        let (shape, operations) = match (request, form) {
+            (Request::Read(keys), ReplyForm::Read(form)) => (PlanShape::Read(form), reads(keys)),
+            (
+                Request::Put {
+                    pairs, life: life @ (Life::Unlimited | Life::For(_)), when: When::Always, ..
+                },
+                ReplyForm::Done,
+            ) => (PlanShape::Done, puts(pairs, life)),
+            // A key that is named twice counts once.
+            (Request::Delete { keys, tell: false }, _) => (PlanShape::Delete, reads(once_each(keys).0)),
+            (Request::Add { key, added }, _) => (PlanShape::Count, smallvec![(key, Action::Add(added))]),
+            (Request::PutFields { key, fields, absent: false }, form) => {
+                let counts = form == ReplyForm::Count;
+                (PlanShape::PutFields { fields, counts }, reads([key]))
+            }
+            (Request::DeleteFields { key, names }, _) => (PlanShape::DeleteFields(names), reads([key])),
+            _ => return Err(named(name, "is not supported")),
+        };
+        Ok(CommandPlan { shape, operations })
     }
 
-    /// Whether the answer contains the value itself, and not only its kind or its life. If not, the value is
-    /// dropped when it comes.
+    /// Whether the command changes something, in its first or second step.
+    pub(super) fn writes(&self) -> bool {
+        self.shape.has_second() || self.operations.iter().any(|(_, action)| *action != Action::Read)
+    }
+}
+
+fn reads(keys: impl IntoIterator<Item = Bytes>) -> Operations {
+    keys.into_iter().map(|key| (key, Action::Read)).collect()
+}
+
+/// Returns the writes of strings. If a key is named twice, its last value counts.
+fn puts(pairs: Vec<(Bytes, Bytes)>, life: Life) -> Operations {
+    let lifetime = if let Life::For(span) = life { Some(span) } else { None };
+    let put = |(key, value)| (key, Action::Put { value, lifetime });
+    if pairs.len() == 1 {
+        return pairs.into_iter().map(put).collect();
+    }
+    let mut operations = Operations::new();
+    let mut places: FxHashMap<Bytes, usize> = FxHashMap::default();
+    for (key, action) in pairs.into_iter().map(put) {
+        let place = *places.entry(key.clone()).or_insert(operations.len());
+        if place == operations.len() {
+            operations.push((key, action));
+        } else {
+            operations[place].1 = action;
+        }
+    }
+    operations
+}
+
+impl PlanShape {
+    /// Whether a second step follows.
+    pub(super) fn has_second(&self) -> bool {
+        matches!(self, PlanShape::Delete | PlanShape::PutFields { .. } | PlanShape::DeleteFields(_))
+    }
+
+    /// Whether the answer contains values that were found. If not, a value is dropped when it comes.
     pub(super) fn tells_value(&self) -> bool {
-        !matches!(self, ReplyForm::Exists(_) | ReplyForm::Type | ReplyForm::Life(_) | ReplyForm::Delete)
+        match self {
+            PlanShape::Read(form) => form.tells_value(),
+            PlanShape::Delete => false,
+            _ => true,
+        }
     }
 
     /// Whether the command has two steps.
     pub(super) fn is_step(&self) -> bool {
-        self.has_second() || matches!(self, ReplyForm::Second(_))
+        self.has_second() || matches!(self, PlanShape::Second(_))
     }
 
     /// Makes the next step or the answer from the outcomes, one for each operation. `level` is the level of a
@@ -117,7 +149,7 @@ impl ReplyForm {
         let (mut counted_to, mut wall) = (0, 0);
         let mut sees_all = level.is_quorum();
         // A first step has only read.
-        let wrote = matches!(self, ReplyForm::Done | ReplyForm::Count | ReplyForm::Second(_));
+        let wrote = matches!(self, PlanShape::Done | PlanShape::Count | PlanShape::Second(_));
         for outcome in outcomes {
             match outcome {
                 OperationOutcome::Found { value, expires, level, wall: at, .. } => {
@@ -131,18 +163,20 @@ impl ReplyForm {
             }
         }
         match self {
-            ReplyForm::Count => NextStep::Answer(Reply::Number(counted_to)),
-            ReplyForm::Delete => {
-                let is_there = |(value, _): &ReadResult| *value != Value::Nothing;
+            PlanShape::Done => NextStep::Answer(Reply::OK),
+            PlanShape::Count => NextStep::Answer(Reply::Number(counted_to)),
+            PlanShape::Read(form) => NextStep::Answer(form.answer(found, wall)),
+            PlanShape::Second(reply) => NextStep::Answer(reply),
+            PlanShape::Delete => {
                 let reply = counted(found.iter().filter(|found| is_there(found)).count());
                 let named = keys.iter().zip(&found).filter(|(_, found)| !sees_all || is_there(found));
                 let operations: Operations = named.map(|(key, _)| (key.clone(), Action::Delete)).collect();
                 if operations.is_empty() {
                     return NextStep::Answer(reply);
                 }
-                NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations })
+                NextStep::More(CommandPlan { shape: PlanShape::Second(reply), operations })
             }
-            ReplyForm::PutFields { fields, counts } => match hash(&found[0]) {
+            PlanShape::PutFields { fields, counts } => match hash(&found[0]) {
                 Err(wrong) => NextStep::Answer(wrong),
                 Ok(present) => {
                     let mut fresh: Vec<&Bytes> = fields.iter().map(|(name, _)| name).collect();
@@ -154,7 +188,7 @@ impl ReplyForm {
                     second(reply, &keys[0], Action::PutFields(fields))
                 }
             },
-            ReplyForm::DeleteFields(mut names) => match hash(&found[0]) {
+            PlanShape::DeleteFields(mut names) => match hash(&found[0]) {
                 Err(wrong) => NextStep::Answer(wrong),
                 Ok(present) => {
                     names.sort_unstable();
@@ -169,117 +203,13 @@ impl ReplyForm {
                     second(reply, &keys[0], Action::PutFields(fields))
                 }
             },
-            shape => NextStep::Answer(shape.answer(found, wall)),
-        }
-    }
-
-    /// Returns the answer of a command that only reads. `found` has the result for each key.
-    #[inline]
-    pub(super) fn answer(self, mut found: SmallVec<[ReadResult; 1]>, wall: u64) -> Reply {
-        match self {
-            ReplyForm::Done => return Reply::OK,
-            ReplyForm::Second(reply) => return reply,
-            ReplyForm::Exists(places) => {
-                let is_there = |(value, _): &ReadResult| *value != Value::Nothing;
-                return counted(match &places[..] {
-                    [] => found.iter().filter(|found| is_there(found)).count(),
-                    places => places.iter().filter(|place| is_there(&found[**place as usize])).count(),
-                });
-            }
-            ReplyForm::GetMany(places) => {
-                // As in Redis, a value that is no string counts as missing here.
-                let reply = |(value, _)| {
-                    if let Value::String(value) = value { Reply::Bulk(value) } else { Reply::Null }
-                };
-                let replies: Vec<Reply> = found.into_iter().map(reply).collect();
-                return Reply::Array(match &places[..] {
-                    [] => replies,
-                    places => places.iter().map(|place| replies[*place as usize].clone()).collect(),
-                });
-            }
-            _ => {}
-        }
-        let found = found.pop().expect("a read of one key has one outcome");
-        match self {
-            ReplyForm::Get => match found.0 {
-                Value::String(value) => Reply::Bulk(value),
-                Value::Nothing => Reply::Null,
-                Value::Hash(_) => wrong_type(),
-            },
-            ReplyForm::Length => match found.0 {
-                Value::String(value) => counted(value.len()),
-                Value::Nothing => Reply::Number(0),
-                Value::Hash(_) => wrong_type(),
-            },
-            ReplyForm::Type => Reply::Simple(match found.0 {
-                Value::String(_) => "string",
-                Value::Nothing => "none",
-                Value::Hash(_) => "hash",
-            }),
-            ReplyForm::Life(unit) => Reply::Number(match found {
-                (Value::Nothing, _) => -2,
-                (Value::String(_) | Value::Hash(_), Some(expires)) => {
-                    i64::try_from((expires.saturating_sub(wall) + unit / 2) / unit).unwrap_or(i64::MAX)
-                }
-                (Value::String(_) | Value::Hash(_), None) => -1,
-            }),
-            shape => match hash(&found) {
-                Ok(fields) => shape.of_fields(fields),
-                Err(wrong) => wrong,
-            },
-        }
-    }
-
-    fn of_fields(self, fields: &[(Bytes, Bytes)]) -> Reply {
-        let one =
-            |name: &Bytes| value_of(fields, name).map_or(Reply::Null, |value| Reply::Bulk(value.clone()));
-        match self {
-            ReplyForm::Field(name) => one(&name),
-            ReplyForm::Fields(names) => Reply::Array(names.iter().map(one).collect()),
-            ReplyForm::AllFields => {
-                let pair =
-                    |(name, value): &(Bytes, Bytes)| (Reply::Bulk(name.clone()), Reply::Bulk(value.clone()));
-                Reply::Map(fields.iter().map(pair).collect())
-            }
-            ReplyForm::FieldNames => {
-                Reply::Array(fields.iter().map(|(name, _)| Reply::Bulk(name.clone())).collect())
-            }
-            ReplyForm::FieldValues => {
-                Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect())
-            }
-            ReplyForm::FieldCount => counted(fields.len()),
-            ReplyForm::FieldExists(name) => Reply::Number(value_of(fields, &name).is_some().into()),
-            ReplyForm::FieldLength(name) => counted(value_of(fields, &name).map_or(0, Bytes::len)),
-            shape => unreachable!("{shape:?} is not the reply of a command on fields"),
         }
     }
 }
 
 fn second(reply: Reply, key: &Bytes, action: Action) -> NextStep {
     let operations = smallvec![(key.clone(), action)];
-    NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations })
-}
-
-fn counted(count: usize) -> Reply {
-    Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
-}
-
-fn hash((value, _): &ReadResult) -> Result<&[(Bytes, Bytes)], Reply> {
-    match value {
-        Value::Hash(fields) => Ok(fields),
-        Value::Nothing => Ok(&[]),
-        Value::String(_) => Err(wrong_type()),
-    }
-}
-
-/// Returns the value of a field. `fields` are sorted by name.
-fn value_of<'a>(fields: &'a [(Bytes, Bytes)], name: &Bytes) -> Option<&'a Bytes> {
-    let at = fields.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
-    Some(&fields[at].1)
-}
-
-fn wrong_type() -> Reply {
-    Reply::Error(String::from(WRONG_TYPE))
+    NextStep::More(CommandPlan { shape: PlanShape::Second(reply), operations })
 }
 
 /// Describes a failed operation. The first word says what may have happened. Only a write adds that nothing
@@ -330,13 +260,22 @@ fn failure(outcome: &OperationOutcome, wrote: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::partial::{CellNumber, Stamp};
+    use std::time::Duration;
+
+    use quorate_protocol::partial::{CellNumber, Stamp, Value};
 
     use super::*;
-    use crate::resp::{arguments::parsed_by, command::work};
+    use crate::resp::{
+        arguments::{Arguments, parsed_by},
+        command::parse,
+        refusal::MapKind,
+    };
 
-    fn parsed(line: &str) -> Result<Option<CommandPlan>, String> {
-        parsed_by(work, line)
+    fn plan(line: &str) -> CommandPlan {
+        let plan = |name: &[u8], arguments: Arguments<'_>| {
+            CommandPlan::new(name, parse(name, arguments, MapKind::Quorum).unwrap().unwrap())
+        };
+        parsed_by(plan, line).unwrap()
     }
 
     fn found(value: Value) -> OperationOutcome {
@@ -356,7 +295,7 @@ mod tests {
 
     /// Returns the answer to a command whose reads find these values and whose writes succeed.
     fn answer(line: &str, values: &[Value]) -> Reply {
-        let mut work = parsed(line).unwrap().unwrap();
+        let mut work = plan(line);
         let mut values = values.iter().cloned();
         loop {
             let keys: Vec<Bytes> = work.operations.iter().map(|(key, _)| key.clone()).collect();
@@ -379,7 +318,7 @@ mod tests {
     #[test]
     fn answers_are_those_of_redis() {
         let hash = fields(&[("a", "1"), ("b", "22")]);
-        let wrong = wrong_type();
+        let wrong = Reply::Error(WRONG_TYPE.to_owned());
         let number = Reply::Number;
         let text = Reply::text;
         for (line, values, reply) in [
@@ -434,7 +373,7 @@ mod tests {
     fn what_a_quorum_did_not_find_is_not_deleted() {
         use Level::{EachQuorum, LocalQuorum, One, Quorum};
         let second = |line: &str, values: &[Value], read, write| {
-            let work = parsed(line).unwrap().unwrap();
+            let work = plan(line);
             let keys: Vec<Bytes> = work.operations.iter().map(|(key, _)| key.clone()).collect();
             let outcome = |value: &Value| OperationOutcome::Found {
                 value: value.clone(),
@@ -445,7 +384,7 @@ mod tests {
             };
             match work.shape.conclude(&keys, values.iter().map(outcome), write) {
                 NextStep::Answer(reply) => (vec![], reply),
-                NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations }) => {
+                NextStep::More(CommandPlan { shape: PlanShape::Second(reply), operations }) => {
                     (operations.to_vec(), reply)
                 }
                 NextStep::More(other) => panic!("{other:?}"),
@@ -484,14 +423,14 @@ mod tests {
 
     #[test]
     fn an_outcome_that_is_none_is_told_in_words() {
-        let work = parsed("mset a 1 b 2").unwrap().unwrap();
+        let work = plan("mset a 1 b 2");
         let done = OperationOutcome::Done { stamp: Stamp::ZERO, level: Level::One };
         let next = work.shape.conclude(&[], vec![done, OperationOutcome::MaybeApplied], Level::Quorum);
         let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
         assert!(text.starts_with("MAYBEAPPLIED "), "{text}");
         for (line, says_nothing) in [("get k", false), ("del k", false), ("set k v", true), ("incr k", true)]
         {
-            let work = parsed(line).unwrap().unwrap();
+            let work = plan(line);
             let next = work.shape.conclude(&[], [OperationOutcome::Rejected(Rejection::Busy)], Level::Quorum);
             let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
             assert_eq!(text.contains("nothing was written"), says_nothing, "{line}: {text}");
@@ -501,9 +440,33 @@ mod tests {
             (Rejection::NoNumber, "ERR value is not an integer or out of range"),
             (Rejection::Overflow, "ERR increment or decrement would overflow"),
         ] {
-            let work = parsed("incr k").unwrap().unwrap();
+            let work = plan("incr k");
             let next = work.shape.conclude(&[], [OperationOutcome::Rejected(rejection)], Level::Quorum);
             assert_eq!(next, NextStep::Answer(Reply::Error(wanted.to_owned())));
+        }
+    }
+
+    #[test]
+    fn of_a_key_that_is_set_twice_at_once_the_last_value_counts() {
+        let put = |key, value| {
+            (Bytes::from_static(key), Action::Put { value: Bytes::from_static(value), lifetime: None })
+        };
+        let work = plan("mset a 1 b 2 a 3");
+        assert_eq!(work.operations.to_vec(), [put(b"a", b"3"), put(b"b", b"2")]);
+    }
+
+    #[test]
+    fn a_value_lives_as_long_as_it_is_told() {
+        for (line, lifetime) in [
+            ("set k v ex 2", 2_000),
+            ("set k v ex 9 ex 2", 2_000),
+            ("set k v px 7", 7),
+            ("setex k 3 v", 3_000),
+            ("psetex k 4 v", 4),
+        ] {
+            let work = plan(line);
+            let Action::Put { lifetime: told, .. } = &work.operations[0].1 else { panic!("{work:?}") };
+            assert_eq!(*told, Some(Duration::from_millis(lifetime)), "{line}");
         }
     }
 }

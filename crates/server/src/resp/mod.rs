@@ -14,15 +14,16 @@
 //! makes operations take longer (`dial`).
 //!
 //! **Strategies.** A map may have another strategy than partial quorums ([`quorate::maps::strategy`]).
-//! Levels, delays and the dial do not apply to it. Each command on it is one request (`strategies`).
+//! Levels, delays and the dial do not apply to it. Each command on it is one request, and
+//! `reply_form` makes the answer.
 //!
 //! **Roles.** [`RedisClients`] keeps the state of each client. It gets bytes, and hands operations to the
 //! cell of its own process, which coordinates them. Nothing here waits, and everything runs on the protocol
 //! thread.
 //!
 //! ```text
-//!   bytes ──▶ parse ──▶ command ──▶ operations ──▶ cell
-//!   answer ◀── reply ◀── shape ◀─── outcomes ◀─────┘
+//!   bytes ──▶ parse ──▶ command ──▶ command_plan ──▶ operations ──▶ cell
+//!   answer ◀── reply ◀───────────── command_plan ◀─── outcomes ◀─────┘
 //! ```
 //!
 //! **Attacks considered.**
@@ -51,14 +52,16 @@ mod command_plan;
 mod connection;
 mod counters;
 mod dial;
+mod expiry;
 mod gate;
 mod handover;
 pub mod parse;
+mod read_form;
 mod redis_clients;
 mod refusal;
 mod reply;
+mod reply_form;
 mod scan;
-mod strategies;
 
 pub use self::{
     dial::level,

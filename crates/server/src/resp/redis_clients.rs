@@ -36,15 +36,17 @@ use smallvec::SmallVec;
 use self::quorum_command::{OperationDescription, OperationParts, QuorumCommand};
 use super::{
     arguments::Arguments,
-    command,
-    command_plan::{CommandPlan, ReplyForm},
+    command::{self, KeyCommand},
+    command_plan::{CommandPlan, PlanShape},
     connection::{ClientSession, CommandEffect, NO_HTTP, ProcessInfo, Replies},
     counters::RequestCounters,
     dial::DrawnLevels,
     gate::HandoverGate,
     parse::{Parser, RequestLimits},
+    refusal::MapKind,
     reply::Reply,
-    scan, strategies,
+    reply_form::ReplyForm,
+    scan,
 };
 
 /// The settings of new connections and the limits of clients.
@@ -139,11 +141,11 @@ struct RedisClient {
     touched: bool,
 }
 
-/// A map, and whether it is one of partial quorums.
+/// A map and its kind.
 #[derive(Clone, Copy)]
 struct MapPlace {
     map: MapId,
-    is_quorum: bool,
+    kind: MapKind,
 }
 
 /// A request that was taken.
@@ -165,7 +167,7 @@ enum State {
 /// A command on a map of another strategy, whose request is under way.
 struct StrategyCommand {
     map: MapId,
-    form: strategies::StrategyReply,
+    form: ReplyForm,
     keys: Vec<Bytes>,
     writes: bool,
     /// Whether the command's values were dropped. The request is repeated when it is the first.
@@ -308,28 +310,35 @@ impl RedisClients {
             }
         }
         let place = place.or_else(|| self.place(id));
-        if let Some(MapPlace { map, is_quorum: false }) = place {
-            return match self.ask(id, map, (name, arguments, input.len()), now) {
-                Some(begun) => begun,
-                None => {
-                    self.other(id, input, strings, now, ask);
+        let kind = place.map_or(MapKind::Quorum, |place| place.kind);
+        let command = match command::parse(name, arguments, kind) {
+            Ok(Some(command)) => command,
+            Ok(None) => {
+                self.other(id, input, strings, now, ask);
+                return true;
+            }
+            Err(refusal) => {
+                self.answer(id, Reply::Error(refusal));
+                return true;
+            }
+        };
+        let bytes = input.len();
+        match (place, command) {
+            (Some(MapPlace { map, kind: MapKind::Atomic }), command) => {
+                self.ask(id, map, (command, bytes), now)
+            }
+            (place, KeyCommand { form: ReplyForm::Scan(request), .. }) => {
+                self.scan(id, (request, bytes), place, now, ask);
+                true
+            }
+            (place, command) => match CommandPlan::new(name, command) {
+                Ok(work) => self.begin(id, (work, bytes), place, now, ask),
+                Err(refusal) => {
+                    self.answer(id, Reply::Error(refusal));
                     true
                 }
-            };
+            },
         }
-        if name == b"SCAN" {
-            match scan::ScanRequest::parse(arguments) {
-                Ok(request) => self.scan(id, (request, input.len()), place, now, ask),
-                Err(refusal) => self.answer(id, Reply::Error(refusal)),
-            }
-            return true;
-        }
-        match command::work(name, arguments) {
-            Err(refusal) => self.answer(id, Reply::Error(refusal)),
-            Ok(Some(work)) => return self.begin(id, (work, input.len()), place, now, ask),
-            Ok(None) => self.other(id, input, strings, now, ask),
-        }
-        true
     }
 
     /// Carries out a command that is not on keys.
@@ -352,30 +361,23 @@ impl RedisClients {
         let roster = self.roster.as_ref()?;
         let map = roster.map(&client.session.map)?;
         let is_quorum = roster.layout().map(map)?.read_repair().is_some();
-        let place = MapPlace { map, is_quorum };
+        let place = MapPlace { map, kind: if is_quorum { MapKind::Quorum } else { MapKind::Atomic } };
         client.place = Some((self.epoch, place));
         Some(place)
     }
 
     /// Hands a command to a map of another strategy. Returns whether the command was begun; if not, it waits
-    /// for an earlier one. `None` if the command is not one on keys.
+    /// for an earlier one.
     // Kept out of line, so that the path of partial quorums stays short.
     #[inline(never)]
     fn ask(
         &mut self,
         id: ClientId,
         map: MapId,
-        (name, arguments, bytes): (&[u8], Arguments<'_>, usize),
+        (KeyCommand { request, form }, bytes): (KeyCommand, usize),
         now: Time,
-    ) -> Option<bool> {
-        let strategies::StrategyPlan { request, form } = match strategies::work(name, arguments) {
-            Ok(work) => work?,
-            Err(refusal) => {
-                self.answer(id, Reply::Error(refusal));
-                return Some(true);
-            }
-        };
-        let Some(client) = self.clients.get_mut(&id) else { return Some(true) };
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return true };
         let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
         let writes = !request.is_read();
         let shares = |asking: &StrategyCommand| {
@@ -388,12 +390,12 @@ impl RedisClients {
             asking.map == map && (writes || asking.writes) && same()
         };
         if client.slots.iter().any(|slot| matches!(&slot.state, State::Strategy(asking) if shares(asking))) {
-            return Some(false);
+            return false;
         }
         let weight = bytes + PART_BYTES * keys.len();
         if self.weight + weight > self.settings.held.bytes_max {
             self.answer(id, busy());
-            return Some(true);
+            return true;
         }
         let asking = StrategyCommand { map, form, keys, writes, deferred: false };
         let slot = client.push(State::Strategy(asking), weight, &mut self.weight);
@@ -403,7 +405,7 @@ impl RedisClients {
         if let Err(undone) = self.strategies.ask(id, map, request) {
             maps::Front::answered(self, id, Err(undone), now);
         }
-        Some(true)
+        true
     }
 
     fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
@@ -434,7 +436,7 @@ impl RedisClients {
             }
             CommandEffect::Change(change) => {
                 let state = State::Quorum(QuorumCommand {
-                    shape: ReplyForm::Done,
+                    shape: PlanShape::Done,
                     map: MapId::default(),
                     drawn: client.session.dial.draw(&mut self.chance),
                     keys: SmallVec::new(),

@@ -12,9 +12,9 @@ use super::{
     quorum_command::{DropReason, OperationDescription, QuorumCommand},
 };
 use crate::resp::{
-    command_plan::{NextStep, ReplyForm},
+    command_plan::{NextStep, PlanShape},
     reply::Reply,
-    strategies,
+    reply_form::ReplyForm,
 };
 
 /// Factor of a client's bound. Above it, reads other than the first one drop their values.
@@ -50,7 +50,7 @@ impl maps::Front for RedisClients {
         let State::Strategy(asking) = &mut client.slots[index].state else {
             unreachable!("the slot of a request under way has no answer yet")
         };
-        if index > 0 && is_over && matches!(asking.form, strategies::StrategyReply::Read(_)) {
+        if index > 0 && is_over && matches!(asking.form, ReplyForm::Read(_)) {
             asking.deferred = true;
             return self.touch(pending.client);
         }
@@ -144,7 +144,7 @@ impl RedisClients {
             Some(DropReason::TooLarge) => Some(too_large(answer_bytes_max)),
             None => None,
         };
-        let shape = std::mem::replace(&mut waiting.shape, ReplyForm::Done);
+        let shape = std::mem::replace(&mut waiting.shape, PlanShape::Done);
         let (stepped, writes, gathered) = (shape.is_step(), waiting.writes, waiting.gathered);
         let outcomes = std::mem::take(&mut waiting.outcomes).into_iter().flatten();
         let next = match refused {

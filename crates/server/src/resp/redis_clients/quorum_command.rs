@@ -9,13 +9,13 @@ use quorate_protocol::{
 use smallvec::SmallVec;
 
 use crate::resp::{
-    command_plan::{CommandPlan, ReplyForm},
+    command_plan::{CommandPlan, PlanShape},
     dial::DrawnLevels,
 };
 
 /// A command whose operations, its parts, are under way.
 pub(super) struct QuorumCommand {
-    pub(super) shape: ReplyForm,
+    pub(super) shape: PlanShape,
     pub(super) map: MapId,
     pub(super) drawn: DrawnLevels,
     pub(super) keys: SmallVec<[Bytes; 1]>,
@@ -124,7 +124,7 @@ impl QuorumCommand {
         }
         let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
         // A first step reads, and a second step of several parts deletes.
-        let action = if matches!(self.shape, ReplyForm::Second(_)) { Action::Delete } else { Action::Read };
+        let action = if matches!(self.shape, PlanShape::Second(_)) { Action::Delete } else { Action::Read };
         self.turned_away
             .drain(first..)
             .map(|part| (part, (self.keys[part].clone(), action.clone())))
