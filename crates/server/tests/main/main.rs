@@ -1,9 +1,7 @@
 //! Tests the doors as clients use them: over a socket, with tables or cells in this process.
 
-mod answers;
 mod copying;
 mod http;
-mod precedence;
 mod raw;
 mod redis;
 mod refused;

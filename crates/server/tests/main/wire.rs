@@ -523,31 +523,6 @@ async fn pools_leave_a_session_as_they_found_it() {
 }
 
 #[tokio::test]
-async fn an_error_blames_what_is_wrong() {
-    let gateway = Gateway::start().await;
-    let client = gateway.connect().await;
-    client.batch_execute("create table t (id int, word text)").await.unwrap();
-    for (sql, state, message) in [
-        ("select current_setting('server_version'), nosuch('y')", "42883", "function nosuch"),
-        ("select string_agg(distinct word, ',') from t", "0A000", "the aggregate string_agg"),
-        ("set session authorization other", "0A000", "SET SESSION AUTHORIZATION other"),
-        ("select 1.5::real", "0A000", "the type real"),
-        ("select id::float4 from t", "0A000", "the type real"),
-        ("create table d (a smallint default 70000)", "22003", "smallint out of range"),
-        (
-            "create table d (a int default length('x' || current_user))",
-            "0A000",
-            "a DEFAULT that is neither a constant",
-        ),
-    ] {
-        let error = client.batch_execute(sql).await.unwrap_err();
-        let error = error.as_db_error().unwrap();
-        assert_eq!(error.code().code(), state, "{sql}: {error}");
-        assert!(error.message().starts_with(message), "{sql}: {}", error.message());
-    }
-}
-
-#[tokio::test]
 async fn the_catalog_describes_the_tables() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
@@ -671,26 +646,6 @@ async fn garbage_ends_its_connection_and_no_other() {
         drop(stream.read_to_end(&mut answer).await);
     }
     assert_eq!(client.query_one("select 1", &[]).await.unwrap().get::<_, i32>(0), 1);
-}
-
-#[tokio::test]
-async fn settings_are_checked() {
-    let gateway = Gateway::start().await;
-    let client = gateway.connect().await;
-    client.batch_execute("set quorate.read = 'snapshot'").await.unwrap();
-    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
-    client.batch_execute("begin; set local quorate.read = 'basic'; commit").await.unwrap();
-    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
-    client.batch_execute("begin; set quorate.read = 'basic'; rollback").await.unwrap();
-    assert_eq!(client.query_one("show quorate.read", &[]).await.unwrap().get::<_, &str>(0), "snapshot");
-    for (sql, state) in [
-        ("set quorate.read = 'eventual'", "22023"),
-        ("set nothing = 1", "42704"),
-        ("set server_version = '1'", "55P02"),
-        ("set timezone = 'Europe/Zurich'", "0A000"),
-    ] {
-        assert_eq!(code(&client.batch_execute(sql).await.unwrap_err()), state, "{sql}");
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,6 @@
+//! Tests statements as a session executes them, with tables in this process and without a socket.
+
+mod answers;
+mod precedence;
+mod refusals;
+mod statements;

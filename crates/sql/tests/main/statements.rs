@@ -1,0 +1,72 @@
+//! Executes texts of statements as the simple protocol does: one after another, up to the first error.
+
+use std::sync::Arc;
+
+use quorate_sql::{
+    cache::Cache,
+    error::Result,
+    local::LocalBackend,
+    session::{Session, StatementOutcome},
+    statement::parse::parse,
+};
+use quorate_table::value::Row;
+use sqlparser::ast;
+
+/// A session on tables of its own.
+pub(crate) struct Client(Session);
+
+/// The result of a statement.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The rows, and their number of columns.
+    Rows(Vec<Row>, usize),
+    /// The number of rows in the tag of a statement that returns none.
+    Count(u64),
+}
+
+impl Client {
+    pub(crate) fn new() -> Client {
+        let tables = Arc::new(LocalBackend::new());
+        Client(Session::new(tables, Arc::new(Cache::default()), "test".to_owned(), "test".to_owned(), 1))
+    }
+
+    /// Executes the statements of a text. Returns the results.
+    pub(crate) async fn run(&mut self, text: &str) -> Result<Vec<Done>> {
+        let mut results = Vec::new();
+        for statement in parse(text).map_err(|error| self.0.failed(error))? {
+            match self.statement(text, statement).await {
+                Ok(done) => results.push(done),
+                Err(error) => return Err(self.0.failed(error)),
+            }
+        }
+        Ok(results)
+    }
+
+    async fn statement(&mut self, text: &str, statement: ast::Statement) -> Result<Done> {
+        let prepared = self.0.prepare_once(text, statement)?;
+        let width = prepared.fields.as_ref().map_or(0, |fields| fields.len());
+        let tag = match self.0.execute(&prepared, &[]).await? {
+            StatementOutcome::Rows(rows, _) => return Ok(Done::Rows(rows.all().await?, width)),
+            StatementOutcome::Buffered(rows, _, _hold) => return Ok(Done::Rows(rows, width)),
+            StatementOutcome::Done(tag) => tag,
+            StatementOutcome::Empty => String::new(),
+            StatementOutcome::CopyIn(_) | StatementOutcome::CopyOut(..) => panic!("{text} copies"),
+        };
+        Ok(Done::Count(tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)))
+    }
+
+    /// Returns the rows of the last statement of a text, as text.
+    pub(crate) async fn rows(&mut self, text: &str) -> Vec<Vec<Option<String>>> {
+        let results = self.run(text).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+        let Some(Done::Rows(rows, _)) = results.into_iter().last() else { panic!("{text} returns no rows") };
+        rows.iter().map(|row| row.iter().map(|value| value.text()).collect()).collect()
+    }
+
+    /// Returns the SQLSTATE with which a text ends.
+    pub(crate) async fn code(&mut self, text: &str) -> String {
+        match self.run(text).await {
+            Ok(_) => "00000".to_owned(),
+            Err(error) => error.code.to_string(),
+        }
+    }
+}
