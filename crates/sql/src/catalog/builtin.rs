@@ -1,12 +1,8 @@
 //! The functions of the catalog.
 
-use quorate_table::expr::Function;
-
 /// A function.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Builtin {
-    /// A function of the engine.
-    Engine(Function),
     /// A function whose result does not depend on its arguments.
     Fixed(Fixed),
     ArrayLength,
@@ -15,7 +11,6 @@ pub(super) enum Builtin {
     ArrayToString,
     /// The index of the first element.
     ArrayUpper(i64),
-    Coalesce,
     CurrentSchemas,
     CurrentSetting,
     Encoding,
@@ -29,7 +24,6 @@ pub(super) enum Builtin {
     GenerateSeries,
     IsVisible,
     JsonObject,
-    NullIf,
     QuoteIdent,
     QuoteLiteral,
     SetConfig,
@@ -38,7 +32,6 @@ pub(super) enum Builtin {
     Subscripts(i64),
     ToRegclass,
     ToRegtype,
-    Version,
 }
 
 /// The result of a function that ignores its arguments.

@@ -1,131 +1,126 @@
-//! Evaluates expressions.
+//! Evaluates expressions: the engine's by the engine, and the leaves of the catalog here.
 
 use quorate_table::{
-    eval::eval,
-    expr::{Binary, Expr},
+    cast::cast,
+    eval,
+    expr::{Binary, Expr, Function},
     value::{Type, Value},
 };
 
 use super::{
     datum::{Datum, elements},
     functions,
-    plan::{Aggregate, AggregateFunction, PlanNode},
+    plan::{Aggregate, AggregateFunction, LeafNode},
     run::{CatalogRows, Evaluation, Frame, compare, descending, distinct, weight},
 };
-use crate::error::{Result, SqlError, code};
+use crate::{
+    error::{Result, SqlError, code},
+    statement::coerce,
+};
 
-impl PlanNode {
+impl Evaluation<'_> {
     /// Returns the expression's value in a row.
-    pub(super) fn eval(&self, evaluation: &Evaluation<'_>, frame: &Frame<'_>) -> Result<Datum> {
-        let eval = |node: &PlanNode| node.eval(evaluation, frame);
-        Ok(match self {
-            PlanNode::Constant(datum) => datum.clone(),
-            PlanNode::Parameter(number) => Datum::Value(evaluation.context.arguments.value(*number)),
-            PlanNode::Column { level, index } => {
+    pub(super) fn eval(&self, expr: &Expr, frame: &Frame<'_>) -> Result<Datum> {
+        match expr {
+            Expr::Column(leaf, _) => self.leaf(&self.leaves[*leaf].node, frame),
+            other => self.value(other, frame).map(Datum::Value),
+        }
+    }
+
+    /// Whether a condition is TRUE in a row, neither FALSE nor NULL.
+    pub(super) fn holds(&self, condition: &Expr, frame: &Frame<'_>) -> Result<bool> {
+        Ok(self.eval(condition, frame)?.truth() == Some(true))
+    }
+
+    /// Returns the expression's value in a row, as the engine carries it. What does not decide the value is
+    /// not evaluated, because a leaf may be costly and may fail.
+    fn value(&self, expr: &Expr, frame: &Frame<'_>) -> Result<Value> {
+        let value = |expr: &Expr| self.value(expr, frame);
+        match expr {
+            Expr::Constant(value, _) => Ok(value.clone()),
+            Expr::Column(leaf, ty) => carried(self.leaf(&self.leaves[*leaf].node, frame)?, *ty),
+            Expr::Parameter(number, ty) => carried(Datum::Value(self.context.arguments.value(*number)), *ty),
+            Expr::Binary(op @ (Binary::And | Binary::Or), a, b) => {
+                let decisive = Value::Bool(*op == Binary::Or);
+                let a = value(a)?;
+                if a == decisive {
+                    return Ok(a);
+                }
+                let b = value(b)?;
+                Ok(if b == decisive || a == Value::Bool(*op == Binary::And) { b } else { a })
+            }
+            Expr::Case { branches, otherwise, .. } => {
+                for (condition, result) in branches {
+                    if value(condition)? == Value::Bool(true) {
+                        return value(result);
+                    }
+                }
+                otherwise.as_deref().map_or(Ok(Value::Null), value)
+            }
+            Expr::Call(Function::Coalesce, arguments) => {
+                for argument in arguments {
+                    let value = value(argument)?;
+                    if !value.is_null() {
+                        return Ok(value);
+                    }
+                }
+                Ok(Value::Null)
+            }
+            other => {
+                let operand =
+                    |expr: &Expr| -> Result<Expr> { Ok(Expr::Constant(self.value(expr, frame)?, expr.ty())) };
+                Ok(eval::eval(&with_operands(other, operand)?, &[])?)
+            }
+        }
+    }
+
+    fn leaf(&self, node: &LeafNode, frame: &Frame<'_>) -> Result<Datum> {
+        let eval = |expr: &Expr| self.eval(expr, frame);
+        Ok(match node {
+            LeafNode::Column { level, index } => {
                 let mut frame = frame;
                 for _ in 0..*level {
                     frame = frame.outer.expect("the binder counted the levels");
                 }
                 frame.row.get(*index).cloned().unwrap_or(Datum::NULL)
             }
-            PlanNode::And(a, b) => match eval(a)?.truth() {
-                Some(false) => Datum::bool(false),
-                a => match (a, eval(b)?.truth()) {
-                    (_, Some(false)) => Datum::bool(false),
-                    (Some(true), Some(true)) => Datum::bool(true),
-                    _ => Datum::NULL,
-                },
-            },
-            PlanNode::Or(a, b) => match eval(a)?.truth() {
-                Some(true) => Datum::bool(true),
-                a => match (a, eval(b)?.truth()) {
-                    (_, Some(true)) => Datum::bool(true),
-                    (Some(false), Some(false)) => Datum::bool(false),
-                    _ => Datum::NULL,
-                },
-            },
-            PlanNode::Not(a) => eval(a)?.truth().map_or(Datum::NULL, |truth| Datum::bool(!truth)),
-            PlanNode::IsNull(a) => Datum::bool(eval(a)?.is_null()),
-            PlanNode::Distinct(a, b) => {
-                let (a, b) = (eval(a)?, eval(b)?);
-                Datum::bool(a.order(&b).is_ne())
-            }
-            PlanNode::Binary(op, a, b) => binary(*op, eval(a)?, eval(b)?)?,
-            PlanNode::Negate(a) => binary(Binary::Subtract, Datum::int8(0), eval(a)?)?,
-            PlanNode::BitAnd(a, b) => match (eval(a)?.integer(), eval(b)?.integer()) {
+            LeafNode::BitAnd(a, b) => match (eval(a)?.integer(), eval(b)?.integer()) {
                 (Some(a), Some(b)) => Datum::int8(a & b),
                 _ => Datum::NULL,
             },
-            PlanNode::Match { text, pattern, insensitive } => {
+            LeafNode::Match { text, pattern, insensitive } => {
                 match (eval(text)?.to_text(), eval(pattern)?.to_text()) {
                     (Some(text), Some(pattern)) => {
-                        Datum::bool(evaluation.matches(&text, &pattern, *insensitive)?)
+                        Datum::bool(self.matches(&text, &pattern, *insensitive)?)
                     }
                     _ => Datum::NULL,
                 }
             }
-            PlanNode::Like { text, pattern, escape, insensitive } => {
-                match (eval(text)?.to_text(), eval(pattern)?.to_text()) {
-                    (Some(text), Some(pattern)) => {
-                        let like = Expr::Like {
-                            text: Box::new(Expr::Constant(Value::text_of(text), Type::Text)),
-                            pattern: Box::new(Expr::Constant(Value::text_of(pattern), Type::Text)),
-                            escape: *escape,
-                            case_insensitive: *insensitive,
-                        };
-                        Datum::Value(quorate_table::eval::eval(&like, &[])?)
-                    }
-                    _ => Datum::NULL,
-                }
-            }
-            PlanNode::In(subject, list) => {
-                let subject = eval(subject)?;
-                let items = list.iter().map(eval).collect::<Result<Vec<_>>>()?;
-                any(&subject, Binary::Equal, &items, false)?
-            }
-            PlanNode::Case { subject, branches, otherwise } => {
-                let subject = match subject {
-                    Some(subject) => Some(eval(subject)?),
-                    None => None,
-                };
-                for (condition, result) in branches {
-                    let condition = eval(condition)?;
-                    let chosen = match &subject {
-                        None => condition.truth() == Some(true),
-                        Some(subject) => {
-                            binary(Binary::Equal, subject.clone(), condition)?.truth() == Some(true)
-                        }
-                    };
-                    if chosen {
-                        return eval(result);
-                    }
-                }
-                match otherwise {
-                    Some(otherwise) => eval(otherwise)?,
-                    None => Datum::NULL,
-                }
-            }
-            PlanNode::Any { left, op, right, all } => match elements(eval(right)?)? {
-                None => Datum::NULL,
-                Some(items) => any(&eval(left)?, *op, &items, *all)?,
+            LeafNode::Joined(a, b) => match (elements(eval(a)?)?, elements(eval(b)?)?) {
+                (Some(a), Some(b)) => Datum::array(a.into_iter().chain(b).collect()),
+                _ => Datum::NULL,
             },
-            PlanNode::Array(nodes) => Datum::array(nodes.iter().map(eval).collect::<Result<_>>()?),
-            PlanNode::Element(array, index) => {
+            LeafNode::Any { left, op, right, all, compared } => match elements(eval(right)?)? {
+                None => Datum::NULL,
+                Some(items) => any(carried(eval(left)?, *compared)?, *op, items, *all, *compared)?,
+            },
+            LeafNode::Array(items) => Datum::array(items.iter().map(eval).collect::<Result<_>>()?),
+            LeafNode::Element(array, index) => {
                 let items = elements(eval(array)?)?.unwrap_or_default();
                 let index = eval(index)?.integer().and_then(|index| usize::try_from(index - 1).ok());
                 index.and_then(|index| items.get(index).cloned()).unwrap_or(Datum::NULL)
             }
-            PlanNode::Field(record, place) => match eval(record)? {
+            LeafNode::Field(record, place) => match eval(record)? {
                 Datum::Record(fields) => fields.get(*place).cloned().unwrap_or(Datum::NULL),
                 _ => Datum::NULL,
             },
-            PlanNode::Cast(inner, from, to) => functions::cast(eval(inner)?, *from, *to, evaluation.context)?,
-            PlanNode::Call(builtin, arguments) => {
+            LeafNode::Cast(inner, from, to) => functions::cast(eval(inner)?, *from, *to, self.context)?,
+            LeafNode::Call(builtin, arguments) => {
                 let arguments = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
-                functions::call(*builtin, &arguments, evaluation.context)?
+                functions::call(*builtin, &arguments, self.context)?
             }
-            PlanNode::Scalar(plan) => {
-                let mut rows = plan.run(evaluation, Some(frame))?;
+            LeafNode::Scalar(plan) => {
+                let mut rows = plan.run(self, Some(frame))?;
                 if rows.len() > 1 {
                     return Err(SqlError::new(
                         code::CARDINALITY_VIOLATION,
@@ -134,101 +129,75 @@ impl PlanNode {
                 }
                 rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::NULL)
             }
-            PlanNode::Exists(plan) => Datum::bool(!plan.run(evaluation, Some(frame))?.is_empty()),
-            PlanNode::InQuery(subject, plan) => {
-                let subject = eval(subject)?;
-                let items: Vec<Datum> =
-                    plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect();
-                any(&subject, Binary::Equal, &items, false)?
-            }
-            PlanNode::ArrayOf(plan) => Datum::array(
-                plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect(),
+            LeafNode::Exists(plan) => Datum::bool(!plan.run(self, Some(frame))?.is_empty()),
+            LeafNode::ArrayOf(plan) => Datum::array(
+                plan.run(self, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect(),
             ),
-            PlanNode::Aggregate(aggregate) => aggregate.eval(evaluation, frame)?,
-            PlanNode::Number(window) => {
+            LeafNode::Aggregate(aggregate) => aggregate.eval(self, frame)?,
+            LeafNode::Number(window) => {
                 frame.numbers.get(*window).map_or(Datum::NULL, |number| Datum::int8(*number))
             }
         })
     }
 }
 
+/// Returns an expression of one level: the same with other operands.
+fn with_operands(expr: &Expr, operand: impl Fn(&Expr) -> Result<Expr>) -> Result<Expr> {
+    let boxed = |expr: &Expr| operand(expr).map(Box::new);
+    Ok(match expr {
+        Expr::Unary(op, inner) => Expr::Unary(*op, boxed(inner)?),
+        Expr::Binary(op, left, right) => Expr::Binary(*op, boxed(left)?, boxed(right)?),
+        Expr::IsNull(inner) => Expr::IsNull(boxed(inner)?),
+        Expr::Cast(inner, ty) => Expr::Cast(boxed(inner)?, *ty),
+        Expr::In(probe, list) => {
+            let list = list.iter().map(&operand).collect::<Result<Vec<Expr>>>()?;
+            Expr::In(boxed(probe)?, list.into())
+        }
+        Expr::Like { text, pattern, escape, case_insensitive } => Expr::Like {
+            text: boxed(text)?,
+            pattern: boxed(pattern)?,
+            escape: *escape,
+            case_insensitive: *case_insensitive,
+        },
+        Expr::Call(function, arguments) => {
+            Expr::Call(*function, arguments.iter().map(operand).collect::<Result<_>>()?)
+        }
+        Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) | Expr::Case { .. } => {
+            unreachable!("these are evaluated by themselves")
+        }
+    })
+}
+
+/// Returns a value as the engine carries it.
+fn carried(datum: Datum, ty: Type) -> Result<Value> {
+    match datum {
+        Datum::Value(value) if value.fits(ty) => Ok(value),
+        datum => Ok(cast(&datum.into_value(), ty)?),
+    }
+}
+
 /// Evaluates `left op ANY (items)`, or ALL.
-fn any(left: &Datum, op: Binary, items: &[Datum], all: bool) -> Result<Datum> {
+fn any(left: Value, op: Binary, items: Vec<Datum>, all: bool, ty: Type) -> Result<Datum> {
     let mut unknown = false;
     for item in items {
-        match binary(op, left.clone(), item.clone())?.truth() {
-            Some(truth) if truth != all => return Ok(Datum::bool(truth)),
-            Some(_) => {}
-            None => unknown = true,
+        let item = Expr::Constant(carried(item, ty)?, ty);
+        match eval::eval(&Expr::binary(op, Expr::Constant(left.clone(), ty), item), &[])? {
+            Value::Bool(truth) if truth != all => return Ok(Datum::bool(truth)),
+            Value::Bool(_) => {}
+            _ => unknown = true,
         }
     }
     Ok(if unknown { Datum::NULL } else { Datum::bool(all) })
 }
 
-/// Applies an operator to values whose types are known only now. Numbers are converted to the wider type.
-fn binary(op: Binary, a: Datum, b: Datum) -> Result<Datum> {
-    if a.is_null() || b.is_null() {
-        return Ok(Datum::NULL);
-    }
-    if op.is_comparison() {
-        let (a, b) = alike(a, b);
-        let ordering = a.order(&b);
-        return Ok(Datum::bool(match op {
-            Binary::Equal => ordering.is_eq(),
-            Binary::NotEqual => ordering.is_ne(),
-            Binary::Less => ordering.is_lt(),
-            Binary::LessEqual => ordering.is_le(),
-            Binary::Greater => ordering.is_gt(),
-            _ => ordering.is_ge(),
-        }));
-    }
-    match (op, a, b) {
-        (Binary::Concat, Datum::Array(a), Datum::Array(b)) => {
-            Ok(Datum::array(a.iter().chain(b.iter()).cloned().collect()))
-        }
-        (Binary::Concat, a, b) => {
-            Ok(Datum::text(a.to_text().unwrap_or_default() + &b.to_text().unwrap_or_default()))
-        }
-        (op, Datum::Value(a), Datum::Value(b)) => {
-            let ty = match (a.ty(), b.ty()) {
-                (Some(a), Some(b)) => crate::statement::coerce::wider(a, b),
-                _ => None,
-            };
-            let Some(ty) = ty.filter(|ty| ty.is_number()) else {
-                return Err(SqlError::unsupported(
-                    "arithmetic on these types in a query of the system catalog",
-                ));
-            };
-            let operand = |value: Value| {
-                let from = value.ty().expect("both operands have a type, so neither is NULL");
-                Expr::Cast(Box::new(Expr::Constant(value, from)), ty)
-            };
-            Ok(Datum::Value(eval(&Expr::binary(op, operand(a), operand(b)), &[])?))
-        }
-        _ => Err(SqlError::unsupported("arithmetic on arrays or records")),
-    }
-}
-
-/// Converts a text to the type of the number or boolean that it is compared with.
-fn alike(a: Datum, b: Datum) -> (Datum, Datum) {
-    let parsed = |text: &str, like: &Value| {
-        quorate_table::text::parse_text(like.ty().unwrap_or(Type::Text), text).ok().map(Datum::Value)
-    };
-    match (&a, &b) {
-        (Datum::Value(Value::Text(text)), Datum::Value(value)) if value.ty() != Some(Type::Text) => {
-            match parsed(text, value) {
-                Some(parsed) => (parsed, b),
-                None => (a, b),
-            }
-        }
-        (Datum::Value(value), Datum::Value(Value::Text(text))) if value.ty() != Some(Type::Text) => {
-            match parsed(text, value) {
-                Some(parsed) => (a, parsed),
-                None => (a, b),
-            }
-        }
-        _ => (a, b),
-    }
+/// Adds two numbers in the wider of their types, and integers as bigint.
+fn added(a: Datum, b: Datum) -> Result<Datum> {
+    let (a, b) = (a.into_value(), b.into_value());
+    let ty = a.ty().zip(b.ty()).and_then(|(a, b)| coerce::wider(a, b)).filter(|ty| ty.is_number());
+    let ty = ty.map(|ty| if matches!(ty, Type::Int2 | Type::Int4) { Type::Int8 } else { ty });
+    let Some(ty) = ty else { return Err(SqlError::unsupported("a sum of values that are no numbers")) };
+    let operand = |value: Value| Ok::<_, SqlError>(Expr::Constant(cast(&value, ty)?, ty));
+    Ok(Datum::Value(eval::eval(&Expr::binary(Binary::Add, operand(a)?, operand(b)?), &[])?))
 }
 
 impl Aggregate {
@@ -239,9 +208,9 @@ impl Aggregate {
         for row in group {
             let frame = Frame { row, group: None, numbers: &[], outer: frame.outer };
             let arguments: Vec<Datum> =
-                self.arguments.iter().map(|node| node.eval(evaluation, &frame)).collect::<Result<_>>()?;
+                self.arguments.iter().map(|node| evaluation.eval(node, &frame)).collect::<Result<_>>()?;
             let keys: Vec<Datum> =
-                self.order.iter().map(|(node, _)| node.eval(evaluation, &frame)).collect::<Result<_>>()?;
+                self.order.iter().map(|(node, _)| evaluation.eval(node, &frame)).collect::<Result<_>>()?;
             kept.bytes(weight(&keys) + weight(&arguments))?;
             inputs.push((keys, arguments));
         }
@@ -266,7 +235,7 @@ impl Aggregate {
             AggregateFunction::Sum => {
                 let mut sum = Datum::NULL;
                 for item in inputs.iter().map(first) {
-                    sum = if sum.is_null() { item } else { binary(Binary::Add, sum, item)? };
+                    sum = if sum.is_null() { item } else { added(sum, item)? };
                 }
                 sum
             }

@@ -1,8 +1,6 @@
 //! Functions and casts in queries of the catalog.
 
 use quorate_table::{
-    eval::eval,
-    expr::{Expr, Function},
     text::parse_text,
     value::{Type, Value},
 };
@@ -29,6 +27,11 @@ pub(super) fn first_index(ty: PgType) -> i64 {
     i64::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector))
 }
 
+/// Whether a function of this name takes this number of arguments.
+pub(super) fn is_known(name: &str, count: usize) -> bool {
+    find(name, &vec![PgType::Int2Vector; count]).is_some()
+}
+
 /// Returns the function of this name with this number of arguments, and the type of its result.
 pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)> {
     use Builtin::*;
@@ -42,11 +45,6 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("json_build_object", _) => (JsonObject, PgType::Json),
         ("getdatabaseencoding", 0) => (Encoding, PgType::Name),
         ("array_to_string", 2 | 3) => (ArrayToString, PgType::TEXT),
-        ("coalesce", 1..) => {
-            let ty = arguments.iter().copied().find(|ty| *ty != PgType::Unknown).unwrap_or(PgType::TEXT);
-            (Coalesce, ty)
-        }
-        ("nullif", 2) => (NullIf, first),
         ("current_schemas", 1) => (CurrentSchemas, PgType::NameArray),
         ("set_config", 3) => (SetConfig, PgType::TEXT),
         ("current_setting", 1 | 2) => (CurrentSetting, PgType::TEXT),
@@ -78,7 +76,6 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("pg_size_pretty", 1) => (SizePretty, PgType::TEXT),
         ("to_regclass", 1) => (ToRegclass, PgType::Regclass),
         ("to_regtype", 1) => (ToRegtype, PgType::Regtype),
-        ("version", 0) => (Version, PgType::TEXT),
         (
             "has_table_privilege"
             | "has_schema_privilege"
@@ -130,19 +127,6 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
             _,
         ) => (Fixed(self::Fixed::Null), PgType::INT8),
         ("pg_advisory_unlock_all", 0) => (Fixed(self::Fixed::Null), PgType::Void),
-        ("lower", 1) => (Engine(Function::Lower), PgType::TEXT),
-        ("upper", 1) => (Engine(Function::Upper), PgType::TEXT),
-        ("length" | "char_length", 1) => (Engine(Function::Length), PgType::INT4),
-        ("replace", 3) => (Engine(Function::Replace), PgType::TEXT),
-        ("substring" | "substr", 2 | 3) => (Engine(Function::Substring), PgType::TEXT),
-        ("left", 2) => (Engine(Function::Left), PgType::TEXT),
-        ("right", 2) => (Engine(Function::Right), PgType::TEXT),
-        ("btrim" | "trim", 1 | 2) => (Engine(Function::Trim), PgType::TEXT),
-        ("rtrim", 1 | 2) => (Engine(Function::TrimRight), PgType::TEXT),
-        ("ltrim", 1 | 2) => (Engine(Function::TrimLeft), PgType::TEXT),
-        ("strpos", 2) => (Engine(Function::Position), PgType::INT4),
-        ("split_part", 3) => (Engine(Function::SplitPart), PgType::TEXT),
-        ("concat", 1..) => (Engine(Function::Concat), PgType::TEXT),
         _ => return None,
     })
 }
@@ -150,17 +134,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
 /// Calls a function.
 pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogContext<'_>) -> Result<Datum> {
     use Builtin::*;
-    let strict = !matches!(
-        builtin,
-        Coalesce
-            | NullIf
-            | SetConfig
-            | Fixed(_)
-            | FormatType
-            | JsonObject
-            | Engine(Function::Concat)
-            | ArrayToString
-    );
+    let strict = !matches!(builtin, SetConfig | Fixed(_) | FormatType | JsonObject | ArrayToString);
     if strict && arguments.iter().any(Datum::is_null) {
         return Ok(Datum::NULL);
     }
@@ -171,22 +145,6 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
         None => Ok(None),
     };
     Ok(match builtin {
-        Engine(function) => {
-            let constants = arguments
-                .iter()
-                .map(|argument| match argument {
-                    Datum::Value(value @ Value::Text(_)) => Expr::Constant(value.clone(), Type::Text),
-                    Datum::Value(value)
-                        if value.as_integer().is_some() && !matches!(function, Function::Concat) =>
-                    {
-                        let small = i32::try_from(value.as_integer().unwrap_or(0)).unwrap_or(i32::MAX);
-                        Expr::Constant(Value::Int4(small), Type::Int4)
-                    }
-                    other => Expr::Constant(other.to_text().map_or(Value::Null, Value::text_of), Type::Text),
-                })
-                .collect();
-            Datum::Value(eval(&Expr::Call(function, constants), &[])?)
-        }
         Fixed(self::Fixed::Null) => Datum::NULL,
         Fixed(self::Fixed::True) => Datum::bool(true),
         Fixed(self::Fixed::False) => Datum::bool(false),
@@ -218,11 +176,6 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
                 Datum::text(texts.join(&text(1)))
             }
         },
-        Coalesce => arguments.iter().find(|datum| !datum.is_null()).cloned().unwrap_or(Datum::NULL),
-        NullIf => {
-            let equal = !arguments[0].is_null() && arguments[0].order(&arguments[1]).is_eq();
-            if equal { Datum::NULL } else { arguments[0].clone() }
-        }
         CurrentSchemas => {
             let implicit = arguments[0].truth() == Some(true);
             let names = if implicit { &["pg_catalog", "public"][..] } else { &["public"] };
@@ -301,7 +254,6 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
         SizePretty => Datum::text(size(number(0).unwrap_or(0))),
         ToRegclass => class_named(&text(0), context).map_or(Datum::NULL, Datum::int8),
         ToRegtype => type_named(&text(0)).map_or(Datum::NULL, Datum::int8),
-        Version => Datum::text(crate::version()),
     })
 }
 
@@ -446,6 +398,8 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogCont
                 .ok_or_else(|| missing("schema", &text)),
             PgType::Regrole if text == context.user => Ok(Datum::int8(oid::USER)),
             PgType::Regproc => Ok(Datum::text(text)),
+            // A function has a name here and no number. `-` is no function.
+            PgType::Oid | PgType::Xid if from == PgType::Regproc => Ok(Datum::int8(text != "-")),
             // The names of the catalog's functions are unique, so the types of the arguments do not matter.
             PgType::Regprocedure => {
                 match text.trim_end().strip_suffix(')').and_then(|text| text.split_once('(')) {

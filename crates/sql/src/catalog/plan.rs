@@ -1,18 +1,33 @@
 //! Bound queries of the catalog: a tree that `run` and `eval` evaluate.
+//!
+//! Its expressions are the engine's. A column of such an expression is a [`Leaf`]: a column of a relation, or
+//! a value that the engine cannot compute, such as a sub-select or the name of an object id.
 
-use quorate_table::{expr::Binary, operation::Order};
+use quorate_table::{
+    expr::{Binary, Expr},
+    operation::Order,
+    value::Type,
+};
 
-use super::{builtin::Builtin, datum::Datum, relations::Relation};
+use super::{builtin::Builtin, relations::Relation};
 use crate::types::PgType;
 
-/// A bound query.
+/// A bound query with everything that its expressions refer to.
 #[derive(Debug)]
 pub struct CatalogPlan {
+    pub(super) query: QueryPlan,
+    /// The columns of all expressions, by their index. Bounded by the length of the statement.
+    pub(super) leaves: Vec<Leaf>,
+}
+
+/// A query, or a sub-select.
+#[derive(Debug)]
+pub(super) struct QueryPlan {
     pub(super) body: Body,
     /// The order of the rows, over the body's columns. Columns after `visible` exist only to sort by.
     pub(super) order: Vec<Order>,
-    pub(super) limit: Option<PlanNode>,
-    pub(super) offset: Option<PlanNode>,
+    pub(super) limit: Option<Expr>,
+    pub(super) offset: Option<Expr>,
     pub(super) visible: usize,
     /// Types of the visible columns.
     pub(super) types: Vec<PgType>,
@@ -21,8 +36,8 @@ pub struct CatalogPlan {
 #[derive(Debug)]
 pub(super) enum Body {
     Select(Box<Select>),
-    Union { left: Box<CatalogPlan>, right: Box<CatalogPlan>, all: bool },
-    Values(Vec<Vec<PlanNode>>),
+    Union { left: Box<QueryPlan>, right: Box<QueryPlan>, all: bool },
+    Values(Vec<Vec<Expr>>),
 }
 
 #[derive(Debug)]
@@ -30,11 +45,11 @@ pub(super) struct Select {
     pub from: Vec<From>,
     /// The conjuncts of WHERE, each with the number of the level's first columns that it needs. `None` means
     /// all columns.
-    pub conjuncts: Vec<(PlanNode, Option<usize>)>,
+    pub conjuncts: Vec<(Expr, Option<usize>)>,
     /// The grouping keys. An empty list makes one group; `None` makes no groups.
-    pub groups: Option<Vec<PlanNode>>,
-    pub having: Option<PlanNode>,
-    pub columns: Vec<PlanNode>,
+    pub groups: Option<Vec<Expr>>,
+    pub having: Option<Expr>,
+    pub columns: Vec<Expr>,
     pub distinct: bool,
     /// The windows of `row_number()`.
     pub windows: Vec<Window>,
@@ -43,24 +58,24 @@ pub(super) struct Select {
 /// The partition and the order in which rows are numbered.
 #[derive(Debug)]
 pub(super) struct Window {
-    pub partition: Vec<PlanNode>,
-    pub order: Vec<(PlanNode, bool)>,
+    pub partition: Vec<Expr>,
+    pub order: Vec<(Expr, bool)>,
 }
 
 #[derive(Debug)]
 pub(super) enum From {
     Relation(&'static Relation),
     Derived {
-        plan: Box<CatalogPlan>,
+        plan: Box<QueryPlan>,
         lateral: bool,
     },
     /// Arrays side by side: a row for their first elements, a row for the second ones, up to the end of the
     /// longest.
-    Elements(Vec<PlanNode>),
+    Elements(Vec<Expr>),
     Join {
         left: Box<From>,
         right: Box<From>,
-        on: Option<PlanNode>,
+        on: Option<Expr>,
         outer: bool,
     },
 }
@@ -76,69 +91,68 @@ impl From {
     }
 }
 
-/// An expression.
+/// A value that the engine takes as given.
 #[derive(Debug)]
-pub(super) enum PlanNode {
-    Constant(Datum),
-    Parameter(usize),
+pub(super) struct Leaf {
+    pub node: LeafNode,
+    /// The value's type. The engine gets the value as [`carrier`] says.
+    pub ty: PgType,
+}
+
+#[derive(Debug)]
+pub(super) enum LeafNode {
     /// A column of the select that is this many levels further out.
     Column {
         level: usize,
         index: usize,
     },
-    And(Box<PlanNode>, Box<PlanNode>),
-    Or(Box<PlanNode>, Box<PlanNode>),
-    Not(Box<PlanNode>),
-    IsNull(Box<PlanNode>),
-    Binary(Binary, Box<PlanNode>, Box<PlanNode>),
-    Distinct(Box<PlanNode>, Box<PlanNode>),
-    Negate(Box<PlanNode>),
     /// `a & b`
-    BitAnd(Box<PlanNode>, Box<PlanNode>),
+    BitAnd(Expr, Expr),
     Match {
-        text: Box<PlanNode>,
-        pattern: Box<PlanNode>,
+        text: Expr,
+        pattern: Expr,
         insensitive: bool,
     },
-    Like {
-        text: Box<PlanNode>,
-        pattern: Box<PlanNode>,
-        escape: Option<char>,
-        insensitive: bool,
-    },
-    In(Box<PlanNode>, Vec<PlanNode>),
-    Case {
-        subject: Option<Box<PlanNode>>,
-        branches: Vec<(PlanNode, PlanNode)>,
-        otherwise: Option<Box<PlanNode>>,
-    },
+    /// The elements of two arrays, one after the other.
+    Joined(Expr, Expr),
     Any {
-        left: Box<PlanNode>,
+        left: Expr,
         op: Binary,
-        right: Box<PlanNode>,
+        right: Expr,
         all: bool,
+        /// The type in which the elements are compared.
+        compared: Type,
     },
-    Array(Vec<PlanNode>),
-    Element(Box<PlanNode>, Box<PlanNode>),
+    Array(Vec<Expr>),
+    Element(Expr, Expr),
     /// A field of a record, by its index.
-    Field(Box<PlanNode>, usize),
-    Cast(Box<PlanNode>, PgType, PgType),
-    Call(Builtin, Vec<PlanNode>),
-    Scalar(Box<CatalogPlan>),
-    Exists(Box<CatalogPlan>),
-    InQuery(Box<PlanNode>, Box<CatalogPlan>),
-    ArrayOf(Box<CatalogPlan>),
+    Field(Expr, usize),
+    Cast(Expr, PgType, PgType),
+    Call(Builtin, Vec<Expr>),
+    Scalar(Box<QueryPlan>),
+    Exists(Box<QueryPlan>),
+    ArrayOf(Box<QueryPlan>),
     Aggregate(Box<Aggregate>),
     /// The row's number in this window of its select.
     Number(usize),
 }
 
+/// Returns the type in which the engine carries values of `ty`: a number for an object id, and text for
+/// everything that no column of a table can hold.
+pub(super) fn carrier(ty: PgType) -> Type {
+    match ty {
+        PgType::Regproc | PgType::Regprocedure => Type::Text,
+        ty if ty.is_oid() => Type::Int8,
+        ty => ty.plain(),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Aggregate {
     pub function: AggregateFunction,
-    pub arguments: Vec<PlanNode>,
+    pub arguments: Vec<Expr>,
     pub distinct: bool,
-    pub order: Vec<(PlanNode, bool)>,
+    pub order: Vec<(Expr, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,39 +167,29 @@ pub(super) enum AggregateFunction {
     Or,
 }
 
-/// Visits a node and the nodes in it on its own level, until `test` returns `false`.
-pub(super) fn visit(node: &PlanNode, test: &mut dyn FnMut(&PlanNode) -> bool) -> bool {
+/// Visits the leaves of an expression on its own level, until `test` returns `false`.
+pub(super) fn visit(expr: &Expr, leaves: &[Leaf], test: &mut dyn FnMut(&LeafNode) -> bool) -> bool {
+    let Expr::Column(index, _) = expr else {
+        return expr.children().into_iter().all(|child| visit(child, leaves, test));
+    };
+    let node = &leaves[*index].node;
     if !test(node) {
         return false;
     }
+    let mut all = |list: &[Expr]| list.iter().all(|expr| visit(expr, leaves, test));
     match node {
-        PlanNode::Constant(_) | PlanNode::Parameter(_) | PlanNode::Column { .. } | PlanNode::Number(_) => {
-            true
-        }
-        PlanNode::And(a, b)
-        | PlanNode::Or(a, b)
-        | PlanNode::Binary(_, a, b)
-        | PlanNode::Distinct(a, b)
-        | PlanNode::BitAnd(a, b)
-        | PlanNode::Element(a, b) => visit(a, test) && visit(b, test),
-        PlanNode::Not(a)
-        | PlanNode::IsNull(a)
-        | PlanNode::Negate(a)
-        | PlanNode::Cast(a, ..)
-        | PlanNode::Field(a, _) => visit(a, test),
-        PlanNode::Match { text, pattern, .. } | PlanNode::Like { text, pattern, .. } => {
-            visit(text, test) && visit(pattern, test)
-        }
-        PlanNode::In(a, list) => visit(a, test) && list.iter().all(|node| visit(node, test)),
-        PlanNode::Case { subject, branches, otherwise } => {
-            subject.as_ref().is_none_or(|node| visit(node, test))
-                && branches.iter().all(|(a, b)| visit(a, test) && visit(b, test))
-                && otherwise.as_ref().is_none_or(|node| visit(node, test))
-        }
-        PlanNode::Any { left, right, .. } => visit(left, test) && visit(right, test),
-        PlanNode::Array(list) | PlanNode::Call(_, list) => list.iter().all(|node| visit(node, test)),
-        PlanNode::InQuery(a, _) => visit(a, test),
-        PlanNode::Scalar(_) | PlanNode::Exists(_) | PlanNode::ArrayOf(_) => true,
-        PlanNode::Aggregate(aggregate) => aggregate.arguments.iter().all(|node| visit(node, test)),
+        LeafNode::Column { .. }
+        | LeafNode::Number(_)
+        | LeafNode::Scalar(_)
+        | LeafNode::Exists(_)
+        | LeafNode::ArrayOf(_) => true,
+        LeafNode::BitAnd(a, b)
+        | LeafNode::Joined(a, b)
+        | LeafNode::Element(a, b)
+        | LeafNode::Match { text: a, pattern: b, .. }
+        | LeafNode::Any { left: a, right: b, .. } => visit(a, leaves, test) && visit(b, leaves, test),
+        LeafNode::Field(a, _) | LeafNode::Cast(a, ..) => visit(a, leaves, test),
+        LeafNode::Array(list) | LeafNode::Call(_, list) => all(list),
+        LeafNode::Aggregate(aggregate) => all(&aggregate.arguments),
     }
 }

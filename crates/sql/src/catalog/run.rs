@@ -8,6 +8,7 @@ use std::{
 };
 
 use quorate_table::{
+    expr::Expr,
     operation::Order,
     value::{Row, Type, Value},
 };
@@ -17,7 +18,7 @@ use super::{
     CatalogContext,
     datum::{Datum, elements},
     functions,
-    plan::{Body, CatalogPlan, From, PlanNode, Select},
+    plan::{Body, CatalogPlan, From, Leaf, QueryPlan, Select},
     relations::Relation,
 };
 use crate::{
@@ -40,6 +41,8 @@ pub(super) struct Frame<'f> {
 /// One evaluation: its surroundings, and caches of relations and patterns.
 pub(super) struct Evaluation<'w> {
     pub context: &'w CatalogContext<'w>,
+    /// The leaves of the query.
+    pub leaves: &'w [Leaf],
     relations: RefCell<BTreeMap<u32, Rc<Vec<Vec<Datum>>>>>,
     patterns: RefCell<BTreeMap<(String, bool), Regex>>,
     steps: RefCell<u64>,
@@ -110,23 +113,26 @@ impl CatalogPlan {
     ) -> Result<(Vec<Row>, MemoryReservation)> {
         let evaluation = Evaluation {
             context,
+            leaves: &self.leaves,
             relations: RefCell::default(),
             patterns: RefCell::default(),
             steps: RefCell::new(0),
             hold: RefCell::new(hold),
         };
-        let rows = self.run(&evaluation, None)?;
+        let rows = self.query.run(&evaluation, None)?;
         let mut hold = evaluation.hold.into_inner();
         let mut fitted = Vec::with_capacity(rows.len());
         for row in rows {
-            let row = row.into_iter().zip(&self.types).map(|(datum, ty)| fit(datum, *ty, context));
+            let row = row.into_iter().zip(&self.query.types).map(|(datum, ty)| fit(datum, *ty, context));
             let row = row.collect::<Result<Row>>()?;
             hold.grow(budget::weight(&row))?;
             fitted.push(row);
         }
         Ok((fitted, hold))
     }
+}
 
+impl QueryPlan {
     pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<CatalogRows> {
         let mut rows = match &self.body {
             Body::Select(select) => select.run(evaluation, outer, self.visible)?,
@@ -141,7 +147,7 @@ impl CatalogPlan {
             Body::Values(rows) => {
                 let frame = Frame { row: &[], group: None, numbers: &[], outer };
                 rows.iter()
-                    .map(|row| row.iter().map(|node| node.eval(evaluation, &frame)).collect())
+                    .map(|row| row.iter().map(|node| evaluation.eval(node, &frame)).collect())
                     .collect::<Result<_>>()?
             }
         };
@@ -149,10 +155,10 @@ impl CatalogPlan {
             rows.sort_by(|a, b| compare(&self.order, a, b));
         }
         let frame = Frame { row: &[], group: None, numbers: &[], outer };
-        let count = |node: &Option<PlanNode>| -> Result<Option<usize>> {
+        let count = |node: &Option<Expr>| -> Result<Option<usize>> {
             match node {
                 None => Ok(None),
-                Some(node) => Ok(node.eval(evaluation, &frame)?.integer().map(|n| n.max(0) as usize)),
+                Some(node) => Ok(evaluation.eval(node, &frame)?.integer().map(|n| n.max(0) as usize)),
             }
         };
         if let Some(offset) = count(&self.offset)? {
@@ -206,7 +212,7 @@ pub(super) fn compare(order: &[Order], a: &[Datum], b: &[Datum]) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-pub(super) fn descending(keys: &[(PlanNode, bool)]) -> Vec<Order> {
+pub(super) fn descending(keys: &[(Expr, bool)]) -> Vec<Order> {
     keys.iter()
         .enumerate()
         .map(|(column, (_, descending))| Order { column, descending: *descending, nulls_first: *descending })
@@ -250,7 +256,7 @@ impl Select {
         let _from_rows = from_rows;
         let project = |row: &[Datum], group: Option<&[Vec<Datum>]>, numbers: &[i64]| -> Result<Vec<Datum>> {
             let frame = Frame { row, group, numbers, outer };
-            self.columns.iter().map(|column| column.eval(evaluation, &frame)).collect()
+            self.columns.iter().map(|column| evaluation.eval(column, &frame)).collect()
         };
         let mut projected = Vec::new();
         match &self.groups {
@@ -268,7 +274,7 @@ impl Select {
                 for row in rows {
                     let frame = Frame { row: &row, group: None, numbers: &[], outer };
                     let key: Vec<Datum> =
-                        keys.iter().map(|key| key.eval(evaluation, &frame)).collect::<Result<_>>()?;
+                        keys.iter().map(|key| evaluation.eval(key, &frame)).collect::<Result<_>>()?;
                     let key = key_of(&key);
                     let group = groups.entry(key.clone()).or_default();
                     if group.is_empty() {
@@ -287,7 +293,7 @@ impl Select {
                     let first = group.first().unwrap_or(&nothing);
                     if let Some(having) = &self.having {
                         let frame = Frame { row: first, group: Some(group), numbers: &[], outer };
-                        if having.eval(evaluation, &frame)?.truth() != Some(true) {
+                        if !evaluation.holds(having, &frame)? {
                             continue;
                         }
                     }
@@ -315,7 +321,7 @@ impl Select {
             let mut keyed = Vec::with_capacity(rows.len());
             for (index, row) in rows.iter().enumerate() {
                 let frame = Frame { row, group: None, numbers: &[], outer };
-                let eval = |node: &PlanNode| node.eval(evaluation, &frame);
+                let eval = |node: &Expr| evaluation.eval(node, &frame);
                 let partition = window.partition.iter().map(eval).collect::<Result<Vec<_>>>()?;
                 let keys = window.order.iter().map(|(node, _)| eval(node)).collect::<Result<Vec<_>>>()?;
                 keyed.push((key_of(&partition), keys, index));
@@ -419,7 +425,7 @@ impl Select {
                     let frame = Frame { row, group: None, numbers: &[], outer };
                     let mut columns = Vec::with_capacity(arrays.len());
                     for array in arrays {
-                        columns.push(elements(array.eval(evaluation, &frame)?)?.unwrap_or_default());
+                        columns.push(elements(evaluation.eval(array, &frame)?)?.unwrap_or_default());
                     }
                     let longest = columns.iter().map(Vec::len).max().unwrap_or(0);
                     evaluation.step(longest as u64)?;
@@ -450,7 +456,7 @@ fn joined(row: &[Datum], more: &[Datum]) -> Vec<Datum> {
 
 fn filter(
     rows: &mut CatalogRows,
-    condition: &PlanNode,
+    condition: &Expr,
     evaluation: &Evaluation<'_>,
     outer: Option<&Frame<'_>>,
 ) -> Result<()> {
@@ -459,8 +465,8 @@ fn filter(
         if failed.is_some() {
             return false;
         }
-        match condition.eval(evaluation, &Frame { row, group: None, numbers: &[], outer }) {
-            Ok(datum) => datum.truth() == Some(true),
+        match evaluation.holds(condition, &Frame { row, group: None, numbers: &[], outer }) {
+            Ok(holds) => holds,
             Err(error) => {
                 failed = Some(error);
                 false

@@ -337,9 +337,7 @@ impl Session {
         let open = Arguments { values: &[], session: &session };
         let mut values = Vec::with_capacity(arguments.len());
         for (index, (expr, ty)) in arguments.iter().zip(wanted).enumerate() {
-            let operand =
-                Binder { scope: &scope, parameters: &mut none, aggregates: Err("EXECUTE parameters") }
-                    .operand(expr)?;
+            let operand = Binder::new(&scope, &mut none, Err("EXECUTE parameters")).operand(expr)?;
             let span = sqlparser::ast::Spanned::span(expr);
             let bound = operand.coerce_assignment(&format!("${}", index + 1), ty.plain(), span, &mut none)?;
             values.push(encode::checked(fold::value(&bound, &open)?, *ty)?);

@@ -51,7 +51,7 @@ pub(super) fn filter(
     parameters: &mut Parameters,
 ) -> Result<Option<Expr>> {
     selection
-        .map(|selection| Binder { scope, parameters, aggregates: Err("WHERE") }.condition(selection, "WHERE"))
+        .map(|selection| Binder::new(scope, parameters, Err("WHERE")).condition(selection, "WHERE"))
         .transpose()
 }
 
@@ -97,7 +97,7 @@ fn assigned(
     if is_default(value) {
         return Ok(column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)));
     }
-    let operand = Binder { scope, parameters, aggregates: Err("UPDATE") }.operand(value)?;
+    let operand = Binder::new(scope, parameters, Err("UPDATE")).operand(value)?;
     operand.coerce_stored(column, value.span(), parameters)
 }
 

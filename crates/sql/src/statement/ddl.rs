@@ -207,16 +207,16 @@ fn bind_column(
 /// Binds a column's default: a constant, or a value of the inserting session, such as the time.
 fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Result<Expr> {
     let scope = Scope::empty();
-    let operand = Binder { scope: &scope, parameters, aggregates: Err("DEFAULT expressions") }
-        .operand(expr)
-        .map_err(|error| match error.code.as_ref() {
+    let operand = Binder::new(&scope, parameters, Err("DEFAULT expressions")).operand(expr).map_err(
+        |error| match error.code.as_ref() {
             code::UNDEFINED_COLUMN => SqlError::new(
                 code::FEATURE_NOT_SUPPORTED,
                 "cannot use column reference in DEFAULT expression",
             )
             .at(expr.span()),
             _ => error,
-        })?;
+        },
+    )?;
     let bound = operand.coerce_stored(column, expr.span(), parameters)?;
     let is_session_value = |number: usize| SessionValue::from_number(number).is_some();
     let of_session = |expr: &Expr| matches!(expr, Expr::Parameter(number, _) if is_session_value(*number));

@@ -135,7 +135,7 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
                 continue;
             }
             let column = &schema.columns[target];
-            let operand = Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?;
+            let operand = Binder::new(&scope, parameters, Err("VALUES")).operand(expr)?;
             bound[target] = operand.coerce_stored(column, expr.span(), parameters)?;
         }
         rows.push(bound);

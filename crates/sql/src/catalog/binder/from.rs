@@ -1,21 +1,24 @@
 //! Binds FROM: relations, joins, derived tables, and functions that return rows.
 
-use quorate_table::{expr::Binary, value::Type};
+use quorate_table::{
+    expr::Expr,
+    value::{Type, Value},
+};
 use sqlparser::{
-    ast::{self, FunctionArg, Spanned},
+    ast::{self, BinaryOperator, FunctionArg, Spanned},
     tokenizer::Span,
 };
 
-use super::{Binder, Column, Typed, Using, element_of, function::no_function};
+use super::{Binder, Column, Typed, Using, element_of, function::no_function, operand};
 use crate::{
+    array,
     catalog::{
-        datum::Datum,
         functions,
-        plan::{CatalogPlan, From, PlanNode},
+        plan::{From, LeafNode, QueryPlan},
         relations,
     },
     error::{Result, SqlError, code},
-    statement::{parameters::SessionValue, scope, select::clauses},
+    statement::{coerce::Operand, parameters::SessionValue, scope, select::clauses},
     types::PgType,
 };
 
@@ -32,7 +35,7 @@ impl Binder<'_> {
             let begin = self.level().len();
             let right = self.factor(&join.relation)?;
             let on = match constraint {
-                ast::JoinConstraint::On(on) => Some(self.condition(on)?),
+                ast::JoinConstraint::On(on) => Some(self.condition(on, "JOIN/ON")?),
                 ast::JoinConstraint::None => None,
                 ast::JoinConstraint::Using(names) => {
                     let name = |name| Ok(scope::parts(name)?.pop().unwrap_or_default());
@@ -58,8 +61,8 @@ impl Binder<'_> {
 
     /// Returns the condition of a join by USING: these columns are equal on both sides. The right column is
     /// hidden then.
-    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<PlanNode>> {
-        let mut on: Option<PlanNode> = None;
+    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<Expr>> {
+        let mut on = Vec::new();
         for name in names {
             let level = self.levels.last_mut().expect("the binder is inside a level of the query");
             let (left, right) = level.split_at_mut(begin);
@@ -77,14 +80,16 @@ impl Binder<'_> {
             };
             column.using = Using::Merged;
             left[kept].using = Using::Kept;
-            let side = |index| Box::new(PlanNode::Column { level: 0, index });
-            let equal = PlanNode::Binary(Binary::Equal, side(kept), side(begin + right));
-            on = Some(match on {
-                None => equal,
-                Some(before) => PlanNode::And(Box::new(before), Box::new(equal)),
-            });
+            let types = [left[kept].ty, column.ty];
+            let sides = [kept, begin + right].into_iter().zip(types);
+            let mut sides: Vec<Operand> = sides
+                .map(|(index, ty)| operand(self.leaf(LeafNode::Column { level: 0, index }, ty)))
+                .collect();
+            let (right, left) = (sides.pop().expect("two"), sides.pop().expect("two"));
+            let equal = self.scalar(|binder| binder.applied(&BinaryOperator::Eq, left, right, span))?;
+            on.push(self.typed(equal)?.0);
         }
-        Ok(on)
+        Ok((!on.is_empty()).then(|| Expr::all(on)))
     }
 
     fn reach(&mut self, columns: impl IntoIterator<Item = Column>) {
@@ -173,7 +178,10 @@ impl Binder<'_> {
                 }
                 let numbers = match (*with_ordinality, array_exprs.as_slice()) {
                     (false, _) => None,
-                    (true, [array]) => Some(numbers(self.expr(array)?.0)),
+                    (true, [array]) => {
+                        let array = self.expr(array)?.0;
+                        Some(self.numbers(array))
+                    }
                     (true, _) => return Err(SqlError::unsupported("WITH ORDINALITY of several arrays")),
                 };
                 self.elements("unnest", columns, numbers, alias.as_ref())
@@ -190,7 +198,7 @@ impl Binder<'_> {
     }
 
     /// Binds a derived table. Without LATERAL it sees only the levels around the whole select.
-    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(CatalogPlan, Vec<Column>)> {
+    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(QueryPlan, Vec<Column>)> {
         if lateral {
             return self.query(query);
         }
@@ -224,28 +232,30 @@ impl Binder<'_> {
             }
             ("pg_get_keywords", 0) => {
                 let column = |place: usize| {
-                    let word = |line: &str| line.split(' ').nth(place).map_or(Datum::NULL, Datum::text);
-                    Typed(
-                        PlanNode::Constant(Datum::array(KEYWORDS.lines().map(word).collect())),
-                        PgType::TEXT,
-                    )
+                    let words = KEYWORDS.lines().map(|line| line.split(' ').nth(place).map(str::to_owned));
+                    Typed(Expr::Constant(Value::text_of(array::text(words)), Type::Text), PgType::TEXT)
                 };
                 vec![("word", column(0)), ("catcode", column(1))]
             }
             // Any other function returns one row.
             _ => {
-                let Typed(node, ty) = match SessionValue::named(&bare).filter(|_| arguments.is_empty()) {
-                    Some(value) => Typed(PlanNode::Parameter(value.number()), value.ty()),
-                    None => self.call(&bare, arguments, name.span())?,
+                let Typed(node, ty) = match (SessionValue::named(&bare), bare.as_str()) {
+                    (Some(value), _) if arguments.is_empty() => self.parameter_of(value.number(), value.ty()),
+                    (_, "version") if arguments.is_empty() => {
+                        Typed(Expr::Constant(Value::text_of(crate::version()), Type::Text), PgType::TEXT)
+                    }
+                    _ => self.call(&bare, arguments, name.span())?,
                 };
-                vec![(bare.as_str(), Typed(PlanNode::Array(vec![node]), ty))]
+                let row = self.leaf(LeafNode::Array(vec![node]), array_of(ty));
+                vec![(bare.as_str(), Typed(row.0, ty))]
             }
         };
         let numbers = match (with_ordinality, columns.len()) {
             (false, _) => None,
             (true, 1) => {
                 let again = self.arguments(args, name.span())?;
-                Some(numbers(self.rows_of(&bare, again, name.span())?.0))
+                let array = self.rows_of(&bare, again, name.span())?.0;
+                Some(self.numbers(array))
             }
             (true, _) => return Err(SqlError::unsupported(format!("WITH ORDINALITY of {bare}"))),
         };
@@ -282,22 +292,37 @@ impl Binder<'_> {
         let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
         if name == "generate_series" {
             let ty = series(&types, span)?;
-            let bounds = arguments.into_iter().map(|bound| self.coerced(bound, ty).0).collect();
-            return Ok(Typed(PlanNode::Call(functions::Builtin::GenerateSeries, bounds), ty));
+            let mut bounds = Vec::with_capacity(arguments.len());
+            for bound in arguments {
+                bounds.push(self.coerced(bound, ty)?.0);
+            }
+            let array = self.leaf(LeafNode::Call(functions::Builtin::GenerateSeries, bounds), array_of(ty));
+            return Ok(Typed(array.0, ty));
         }
         match types.as_slice() {
             [array] if name == "unnest" && array.info().category == 'A' => {
                 Ok(Typed(arguments.remove(0).0, element_of(*array)))
             }
             _ => match functions::find(name, &types) {
-                Some((builtin, ty)) => Ok(Typed(
-                    PlanNode::Call(builtin, arguments.into_iter().map(|Typed(node, _)| node).collect()),
-                    ty,
-                )),
+                Some((builtin, ty)) => {
+                    let arguments = arguments.into_iter().map(|Typed(node, _)| node).collect();
+                    Ok(Typed(self.leaf(LeafNode::Call(builtin, arguments), array_of(ty)).0, ty))
+                }
                 None => Err(no_function(name, &types, span)),
             },
         }
     }
+
+    /// Returns the numbers of an array's elements, from 1.
+    fn numbers(&mut self, array: Expr) -> Typed {
+        let node = LeafNode::Call(functions::Builtin::Subscripts(1), vec![array]);
+        Typed(self.leaf(node, array_of(PgType::INT8)).0, PgType::INT8)
+    }
+}
+
+/// Returns the type of an array with elements of this type. Arrays of records are only taken apart again.
+fn array_of(ty: PgType) -> PgType {
+    ty.array().unwrap_or(PgType::TextArray)
 }
 
 /// Returns the column names from an alias, which may name fewer than `columns`.
@@ -313,11 +338,6 @@ const WITH_USES_MAX: usize = 64;
 
 /// PostgreSQL 15's keywords and their categories.
 const KEYWORDS: &str = include_str!("keywords.txt");
-
-/// Returns the numbers of an array's elements, from 1.
-fn numbers(array: PlanNode) -> Typed {
-    Typed(PlanNode::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
-}
 
 /// Returns the type of a series with these bounds: `bigint` if one of them is, otherwise `integer`.
 fn series(bounds: &[PgType], span: Span) -> Result<PgType> {

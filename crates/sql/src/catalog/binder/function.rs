@@ -1,19 +1,19 @@
 //! Binds calls: scalar functions, aggregates, `row_number`, and functions in a select list that return rows.
 
-use quorate_table::value::Type;
+use quorate_table::{expr::Expr, value::Type};
 use sqlparser::{
     ast::{self, FunctionArg, FunctionArgExpr, FunctionArguments},
     tokenizer::Span,
 };
 
-use super::{Binder, Column, SetReturningCalls, Typed, query::one_column, ta_or_text};
+use super::{Binder, Column, SetReturningCalls, Typed, operand, text_if_unknown};
 use crate::{
     catalog::{
         functions,
-        plan::{Aggregate, AggregateFunction, PlanNode, Window},
+        plan::{Aggregate, AggregateFunction, LeafNode, Window},
     },
-    error::{Result, SqlError, code},
-    statement::{parameters::SessionValue, scope},
+    error::{Result, SqlError},
+    statement::{expr, scope},
     types::PgType,
 };
 
@@ -27,12 +27,16 @@ impl Binder<'_> {
             .collect()
     }
 
-    pub(super) fn function(&mut self, function: &ast::Function, span: Span) -> Result<Typed> {
+    /// Binds a call of a function that only the catalog has.
+    pub(super) fn function_of_catalog(
+        &mut self,
+        function: &ast::Function,
+        span: Span,
+    ) -> Result<Option<Typed>> {
         let mut schema = scope::parts(&function.name)?;
         let name = schema.pop().unwrap_or_default();
         if !schema.is_empty() && schema != ["pg_catalog"] && schema != ["information_schema"] {
-            let message = format!("schema \"{}\" does not exist", schema.join("."));
-            return Err(SqlError::new(code::INVALID_SCHEMA_NAME, message).at(span));
+            return Ok(None);
         }
         if let Some(ast::WindowType::WindowSpec(spec)) = &function.over
             && name == "row_number"
@@ -45,23 +49,15 @@ impl Binder<'_> {
                 spec.partition_by.iter().map(|expr| Ok(self.expr(expr)?.0)).collect::<Result<_>>()?;
             let order = spec.order_by.iter().map(|key| self.key(key, span)).collect::<Result<_>>()?;
             self.windows.push(Window { partition, order });
-            return Ok(Typed(PlanNode::Number(self.windows.len() - 1), PgType::INT8));
+            return Ok(Some(self.leaf(LeafNode::Number(self.windows.len() - 1), PgType::INT8)));
         }
         if function.over.is_some() || function.filter.is_some() {
             return Err(SqlError::unsupported("a window or FILTER").at(span));
         }
         let list = match &function.args {
-            FunctionArguments::None => {
-                return match SessionValue::named(&name) {
-                    Some(value) => Ok(Typed(PlanNode::Parameter(value.number()), value.ty())),
-                    None => Err(no_function(&name, &[], span)),
-                };
-            }
+            FunctionArguments::None => return Ok(None),
             FunctionArguments::Subquery(query) if name == "array" => {
-                let (plan, columns) = self.query(query)?;
-                one_column(&columns, span)?;
-                let ty = columns[0].ty.array().unwrap_or(PgType::TextArray);
-                return Ok(Typed(PlanNode::ArrayOf(Box::new(plan)), ty));
+                return self.rows_of_query(query, span).map(Some);
             }
             FunctionArguments::Subquery(_) => {
                 return Err(
@@ -71,7 +67,15 @@ impl Binder<'_> {
             FunctionArguments::List(list) => list,
         };
         if let Some(aggregate) = aggregate_named(&name) {
-            return self.aggregate(aggregate, list, span);
+            return self.aggregate(aggregate, list, span).map(Some);
+        }
+        if expr::is_aggregate(&name) {
+            let what = format!("the aggregate {name} in a query of the system catalog");
+            return Err(SqlError::unsupported(what).at(span));
+        }
+        let returns_rows = is_set_returning(&name);
+        if !returns_rows && !functions::is_known(&name, list.args.len()) {
+            return Ok(None);
         }
         for (present, what) in [
             (list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct), "DISTINCT"),
@@ -82,21 +86,16 @@ impl Binder<'_> {
                 return Err(SqlError::new("42809", message).at(span));
             }
         }
-        if list.args.is_empty()
-            && let Some(value) = SessionValue::named(&name)
-        {
-            return Ok(Typed(PlanNode::Parameter(value.number()), value.ty()));
-        }
         let arguments = self.arguments(&list.args, span)?;
-        if matches!(name.as_str(), "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray") {
+        if returns_rows {
             let rows = self.rows_of(&name, arguments, span)?;
-            return self.set(function.to_string(), rows, span);
+            return self.set(function.to_string(), rows, span).map(Some);
         }
-        self.call(&name, arguments, span)
+        self.call(&name, arguments, span).map(Some)
     }
 
     /// Binds a key of ORDER BY within a call. The second result says whether it descends.
-    fn key(&mut self, key: &ast::OrderByExpr, span: Span) -> Result<(PlanNode, bool)> {
+    fn key(&mut self, key: &ast::OrderByExpr, span: Span) -> Result<(Expr, bool)> {
         let descends = key.options.asc == Some(false);
         if key.options.nulls_first.is_some_and(|first| first != descends) {
             return Err(SqlError::unsupported("NULLS FIRST or NULLS LAST within a call").at(span));
@@ -120,20 +119,26 @@ impl Binder<'_> {
             }
         };
         let index = level.len() - calls.len() + place;
-        Ok(Typed(PlanNode::Column { level: 0, index }, ty))
+        Ok(self.leaf(LeafNode::Column { level: 0, index }, ty))
     }
 
+    /// Binds a call by its name: of a function of the catalog, or of one that tables have.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
         let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
-        let Some((builtin, ty)) = functions::find(name, &types) else {
-            return Err(no_function(name, &types, span));
-        };
-        let mut nodes = Vec::with_capacity(arguments.len());
-        for argument in arguments {
-            let is_open = matches!(argument.0, PlanNode::Parameter(_));
-            nodes.push(if is_open { self.coerced(argument, PgType::TEXT).0 } else { argument.0 });
+        if let Some((builtin, ty)) = functions::find(name, &types) {
+            let mut given = Vec::with_capacity(arguments.len());
+            for argument in arguments {
+                let is_open = matches!(argument.0, Expr::Parameter(..));
+                given.push(if is_open { self.coerced(argument, PgType::TEXT)?.0 } else { argument.0 });
+            }
+            return Ok(self.leaf(LeafNode::Call(builtin, given), ty));
         }
-        Ok(Typed(PlanNode::Call(builtin, nodes), ty))
+        if functions::is_known(name, arguments.len()) {
+            return Err(no_function(name, &types, span));
+        }
+        let arguments = arguments.into_iter().map(operand).collect();
+        let called = self.scalar(|binder| binder.call(name, arguments, span))?;
+        self.typed(called)
     }
 
     fn aggregate(
@@ -153,7 +158,7 @@ impl Binder<'_> {
         }
         let star = matches!(list.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
         let arguments = if star { Vec::new() } else { self.arguments(&list.args, span)? };
-        let first = arguments.first().map_or(PgType::TEXT, |Typed(_, ty)| ta_or_text(*ty));
+        let first = arguments.first().map_or(PgType::TEXT, |Typed(_, ty)| text_if_unknown(*ty));
         let ty = match function {
             AggregateFunction::Count => PgType::INT8,
             AggregateFunction::Sum => match first {
@@ -168,13 +173,19 @@ impl Binder<'_> {
         };
         let arguments = arguments.into_iter().map(|Typed(node, _)| node).collect();
         let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
-        Ok(Typed(PlanNode::Aggregate(Box::new(Aggregate { function, arguments, distinct, order })), ty))
+        let aggregate = Aggregate { function, arguments, distinct, order };
+        Ok(self.leaf(LeafNode::Aggregate(Box::new(aggregate)), ty))
     }
 }
 
 /// The parentheses of a call without arguments.
 const NO_ARGUMENTS: ast::FunctionArgumentList =
     ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };
+
+/// Whether a function in a select list returns rows.
+fn is_set_returning(name: &str) -> bool {
+    matches!(name, "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray")
+}
 
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {
@@ -190,9 +201,8 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     })
 }
 
+/// Returns the error about a function that does not exist.
 pub(super) fn no_function(name: &str, types: &[PgType], span: Span) -> SqlError {
     let shown: Vec<&str> = types.iter().map(|ty| ty.display()).collect();
-    SqlError::new(code::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", shown.join(", ")))
-        .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
-        .at(span)
+    expr::no_function(name, &shown, span)
 }

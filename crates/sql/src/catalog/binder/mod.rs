@@ -1,10 +1,11 @@
 //! Binds queries of the catalog: from syntax to a `CatalogPlan`.
 //!
-//! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, `from` its
-//! relations, `expr` expressions and `function` calls. Names are looked up level by level, the innermost
-//! select first.
+//! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, and `from`
+//! its relations. Expressions are bound as over tables ([`statement::expr`](crate::statement::expr)).
+//! `extension` adds the forms and types that only the catalog has, and `function` its calls. Names are looked
+//! up level by level, the innermost select first.
 
-mod expr;
+mod extension;
 mod from;
 mod function;
 mod query;
@@ -12,17 +13,23 @@ mod select;
 
 use std::sync::Arc;
 
-use sqlparser::ast;
+use quorate_table::{
+    expr::{Expr, Function},
+    value::{Type, Value},
+};
+use sqlparser::{ast, tokenizer::Span};
 
-use super::plan::{PlanNode, Window};
+use super::plan::{CatalogPlan, Leaf, LeafNode, Window, carrier};
 use crate::{
     backend::Catalog,
-    error::{Result, SqlError, code},
+    error::Result,
     statement::{
         Field,
+        coerce::Operand,
+        expr,
         parameters::{Parameters, SessionValue},
         query::{Finish, Query, Source},
-        scope,
+        scope::Scope,
     },
     types::PgType,
 };
@@ -32,16 +39,18 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
     let mut binder = Binder {
         parameters,
         catalog,
+        leaves: Vec::new(),
         levels: Vec::new(),
         windows: Vec::new(),
         set: SetReturningCalls::Refused,
         with: Vec::new(),
         with_uses: 0,
     };
-    let (plan, columns) = binder.query(query)?;
+    let (query, columns) = binder.query(query)?;
     let sent = |ty| if ty == PgType::Record { PgType::TEXT } else { ty };
     let fields = columns.into_iter().map(|column| Field::new(column.name, sent(column.ty))).collect();
-    let finish = Finish { visible: plan.visible, ..Finish::default() };
+    let finish = Finish { visible: query.visible, ..Finish::default() };
+    let plan = CatalogPlan { query, leaves: binder.leaves };
     Ok(Query { source: Source::Catalog(Box::new(plan)), finish, fields })
 }
 
@@ -75,6 +84,8 @@ impl Column {
 struct Binder<'a> {
     parameters: &'a mut Parameters,
     catalog: &'a Arc<Catalog>,
+    /// The leaves of all expressions so far, bounded by the length of the statement.
+    leaves: Vec<Leaf>,
     /// Columns that can be named, the innermost level last.
     levels: Vec<Vec<Column>>,
     /// Windows of the select that is being bound.
@@ -101,103 +112,136 @@ enum SetReturningCalls {
     Refused,
     /// The calls and their arrays. Their elements become columns after those of FROM, a column for each
     /// different call.
-    List(Vec<(String, PlanNode)>),
+    List(Vec<(String, Expr)>),
 }
 
-/// An expression with its type.
-struct Typed(PlanNode, PgType);
+/// An expression with its type. An expression of unknown type is text, and may still take another type.
+struct Typed(Expr, PgType);
 
 impl Binder<'_> {
-    fn condition(&mut self, expr: &ast::Expr) -> Result<PlanNode> {
-        let typed = self.expr(expr)?;
-        Ok(self.coerced(typed, PgType::BOOL).0)
+    /// Binds an expression.
+    fn expr(&mut self, expr: &ast::Expr) -> Result<Typed> {
+        let operand = self.scalar(|binder| binder.operand(expr))?;
+        self.typed(operand)
+    }
+
+    /// Binds the condition of a clause.
+    fn condition(&mut self, expr: &ast::Expr, clause: &str) -> Result<Expr> {
+        self.scalar(|binder| binder.condition(expr, clause))
+    }
+
+    /// Binds by the binder of scalar expressions, which gets the forms of the catalog from this one.
+    fn scalar<T>(&mut self, bind: impl FnOnce(&mut expr::Binder<'_>) -> Result<T>) -> Result<T> {
+        let mut parameters = std::mem::take(self.parameters);
+        let bound = bind(&mut expr::Binder {
+            scope: &Scope::empty(),
+            parameters: &mut parameters,
+            aggregates: Err("a query of the system catalog"),
+            extension: Some(self),
+        });
+        *self.parameters = parameters;
+        bound
+    }
+
+    fn leaf(&mut self, node: LeafNode, ty: PgType) -> Typed {
+        self.leaves.push(Leaf { node, ty });
+        Typed(Expr::Column(self.leaves.len() - 1, carrier(ty)), ty)
+    }
+
+    /// Returns the expression of an operand. An operand without a type becomes text of unknown type.
+    fn typed(&mut self, operand: Operand) -> Result<Typed> {
+        let ty = self.type_of(&operand);
+        Ok(match operand {
+            Operand::Parameter(number, _) => Typed(Expr::Parameter(number, Type::Text), ty),
+            other => Typed(other.resolve_unknown(self.parameters)?.0, ty),
+        })
+    }
+
+    /// Returns the type of an operand for clients.
+    fn type_of(&self, operand: &Operand) -> PgType {
+        match operand {
+            Operand::Typed(expr, _) => self.type_of_expr(expr),
+            Operand::Interval(_) => PgType::Interval,
+            Operand::Literal(..) | Operand::Null | Operand::Parameter(..) => PgType::Unknown,
+        }
+    }
+
+    fn type_of_expr(&self, expr: &Expr) -> PgType {
+        let common = |results: &[&Expr]| {
+            let mut types = results.iter().filter(|result| !matches!(result, Expr::Constant(..)));
+            let first = types.next().map(|result| self.type_of_expr(result));
+            first.filter(|first| types.all(|result| self.type_of_expr(result) == *first))
+        };
+        let chosen = match expr {
+            Expr::Column(leaf, _) => Some(self.leaves[*leaf].ty),
+            Expr::Parameter(number, _) => SessionValue::from_number(*number).map(SessionValue::ty),
+            Expr::Case { branches, otherwise, .. } => {
+                let results = branches.iter().map(|(_, result)| result).chain(otherwise.as_deref());
+                common(&results.collect::<Vec<_>>())
+            }
+            Expr::Call(Function::Coalesce | Function::Greatest | Function::Least, arguments) => {
+                common(&arguments.iter().collect::<Vec<_>>())
+            }
+            Expr::Call(Function::NullIf, arguments) => common(&[&arguments[0]]),
+            _ => None,
+        };
+        chosen.filter(|ty| carrier(*ty) == expr.ty()).unwrap_or(PgType::Plain(expr.ty()))
     }
 
     /// Converts an expression of unknown type to `to`. Any other expression stays.
-    fn coerced(&mut self, Typed(node, ty): Typed, to: PgType) -> Typed {
+    fn coerced(&mut self, Typed(expr, ty): Typed, to: PgType) -> Result<Typed> {
         if ty != PgType::Unknown {
-            return Typed(node, ty);
+            return Ok(Typed(expr, ty));
         }
-        match node {
-            PlanNode::Parameter(number) => {
+        Ok(match expr {
+            Expr::Parameter(number, _) => {
                 self.parameters.decide(number, to);
-                parameter(number, to)
+                self.parameter_of(number, to)
             }
-            PlanNode::Constant(datum) if datum.is_null() => Typed(PlanNode::Constant(datum), to),
-            node => Typed(PlanNode::Cast(Box::new(node), PgType::Unknown, to), to),
-        }
+            Expr::Constant(Value::Null, _) => Typed(Expr::Constant(Value::Null, carrier(to)), to),
+            text if to.is_oid() || to.element().is_some() => {
+                self.leaf(LeafNode::Cast(text, PgType::Unknown, to), to)
+            }
+            Expr::Constant(Value::Text(text), _) => {
+                let literal = Operand::Literal(text.to_string(), Span::empty());
+                Typed(literal.coerce_implicit(carrier(to), self.parameters)?, to)
+            }
+            other => Typed(other, to),
+        })
     }
 
-    /// Converts the operands of unknown type to the type of the other operand.
-    fn meet(&mut self, a: Typed, b: Typed) -> (PlanNode, PlanNode) {
-        let (ta, tb) = (a.1, b.1);
-        let a = if ta == PgType::Unknown {
-            self.coerced(a, if tb == PgType::Unknown { PgType::TEXT } else { tb })
+    /// Returns a parameter of this type. A parameter for an object id may be a name, and an array comes as
+    /// its text.
+    fn parameter_of(&mut self, number: usize, ty: PgType) -> Typed {
+        if ty.is_oid() || ty.element().is_some() {
+            let text = Expr::Parameter(number, Type::Text);
+            self.leaf(LeafNode::Cast(text, PgType::Unknown, ty), ty)
         } else {
-            a
-        };
-        let b = if tb == PgType::Unknown { self.coerced(b, ta_or_text(ta)) } else { b };
-        (a.0, b.0)
-    }
-
-    fn column(&mut self, idents: &[ast::Ident]) -> Result<Typed> {
-        let names: Vec<String> = idents.iter().map(scope::fold).collect();
-        let (table, name) = match names.as_slice() {
-            [name] => (None, name),
-            [table, name] | [_, table, name] => (Some(table), name),
-            _ => return Err(SqlError::unsupported(format!("the name {}", names.join(".")))),
-        };
-        for (out, level) in self.levels.iter().rev().enumerate() {
-            let found = level.iter().enumerate().filter(|(_, column)| {
-                column.name == *name
-                    && table.map_or(column.using != Using::Merged, |table| *table == column.table)
-            });
-            let found: Vec<(usize, &Column)> = found.collect();
-            match found.as_slice() {
-                [] => {}
-                [(index, column)] => {
-                    return Ok(Typed(PlanNode::Column { level: out, index: *index }, column.ty));
-                }
-                _ => {
-                    return Err(SqlError::new(
-                        code::AMBIGUOUS_COLUMN,
-                        format!("column reference \"{name}\" is ambiguous"),
-                    )
-                    .at(idents[0].span));
-                }
-            }
+            Typed(Expr::Parameter(number, carrier(ty)), ty)
         }
-        if let [ident] = idents
-            && ident.quote_style.is_none()
-            && let Some(value) = SessionValue::named(name)
-        {
-            return Ok(Typed(PlanNode::Parameter(value.number()), value.ty()));
-        }
-        let shown = match table {
-            Some(table) => format!("column {table}.{name} does not exist"),
-            None => format!("column \"{name}\" does not exist"),
-        };
-        Err(SqlError::new(code::UNDEFINED_COLUMN, shown).at(idents[0].span))
     }
 }
 
-/// Returns a parameter of this type. A parameter for an object id may be a name, and an array comes as its
-/// text.
-fn parameter(number: usize, ty: PgType) -> Typed {
-    let node = PlanNode::Parameter(number);
-    let node = if ty.is_oid() || ty.element().is_some() {
-        PlanNode::Cast(Box::new(node), PgType::Unknown, ty)
-    } else {
-        node
-    };
-    Typed(node, ty)
+/// Returns the operand of the binder of scalar expressions.
+fn operand(Typed(expr, ty): Typed) -> Operand {
+    match expr {
+        Expr::Constant(Value::Text(text), _) if ty == PgType::Unknown => {
+            Operand::Literal(text.to_string(), Span::empty())
+        }
+        Expr::Constant(Value::Null, _) if ty == PgType::Unknown => Operand::Null,
+        Expr::Parameter(number, _) if ty == PgType::Unknown => Operand::Parameter(number, Span::empty()),
+        expr => {
+            let ty = expr.ty();
+            Operand::Typed(expr, ty)
+        }
+    }
 }
 
 fn known(a: PgType, b: PgType) -> PgType {
     if a == PgType::Unknown { b } else { a }
 }
 
-fn ta_or_text(ty: PgType) -> PgType {
+fn text_if_unknown(ty: PgType) -> PgType {
     known(ty, PgType::TEXT)
 }
 

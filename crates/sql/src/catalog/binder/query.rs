@@ -1,6 +1,10 @@
 //! Binds the parts around a select: UNION, VALUES, ORDER BY, LIMIT and OFFSET.
 
-use quorate_table::operation::Order;
+use quorate_table::{
+    expr::Expr,
+    operation::Order,
+    value::{Type, Value},
+};
 use sqlparser::{
     ast::{self, Spanned},
     tokenizer::Span,
@@ -8,10 +12,7 @@ use sqlparser::{
 
 use super::{Binder, Column, CommonTable, SetReturningCalls, Typed};
 use crate::{
-    catalog::{
-        datum::Datum,
-        plan::{Body, CatalogPlan, PlanNode},
-    },
+    catalog::plan::{Body, QueryPlan},
     error::{Result, SqlError, code},
     statement::{
         scope,
@@ -21,7 +22,7 @@ use crate::{
 };
 
 impl Binder<'_> {
-    pub(super) fn query(&mut self, query: &ast::Query) -> Result<(CatalogPlan, Vec<Column>)> {
+    pub(super) fn query(&mut self, query: &ast::Query) -> Result<(QueryPlan, Vec<Column>)> {
         let outside = self.with.len();
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             let ast::Cte { alias, query, from: _, materialized: _, closing_paren_token: _ } = cte;
@@ -37,7 +38,7 @@ impl Binder<'_> {
         bound
     }
 
-    fn query_within(&mut self, query: &ast::Query) -> Result<(CatalogPlan, Vec<Column>)> {
+    fn query_within(&mut self, query: &ast::Query) -> Result<(QueryPlan, Vec<Column>)> {
         let tail = clauses::tail_behind_with(query)?;
         let around = std::mem::replace(&mut self.set, SetReturningCalls::Refused);
         let (body, mut columns, order, hidden) = self.body(&query.body, tail.order)?;
@@ -48,10 +49,10 @@ impl Binder<'_> {
         let visible = columns.len() - hidden;
         columns.truncate(visible);
         self.levels.push(Vec::new());
-        let mut count = |expr: Option<&ast::Expr>| -> Result<Option<PlanNode>> {
+        let mut count = |expr: Option<&ast::Expr>| -> Result<Option<Expr>> {
             expr.map(|expr| {
                 let typed = self.expr(expr)?;
-                Ok(self.coerced(typed, PgType::INT8).0)
+                Ok(self.coerced(typed, PgType::INT8)?.0)
             })
             .transpose()
         };
@@ -59,12 +60,12 @@ impl Binder<'_> {
         let limit = match tail.limit {
             Limit::None => None,
             Limit::Of(expr) => count(Some(expr))?,
-            Limit::One => Some(PlanNode::Constant(Datum::int8(1))),
+            Limit::One => Some(Expr::Constant(Value::Int8(1), Type::Int8)),
         };
         self.levels.pop();
         self.set = around;
         let types = columns.iter().map(|column| column.ty).collect();
-        Ok((CatalogPlan { body, order, limit, offset, visible, types }, columns))
+        Ok((QueryPlan { body, order, limit, offset, visible, types }, columns))
     }
 
     /// Binds a body. Returns it with its columns (hidden ones last), its order, and the number of hidden
@@ -80,7 +81,7 @@ impl Binder<'_> {
                 let (plan, columns) = self.query(query)?;
                 let types = plan.types.clone();
                 let visible = plan.visible;
-                let all = CatalogPlan {
+                let all = QueryPlan {
                     body: Body::Values(Vec::new()),
                     order: Vec::new(),
                     limit: None,
@@ -144,11 +145,11 @@ impl Binder<'_> {
         }
     }
 
-    fn side(&mut self, body: &ast::SetExpr) -> Result<(CatalogPlan, Vec<Column>)> {
+    fn side(&mut self, body: &ast::SetExpr) -> Result<(QueryPlan, Vec<Column>)> {
         let (body, columns, order, _) = self.body(body, &[])?;
         let types = columns.iter().map(|column| column.ty).collect();
         let visible = columns.len();
-        Ok((CatalogPlan { body, order, limit: None, offset: None, visible, types }, columns))
+        Ok((QueryPlan { body, order, limit: None, offset: None, visible, types }, columns))
     }
 }
 

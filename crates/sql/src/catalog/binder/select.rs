@@ -1,11 +1,11 @@
 //! Binds one select: its list, conditions, groups and order.
 
-use quorate_table::operation::Order;
+use quorate_table::{expr::Expr, operation::Order};
 use sqlparser::ast::{self, BinaryOperator, Spanned};
 
 use super::{Binder, Column, SetReturningCalls, Typed, Using};
 use crate::{
-    catalog::plan::{Body, From, PlanNode, Select, visit},
+    catalog::plan::{Body, From, LeafNode, Select, visit},
     error::{Result, SqlError},
     statement::{expr::name::column_name, scope, select::clauses},
     types::PgType,
@@ -39,8 +39,8 @@ impl Binder<'_> {
             let mut parts = Vec::new();
             split(selection, &mut parts);
             for part in parts {
-                let node = self.condition(part)?;
-                let needs = needs(&node);
+                let node = self.condition(part, "WHERE")?;
+                let needs = self.needs(&node);
                 conjuncts.push((node, needs));
             }
         }
@@ -70,9 +70,11 @@ impl Binder<'_> {
                             places.sort_by_key(|index| level[*index].using != Using::Kept);
                         }
                     }
-                    for index in places {
-                        columns.push(level[index].clone());
-                        nodes.push(PlanNode::Column { level: 0, index });
+                    let placed: Vec<(usize, Column)> =
+                        places.into_iter().map(|index| (index, level[index].clone())).collect();
+                    for (index, column) in placed {
+                        nodes.push(self.leaf(LeafNode::Column { level: 0, index }, column.ty).0);
+                        columns.push(column);
                         exprs.push(None);
                     }
                     continue;
@@ -82,7 +84,7 @@ impl Binder<'_> {
                 }
             };
             let Typed(node, ty) = self.expr(expr)?;
-            let node = shown(node, ty);
+            let node = self.shown(node, ty);
             columns.push(Column::new("", name, ty));
             nodes.push(node);
             exprs.push(Some(expr));
@@ -126,17 +128,18 @@ impl Binder<'_> {
             let node = match clauses::position(item, visible, "GROUP BY") {
                 Ok(Some(index)) => match exprs[index] {
                     Some(expr) => self.expr(expr)?.0,
-                    None => PlanNode::Column { level: 0, index },
+                    None => nodes[index].clone(),
                 },
                 _ => self.expr(item)?.0,
             };
             group_nodes.push(node);
         }
         let having = match &select.having {
-            Some(having) => Some(self.condition(having)?),
+            Some(having) => Some(self.condition(having, "HAVING")?),
             None => None,
         };
-        let aggregated = !groups.is_empty() || having.is_some() || nodes.iter().any(has_aggregate);
+        let aggregated =
+            !groups.is_empty() || having.is_some() || nodes.iter().any(|node| self.has_aggregate(node));
         if makes_rows && (aggregated || !self.windows.is_empty()) {
             return Err(SqlError::unsupported(
                 "a set-returning function together with aggregates or window functions",
@@ -154,12 +157,31 @@ impl Binder<'_> {
         let hidden = columns.len() - visible;
         Ok((Body::Select(Box::new(body)), columns, keys, hidden))
     }
-}
 
-/// Casts an object id that stands for a name to that name.
-pub(super) fn shown(node: PlanNode, ty: PgType) -> PlanNode {
-    let shown = ty.shown();
-    if shown == ty { node } else { PlanNode::Cast(Box::new(node), ty, shown) }
+    /// Casts an object id that stands for a name to that name.
+    fn shown(&mut self, expr: Expr, ty: PgType) -> Expr {
+        let shown = ty.shown();
+        if shown == ty { expr } else { self.leaf(LeafNode::Cast(expr, ty, shown), shown).0 }
+    }
+
+    /// Returns how many of the level's first columns an expression needs. `None` if a sub-select may need any
+    /// column.
+    fn needs(&self, expr: &Expr) -> Option<usize> {
+        let mut most = 0;
+        let simple = visit(expr, &self.leaves, &mut |node| match node {
+            LeafNode::Column { level: 0, index } => {
+                most = most.max(index + 1);
+                true
+            }
+            LeafNode::Scalar(_) | LeafNode::Exists(_) | LeafNode::ArrayOf(_) => false,
+            _ => true,
+        });
+        simple.then_some(most)
+    }
+
+    fn has_aggregate(&self, expr: &Expr) -> bool {
+        !visit(expr, &self.leaves, &mut |node| !matches!(node, LeafNode::Aggregate(_)))
+    }
 }
 
 fn split<'e>(expr: &'e ast::Expr, parts: &mut Vec<&'e ast::Expr>) {
@@ -171,23 +193,4 @@ fn split<'e>(expr: &'e ast::Expr, parts: &mut Vec<&'e ast::Expr>) {
         ast::Expr::Nested(inner) => split(inner, parts),
         other => parts.push(other),
     }
-}
-
-/// Returns how many of the level's first columns an expression needs. `None` if a sub-select may need any
-/// column.
-fn needs(node: &PlanNode) -> Option<usize> {
-    let mut most = 0;
-    let simple = visit(node, &mut |node| match node {
-        PlanNode::Column { level: 0, index } => {
-            most = most.max(index + 1);
-            true
-        }
-        PlanNode::Scalar(_) | PlanNode::Exists(_) | PlanNode::InQuery(..) | PlanNode::ArrayOf(_) => false,
-        _ => true,
-    });
-    simple.then_some(most)
-}
-
-fn has_aggregate(node: &PlanNode) -> bool {
-    !visit(node, &mut |node| !matches!(node, PlanNode::Aggregate(_)))
 }

@@ -2,9 +2,10 @@
 
 use quorate_table::expr::Aggregate;
 
+use super::extension::Extension;
 use crate::{
     error::Result,
-    statement::{parameters::Parameters, scope::Scope},
+    statement::{coerce::Operand, parameters::Parameters, scope::Scope},
 };
 
 /// Number of the first aggregate's result as a column, until the select knows how many grouping keys come
@@ -19,4 +20,25 @@ pub struct Binder<'a> {
     pub parameters: &'a mut Parameters,
     /// The list that collects aggregates, or the name of a place where aggregates are not allowed.
     pub aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
+    /// The forms of the catalog, in a query of the catalog.
+    pub extension: Option<&'a mut (dyn Extension + 'a)>,
+}
+
+impl<'a> Binder<'a> {
+    /// Creates a binder of expressions over a table, or over no columns.
+    pub fn new(
+        scope: &'a Scope<'a>,
+        parameters: &'a mut Parameters,
+        aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
+    ) -> Self {
+        Binder { scope, parameters, aggregates, extension: None }
+    }
+
+    /// Converts strings, NULLs and parameters among operands that meet, if the catalog knows how.
+    pub(super) fn meet(&mut self, operands: &mut [Operand]) -> Result<()> {
+        match &mut self.extension {
+            Some(extension) => extension.meet(operands, self.parameters),
+            None => Ok(()),
+        }
+    }
 }

@@ -25,6 +25,11 @@ use crate::{
 
 impl Binder<'_> {
     pub(super) fn function(&mut self, function: &ast::Function, span: Span) -> Result<Operand> {
+        if let Some(extension) = &mut self.extension
+            && let Some(call) = extension.function(function, span, self.parameters)?
+        {
+            return Ok(call);
+        }
         let mut parts = scope::parts(&function.name)?;
         let name = parts.pop().unwrap_or_default();
         if !parts.is_empty() && parts != ["pg_catalog"] {
@@ -123,8 +128,7 @@ impl Binder<'_> {
                 None
             }
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => {
-                let mut inner =
-                    Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("") };
+                let mut inner = Binder::new(self.scope, self.parameters, Err(""));
                 let operand = match inner.operand(argument)? {
                     open if is_boolean(name) && open.ty().is_none() => {
                         Operand::Typed(open.coerce_implicit(Type::Bool, inner.parameters)?, Type::Bool)
@@ -181,7 +185,7 @@ impl Binder<'_> {
 
     /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL where the condition does not hold.
     fn filtered(&mut self, argument: Option<Expr>, filter: &ast::Expr) -> Result<Expr> {
-        let mut inner = Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("FILTER") };
+        let mut inner = Binder::new(self.scope, self.parameters, Err("FILTER"));
         let condition = inner.condition(filter, "FILTER")?;
         let counted = argument.unwrap_or(Expr::Constant(Value::Bool(true), Type::Bool));
         let ty = counted.ty();
@@ -189,7 +193,7 @@ impl Binder<'_> {
     }
 
     /// Binds a scalar function by its name.
-    pub(super) fn call(&mut self, name: &str, arguments: Vec<Operand>, span: Span) -> Result<Operand> {
+    pub fn call(&mut self, name: &str, mut arguments: Vec<Operand>, span: Span) -> Result<Operand> {
         let shown: Vec<&'static str> = arguments.iter().map(Operand::type_name).collect();
         let absent = || no_function(name, &shown, span);
         let count = arguments.len();
@@ -215,6 +219,9 @@ impl Binder<'_> {
             }
             _ if (0..count).any(is_interval) => return Err(absent()),
             _ => {}
+        }
+        if matches!(name, "coalesce" | "greatest" | "least" | "nullif") {
+            self.meet(&mut arguments)?;
         }
         let first = arguments.first().and_then(Operand::ty);
         use Type::{Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
@@ -410,6 +417,11 @@ fn is_of_numbers(aggregate: AggregateFunction) -> bool {
     !matches!(aggregate, Count | Min | Max)
 }
 
+/// Whether the engine has an aggregate of this name.
+pub fn is_aggregate(name: &str) -> bool {
+    aggregate_named(name).is_some()
+}
+
 /// Returns the aggregate of this name.
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {
@@ -460,7 +472,8 @@ fn called(function: Function, arguments: Vec<Expr>) -> Operand {
     Operand::Typed(fold::constant(call), ty)
 }
 
-fn no_function(name: &str, arguments: &[&str], span: Span) -> SqlError {
+/// Returns the error about a function that does not exist, with the types of its arguments.
+pub fn no_function(name: &str, arguments: &[&str], span: Span) -> SqlError {
     SqlError::new(
         code::UNDEFINED_FUNCTION,
         format!("function {name}({}) does not exist", arguments.join(", ")),

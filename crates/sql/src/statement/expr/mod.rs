@@ -3,8 +3,10 @@
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
 //! `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
 //! column without an alias. `binder` has what all of them share, and `operand` the operands that they build.
+//! `extension` names the places where a query of the catalog has forms of its own.
 
 mod binder;
+mod extension;
 mod function;
 mod interval;
 pub mod name;
@@ -36,6 +38,8 @@ use operand::{boolean, negated, number, session_value};
 use quantified::Quantifier;
 
 pub use binder::{AGGREGATE, Binder};
+pub use extension::Extension;
+pub use function::{is_aggregate, no_function};
 
 /// Most levels of an expression. The engine's remaining levels are left for its surroundings.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;
@@ -170,6 +174,17 @@ impl Binder<'_> {
                 let source = self.operand(expr)?;
                 self.call("extract", vec![field, source], span)
             }
+            ast::Expr::Subquery(_)
+            | ast::Expr::Exists { .. }
+            | ast::Expr::InSubquery { .. }
+            | ast::Expr::AnyOp { .. }
+            | ast::Expr::AllOp { .. }
+            | ast::Expr::Array(_)
+            | ast::Expr::CompoundFieldAccess { .. }
+                if let Some(extension) = &mut self.extension =>
+            {
+                extension.form(expr, span, self.parameters)
+            }
             ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
                 self.parameters.needs_catalog = true;
                 Err(SqlError::unsupported("a sub-select over tables").at(span))
@@ -235,6 +250,11 @@ impl Binder<'_> {
         if let ast::DataType::Interval { fields: None, precision: None } = data_type {
             return self.interval(operand, span).map(IntervalParts::operand);
         }
+        if let Some(extension) = &mut self.extension
+            && let Some(cast) = extension.cast(&operand, data_type, span, self.parameters)?
+        {
+            return Ok(cast);
+        }
         if types::named(data_type).is_ok_and(|ty| ty == PgType::Float4) {
             return Err(types::no_real().at(span));
         }
@@ -257,18 +277,23 @@ impl Binder<'_> {
     }
 
     fn column(&mut self, name: &[ast::Ident]) -> Result<Operand> {
+        let column = match &mut self.extension {
+            Some(extension) => extension.column(name),
+            None => self.scope.column(name).map(|column| {
+                let ty = column.ty();
+                Operand::Typed(column, ty)
+            }),
+        };
         // Some functions are called without parentheses, so they arrive as names.
         if let [ident] = name
             && ident.quote_style.is_none()
             && let Some(value) = SessionValue::named(&ident.value.to_lowercase())
-            && self.scope.column(name).is_err()
+            && column.is_err()
             && !ident.value.eq_ignore_ascii_case("now")
         {
             return Ok(session_value(value));
         }
-        let column = self.scope.column(name)?;
-        let ty = column.ty();
-        Ok(Operand::Typed(column, ty))
+        column
     }
 
     fn literal(&mut self, value: &ast::Value, span: Span) -> Result<Operand> {
@@ -290,6 +315,12 @@ impl Binder<'_> {
                 let number = self.parameters.number(name, span)?;
                 match self.parameters.ty(number) {
                     Some(PgType::Interval) => interval::parameter(number).operand(),
+                    Some(ty)
+                        if ty != PgType::Unknown
+                            && let Some(extension) = &mut self.extension =>
+                    {
+                        extension.parameter(number, ty)
+                    }
                     Some(ty) if ty != PgType::Unknown => {
                         Operand::Typed(Expr::Parameter(number, ty.plain()), ty.plain())
                     }
@@ -324,6 +355,7 @@ impl Binder<'_> {
             Some(otherwise) => self.operand(otherwise)?,
             None => Operand::Null,
         });
+        self.meet(&mut results)?;
         let ty = coerce::common(&results, "CASE", span)?.unwrap_or(Type::Text);
         let mut bound = Vec::with_capacity(results.len());
         for result in results {

@@ -70,7 +70,7 @@ impl Binder<'_> {
     }
 
     /// Binds an operator on two operands.
-    pub(super) fn applied(
+    pub fn applied(
         &mut self,
         op: &BinaryOperator,
         left: Operand,
@@ -78,7 +78,20 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         let symbol = op.to_string();
-        let op = match op {
+        let standard = match &mut self.extension {
+            None => None,
+            Some(extension) => {
+                let symbol = match op {
+                    BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().map_or("", String::as_str),
+                    _ => &symbol,
+                };
+                if let Some(bound) = extension.operator(symbol, [&left, &right], self.parameters)? {
+                    return Ok(bound);
+                }
+                STANDARD.iter().find(|standard| standard.to_string() == symbol)
+            }
+        };
+        let op = match standard.unwrap_or(op) {
             BinaryOperator::Eq => Binary::Equal,
             BinaryOperator::NotEq => Binary::NotEqual,
             BinaryOperator::Lt => Binary::Less,
@@ -162,6 +175,9 @@ impl Binder<'_> {
         right: Operand,
         span: Span,
     ) -> Result<Operand> {
+        let mut operands = [left, right];
+        self.meet(&mut operands)?;
+        let [left, right] = operands;
         let ty = match (left.ty(), right.ty()) {
             (Some(a), Some(b)) => coerce::wider(a, b)
                 .ok_or_else(|| no_operator(&format!("{} {symbol} {}", a.name(), b.name()), span))?,
@@ -279,7 +295,8 @@ impl Binder<'_> {
 
     /// Binds `a IS NOT DISTINCT FROM b`: whether both are equal, or both NULL. The result is never NULL.
     pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
-        let operands = vec![self.operand(a)?, self.operand(b)?];
+        let mut operands = vec![self.operand(a)?, self.operand(b)?];
+        self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;
         let mut bound = Vec::with_capacity(2);
         for operand in operands {
@@ -298,7 +315,8 @@ impl Binder<'_> {
     }
 
     /// Binds whether the first operand is among the others.
-    pub(super) fn list(&mut self, operands: Vec<Operand>, span: Span) -> Result<Operand> {
+    pub(super) fn list(&mut self, mut operands: Vec<Operand>, span: Span) -> Result<Operand> {
+        self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;
         let mut bound = Vec::with_capacity(operands.len());
         for operand in operands {
@@ -372,6 +390,26 @@ impl Binder<'_> {
         Ok(boolean(Expr::Like { text, pattern, escape, case_insensitive }))
     }
 }
+
+/// The operators that `OPERATOR(pg_catalog.…)` may name.
+static STANDARD: [BinaryOperator; 16] = [
+    BinaryOperator::Eq,
+    BinaryOperator::NotEq,
+    BinaryOperator::Lt,
+    BinaryOperator::LtEq,
+    BinaryOperator::Gt,
+    BinaryOperator::GtEq,
+    BinaryOperator::Plus,
+    BinaryOperator::Minus,
+    BinaryOperator::Multiply,
+    BinaryOperator::Divide,
+    BinaryOperator::Modulo,
+    BinaryOperator::StringConcat,
+    BinaryOperator::PGLikeMatch,
+    BinaryOperator::PGNotLikeMatch,
+    BinaryOperator::PGILikeMatch,
+    BinaryOperator::PGNotILikeMatch,
+];
 
 fn ambiguous(shown: &str, span: Span) -> SqlError {
     SqlError::new(code::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))

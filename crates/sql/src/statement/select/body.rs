@@ -79,7 +79,7 @@ impl Body<'_> {
         let filter = match &self.select.selection {
             None => None,
             Some(selection) => {
-                let mut binder = Binder { scope: self.scope, parameters, aggregates: Err("WHERE") };
+                let mut binder = Binder::new(self.scope, parameters, Err("WHERE"));
                 Some(binder.condition(selection, "WHERE")?)
             }
         };
@@ -89,7 +89,7 @@ impl Body<'_> {
         let having = match &self.select.having {
             None => None,
             Some(having) => {
-                let mut binder = Binder { scope: self.scope, parameters, aggregates: Ok(&mut aggregates) };
+                let mut binder = Binder::new(self.scope, parameters, Ok(&mut aggregates));
                 Some(binder.condition(having, "HAVING")?)
             }
         };
@@ -161,7 +161,7 @@ impl Body<'_> {
                     items[index].expr.clone()
                 }
                 None => {
-                    let mut binder = Binder { scope: self.scope, parameters, aggregates: Err("GROUP BY") };
+                    let mut binder = Binder::new(self.scope, parameters, Err("GROUP BY"));
                     binder.resolve_unknown(item)?.0
                 }
             };
@@ -195,8 +195,7 @@ impl Body<'_> {
                     index
                 }
                 None => {
-                    let mut binder =
-                        Binder { scope: self.scope, parameters, aggregates: Ok(&mut *aggregates) };
+                    let mut binder = Binder::new(self.scope, parameters, Ok(&mut *aggregates));
                     let (expr, _) = binder.resolve_unknown(&key.expr)?;
                     match items.iter().position(|item| item.expr == expr) {
                         Some(index) => index,
@@ -269,7 +268,7 @@ pub(super) fn select_list(
             Ok(list) => Ok(&mut **list),
             Err(place) => Err(*place),
         };
-        let (expr, (ty, modifier)) = Binder { scope, parameters, aggregates }.shown(expr)?;
+        let (expr, (ty, modifier)) = Binder::new(scope, parameters, aggregates).shown(expr)?;
         items.push(OutputItem { name, expr, ty, modifier, span });
     }
     Ok(items)

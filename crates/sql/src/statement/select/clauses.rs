@@ -100,7 +100,7 @@ pub(super) fn row_count(
 ) -> Result<Option<Expr>> {
     let Some(expr) = expr else { return Ok(None) };
     let scope = Scope::empty();
-    let mut binder = Binder { scope: &scope, parameters, aggregates: Err(clause) };
+    let mut binder = Binder::new(&scope, parameters, Err(clause));
     let operand = binder.operand(expr).map_err(|error| {
         if error.code == code::UNDEFINED_COLUMN {
             SqlError::new(

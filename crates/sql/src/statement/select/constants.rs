@@ -51,8 +51,7 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
             for row in &values.rows {
                 let mut operands = Vec::with_capacity(row.content.len());
                 for expr in &row.content {
-                    operands
-                        .push(Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?);
+                    operands.push(Binder::new(&scope, parameters, Err("VALUES")).operand(expr)?);
                 }
                 rows.push(operands);
             }
