@@ -208,8 +208,7 @@ impl Binder<'_> {
             (Some(Type::Timestamptz), _) | (_, Some(Type::Timestamptz)) | (None, None) => Type::Timestamptz,
             _ => Type::Timestamp,
         };
-        let source = source.coerce_implicit(ty, self.parameters)?;
-        let origin = origin.coerce_implicit(ty, self.parameters)?;
+        let (source, origin) = self.both(source, origin, ty)?;
         let stride = || Expr::Constant(Value::Int8(stride), Type::Int8);
         let rest = |micros| Expr::binary(Binary::Modulo, micros, stride());
         let since = Expr::Call(Function::Elapsed, vec![source.clone(), origin]);

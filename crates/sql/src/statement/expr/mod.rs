@@ -357,10 +357,7 @@ impl Binder<'_> {
         });
         self.meet(&mut results)?;
         let ty = coerce::common(&results, "CASE", span)?.unwrap_or(Type::Text);
-        let mut bound = Vec::with_capacity(results.len());
-        for result in results {
-            bound.push(result.coerce_implicit(ty, self.parameters)?);
-        }
+        let mut bound = self.coerced(results, ty)?;
         let otherwise = bound.pop().map(Box::new);
         let branches = tests.into_iter().zip(bound).collect();
         Ok(Operand::Typed(Expr::Case { branches, otherwise, ty }, ty))

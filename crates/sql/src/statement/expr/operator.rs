@@ -184,9 +184,8 @@ impl Binder<'_> {
             (Some(ty), None) | (None, Some(ty)) => ty,
             (None, None) => Type::Text,
         };
-        let left = left.coerce_implicit(ty, self.parameters)?;
-        let right = right.coerce_implicit(ty, self.parameters)?;
-        Ok(boolean(Expr::Binary(op, Box::new(left), Box::new(right))))
+        let (left, right) = self.both(left, right, ty)?;
+        Ok(boolean(Expr::binary(op, left, right)))
     }
 
     fn arithmetic(
@@ -232,8 +231,8 @@ impl Binder<'_> {
                         .is_some_and(|w| matches!(w, Type::Timestamp | Type::Timestamptz)) =>
             {
                 let ty = coerce::wider(a, b).expect("the pattern found a common wider type");
-                let left = left.coerce_implicit(ty, self.parameters)?;
-                return Ok(Self::elapsed(left, right.coerce_implicit(ty, self.parameters)?));
+                let (left, right) = self.both(left, right, ty)?;
+                return Ok(Self::elapsed(left, right));
             }
             // A string next to a timestamp is an interval in an addition, and a timestamp in a subtraction.
             (Some(Type::Timestamp | Type::Timestamptz), None) if op == Binary::Add => {
@@ -246,8 +245,8 @@ impl Binder<'_> {
             | (None, Some(ty @ (Type::Timestamp | Type::Timestamptz)))
                 if op == Binary::Subtract =>
             {
-                let left = left.coerce_implicit(ty, self.parameters)?;
-                return Ok(Self::elapsed(left, right.coerce_implicit(ty, self.parameters)?));
+                let (left, right) = self.both(left, right, ty)?;
+                return Ok(Self::elapsed(left, right));
             }
             _ => return Err(absent(&left, &right)),
         };
@@ -264,10 +263,8 @@ impl Binder<'_> {
         if !is_text(&left) && !is_text(&right) {
             return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
         }
-        let left = left.coerce_implicit(Type::Text, self.parameters)?;
-        let right = right.coerce_implicit(Type::Text, self.parameters)?;
-        let joined = Expr::Binary(Binary::Concat, Box::new(left), Box::new(right));
-        Ok(Operand::Typed(fold::constant(joined), Type::Text))
+        let (left, right) = self.both(left, right, Type::Text)?;
+        Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), Type::Text))
     }
 
     pub(super) fn is_null(&mut self, inner: &ast::Expr) -> Result<Operand> {
@@ -318,12 +315,20 @@ impl Binder<'_> {
     pub(super) fn list(&mut self, mut operands: Vec<Operand>, span: Span) -> Result<Operand> {
         self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;
-        let mut bound = Vec::with_capacity(operands.len());
-        for operand in operands {
-            bound.push(operand.coerce_implicit(ty, self.parameters)?);
-        }
+        let mut bound = self.coerced(operands, ty)?;
         let subject = bound.remove(0);
         Ok(boolean(Expr::In(Box::new(subject), bound.into())))
+    }
+
+    /// Converts operands to one type.
+    pub(super) fn coerced(&mut self, operands: Vec<Operand>, ty: Type) -> Result<Vec<Expr>> {
+        operands.into_iter().map(|operand| operand.coerce_implicit(ty, self.parameters)).collect()
+    }
+
+    /// Converts two operands to one type.
+    pub(super) fn both(&mut self, left: Operand, right: Operand, ty: Type) -> Result<(Expr, Expr)> {
+        let left = left.coerce_implicit(ty, self.parameters)?;
+        Ok((left, right.coerce_implicit(ty, self.parameters)?))
     }
 
     pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {
@@ -385,9 +390,8 @@ impl Binder<'_> {
                 ));
             }
         }
-        let text = Box::new(text.coerce_implicit(Type::Text, self.parameters)?);
-        let pattern = Box::new(pattern.coerce_implicit(Type::Text, self.parameters)?);
-        Ok(boolean(Expr::Like { text, pattern, escape, case_insensitive }))
+        let (text, pattern) = self.both(text, pattern, Type::Text)?;
+        Ok(boolean(Expr::Like { text: Box::new(text), pattern: Box::new(pattern), escape, case_insensitive }))
     }
 }
 
