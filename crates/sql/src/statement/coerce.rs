@@ -69,6 +69,22 @@ impl Operand {
         }
     }
 
+    /// Copies the operand for another place of the form that it belongs to.
+    pub fn copy(&self, span: Span, parameters: &mut Parameters) -> Result<Operand> {
+        Ok(match self {
+            Operand::Typed(expr, ty) => Operand::Typed(parameters.copy(expr, span)?, *ty),
+            Operand::Interval(parts) => {
+                let IntervalParts { months, days, micros } = &**parts;
+                Operand::Interval(Box::new(IntervalParts {
+                    months: parameters.copy(months, span)?,
+                    days: parameters.copy(days, span)?,
+                    micros: parameters.copy(micros, span)?,
+                }))
+            }
+            undecided => undecided.clone(),
+        })
+    }
+
     /// Converts the operand to `ty` implicitly, as PostgreSQL does: an operand without a type takes any type,
     /// a number or a date becomes a wider one.
     pub fn coerce_implicit(self, ty: Type, parameters: &mut Parameters) -> Result<Expr> {

@@ -2,6 +2,7 @@
 
 use quorate_table::{
     calendar,
+    expr::Expr,
     interval::Interval,
     value::{Type, Value},
 };
@@ -24,7 +25,13 @@ pub struct Parameters {
     pub needs_catalog: bool,
     /// The settings on which the statement's meaning depends.
     pub depends: SettingDependencies,
+    /// Number of nodes that were copied, because a form needs an operand at several places.
+    copied: usize,
 }
+
+/// Most nodes of expressions that binding copies. A copy of a copy doubles at each level, so that a short
+/// statement could take all memory.
+const COPIED_NODES_MAX: usize = 1 << 18;
 
 /// The settings on which a statement's meaning depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,6 +84,21 @@ impl Parameters {
     /// Records a text that is read as a value.
     pub fn reads(&mut self, text: &str, ty: Type) {
         self.depends.time_zone |= ty == Type::Timestamptz && is_local(text);
+    }
+
+    /// Copies an expression that a form needs at several places. A leaf is not counted, because its copies are
+    /// at most as many as the words of the statement.
+    pub fn copy(&mut self, expr: &Expr, span: Span) -> Result<Expr> {
+        fn nodes(expr: &Expr) -> usize {
+            1 + expr.children().into_iter().map(nodes).sum::<usize>()
+        }
+        self.copied += nodes(expr) - 1;
+        if self.copied > COPIED_NODES_MAX {
+            return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, "the statement is too complex")
+                .detail("IS TRUE, IS DISTINCT FROM, BETWEEN, CASE, ANY and ALL repeat their operands.")
+                .at(span));
+        }
+        Ok(expr.clone())
     }
 
     /// Returns all types. A parameter without a type is an error, as in PostgreSQL.

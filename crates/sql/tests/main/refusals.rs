@@ -173,6 +173,27 @@ async fn an_error_blames_what_is_wrong() {
     }
 }
 
+/// Such a form is bound to several copies of its operand, so that a chain of them would double at each link.
+#[tokio::test]
+async fn a_chain_of_forms_that_repeat_their_operands_is_refused() {
+    let mut client = Client::new();
+    client.run("create table b (b bool primary key)").await.unwrap();
+    client.run("insert into b values (true)").await.unwrap();
+    let nested =
+        |count: usize, open: &str, close: &str| format!("{}b{}", open.repeat(count), close.repeat(count));
+    for (open, close) in [
+        ("", " is true"),
+        ("(", " is not distinct from true)"),
+        ("(", " between false and true)"),
+        ("(", " >= any ('{false,true}'))"),
+        ("(case ", " when false then false when true then true end)"),
+    ] {
+        let select = |count| format!("select b from b where {}", nested(count, open, close));
+        assert_eq!(client.rows(&select(3)).await.len(), 1, "{}", select(3));
+        assert_eq!(client.code(&select(30)).await, "54001", "{}", select(30));
+    }
+}
+
 #[tokio::test]
 async fn settings_are_checked() {
     let mut client = Client::new();

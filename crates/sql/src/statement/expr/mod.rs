@@ -99,8 +99,11 @@ impl Binder<'_> {
             ast::Expr::IsNotDistinctFrom(a, b) => self.same(a, b, span),
             ast::Expr::IsDistinctFrom(a, b) => self.same(a, b, span).map(negated),
             ast::Expr::Between { expr, negated: not, low, high } => {
-                let at_least = self.binary(expr, &BinaryOperator::GtEq, low, span)?;
-                let at_most = self.binary(expr, &BinaryOperator::LtEq, high, span)?;
+                let (operand, low) = (self.operand(expr)?, self.operand(low)?);
+                let at_least = operand.copy(span, self.parameters)?;
+                let at_least = self.applied(&BinaryOperator::GtEq, at_least, low, span)?;
+                let (operand, high) = (self.decided(operand), self.operand(high)?);
+                let at_most = self.applied(&BinaryOperator::LtEq, operand, high, span)?;
                 let (Operand::Typed(at_least, _), Operand::Typed(at_most, _)) = (at_least, at_most) else {
                     unreachable!("comparisons are decided")
                 };
@@ -313,22 +316,34 @@ impl Binder<'_> {
             ast::Value::Null => Operand::Null,
             ast::Value::Placeholder(name) => {
                 let number = self.parameters.number(name, span)?;
-                match self.parameters.ty(number) {
-                    Some(PgType::Interval) => interval::parameter(number).operand(),
-                    Some(ty)
-                        if ty != PgType::Unknown
-                            && let Some(extension) = &mut self.extension =>
-                    {
-                        extension.parameter(number, ty)
-                    }
-                    Some(ty) if ty != PgType::Unknown => {
-                        Operand::Typed(Expr::Parameter(number, ty.plain()), ty.plain())
-                    }
-                    _ => Operand::Parameter(number, span),
-                }
+                self.parameter(number, span)
             }
             other => return Err(SqlError::unsupported(format!("the constant {other}")).at(span)),
         })
+    }
+
+    fn parameter(&mut self, number: usize, span: Span) -> Operand {
+        match self.parameters.ty(number) {
+            Some(PgType::Interval) => interval::parameter(number).operand(),
+            Some(ty)
+                if ty != PgType::Unknown
+                    && let Some(extension) = &mut self.extension =>
+            {
+                extension.parameter(number, ty)
+            }
+            Some(ty) if ty != PgType::Unknown => {
+                Operand::Typed(Expr::Parameter(number, ty.plain()), ty.plain())
+            }
+            _ => Operand::Parameter(number, span),
+        }
+    }
+
+    /// Returns an operand after another use of it, which may have decided the type of a parameter.
+    fn decided(&mut self, operand: Operand) -> Operand {
+        match operand {
+            Operand::Parameter(number, span) => self.parameter(number, span),
+            other => other,
+        }
     }
 
     fn case(
@@ -338,14 +353,25 @@ impl Binder<'_> {
         otherwise: Option<&ast::Expr>,
         span: Span,
     ) -> Result<Operand> {
+        // A row value is no operand. Only its comparison with another row value is bound.
+        let is_row = matches!(subject, Some(ast::Expr::Tuple(_)));
+        let mut whole = subject.filter(|_| !is_row).map(|subject| self.operand(subject)).transpose()?;
         let mut tests = Vec::with_capacity(conditions.len());
         let mut results = Vec::with_capacity(conditions.len() + 1);
         for when in conditions {
             tests.push(match subject {
                 None => self.condition(&when.condition, "CASE/WHEN")?,
                 Some(subject) => {
-                    let test =
-                        self.binary(subject, &BinaryOperator::Eq, &when.condition, when.condition.span())?;
+                    let (value, span) = (&when.condition, when.condition.span());
+                    let test = match whole.take() {
+                        None => self.binary(subject, &BinaryOperator::Eq, value, span)?,
+                        Some(operand) => {
+                            let value = self.operand(value)?;
+                            let operand = self.decided(operand);
+                            whole = Some(operand.copy(span, self.parameters)?);
+                            self.applied(&BinaryOperator::Eq, operand, value, span)?
+                        }
+                    };
                     test.coerce_implicit(Type::Bool, self.parameters)?
                 }
             });

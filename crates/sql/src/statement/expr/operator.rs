@@ -5,7 +5,7 @@ use quorate_table::{
     value::Type,
 };
 use sqlparser::{
-    ast::{self, BinaryOperator, UnaryOperator},
+    ast::{self, BinaryOperator, Spanned, UnaryOperator},
     tokenizer::Span,
 };
 
@@ -285,30 +285,28 @@ impl Binder<'_> {
     /// Binds `x IS TRUE`: whether a boolean is not NULL, and true. The result is never NULL.
     pub(super) fn is_bool(&mut self, inner: &ast::Expr, truth: bool, clause: &str) -> Result<Operand> {
         let condition = self.condition(inner, clause)?;
-        let known = Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(condition.clone()))));
+        let copy = self.parameters.copy(&condition, inner.span())?;
+        let known = Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(copy))));
         let wanted = if truth { condition } else { Expr::Unary(Unary::Not, Box::new(condition)) };
         Ok(boolean(Expr::Binary(Binary::And, Box::new(known), Box::new(wanted))))
     }
 
     /// Binds `a IS NOT DISTINCT FROM b`: whether both are equal, or both NULL. The result is never NULL.
     pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
-        let mut operands = vec![self.operand(a)?, self.operand(b)?];
+        let mut operands = [self.operand(a)?, self.operand(b)?];
         self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;
-        let mut bound = Vec::with_capacity(2);
-        for operand in operands {
-            bound.push(operand.coerce_implicit(ty, self.parameters)?);
-        }
-        let (b, a) = (bound.pop().expect("two"), bound.pop().expect("two"));
-        let null = |expr: &Expr| Expr::IsNull(Box::new(expr.clone()));
-        let and = |a, b| Expr::Binary(Binary::And, Box::new(a), Box::new(b));
-        let both_null = and(null(&a), null(&b));
-        let neither = Expr::Unary(
-            Unary::Not,
-            Box::new(Expr::Binary(Binary::Or, Box::new(null(&a)), Box::new(null(&b)))),
-        );
-        let equal = Expr::Binary(Binary::Equal, Box::new(a), Box::new(b));
-        Ok(boolean(Expr::Binary(Binary::Or, Box::new(both_null), Box::new(and(neither, equal)))))
+        let [a, b] = operands;
+        let (a, b) = self.both(a, b, ty)?;
+        let mut nulls = |op| -> Result<Expr> {
+            let mut null =
+                |expr| Ok::<_, SqlError>(Expr::IsNull(Box::new(self.parameters.copy(expr, span)?)));
+            Ok(Expr::binary(op, null(&a)?, null(&b)?))
+        };
+        let both_null = nulls(Binary::And)?;
+        let neither = Expr::Unary(Unary::Not, Box::new(nulls(Binary::Or)?));
+        let equal = Expr::binary(Binary::And, neither, Expr::binary(Binary::Equal, a, b));
+        Ok(boolean(Expr::binary(Binary::Or, both_null, equal)))
     }
 
     /// Binds whether the first operand is among the others.

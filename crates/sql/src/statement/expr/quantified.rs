@@ -56,7 +56,8 @@ impl Binder<'_> {
             _ => {
                 let mut list = Vec::with_capacity(elements.len());
                 for element in elements {
-                    let compared = self.applied(op, left.clone(), element, span)?;
+                    let copy = left.copy(span, self.parameters)?;
+                    let compared = self.applied(op, copy, element, span)?;
                     list.push(compared.coerce_implicit(Type::Bool, self.parameters)?);
                 }
                 list
