@@ -1,302 +1,200 @@
 //! The settings.
 
-use super::setting::{Setting, Takes};
+use super::setting::{
+    Setting,
+    Takes::{self, *},
+};
 
+macro_rules! settings {
+    ($($name:literal, $default:expr, $takes:expr $(, $description:literal)?;)*) => {
+        /// All settings, sorted by name without regard to case.
+        pub const SETTINGS: &[Setting] =
+            &[$(setting($name, $default, $takes, &[KEPT $(, $description)?])),*];
+    };
+}
+
+/// Creates a setting with the last of its descriptions.
 const fn setting(
     name: &'static str,
     default: &'static str,
     takes: Takes,
-    description: &'static str,
+    descriptions: &[&'static str],
 ) -> Setting {
-    Setting { name, default, takes, description }
+    Setting { name, default, takes, description: descriptions[descriptions.len() - 1] }
 }
 
-/// Creates a setting that is kept for the client and has no effect.
-const fn kept(name: &'static str, default: &'static str, takes: Takes) -> Setting {
-    setting(name, default, takes, "The setting is stored for the client and has no effect.")
-}
+/// The description of a setting without one of its own.
+const KEPT: &str = "The setting is stored for the client and has no effect.";
 
-/// All settings, sorted by name without regard to case.
-pub const SETTINGS: &[Setting] = &[
-    setting("application_name", "", Takes::Anything, "The name that the client gives itself."),
-    setting(
-        "array_nulls",
-        "on",
-        Takes::Only(&["on", "true", "1"]),
-        "An unquoted NULL in the text of an array is a null value.",
-    ),
-    kept("backslash_quote", "safe_encoding", Takes::Words(&["safe_encoding", "on", "off"])),
-    setting("block_size", "8192", Takes::ReadOnly, "The page size that clients assume."),
-    setting(
-        "bytea_output",
-        "hex",
-        Takes::Only(&["hex", "escape"]),
-        "No effect: the type bytea is not supported.",
-    ),
-    kept("check_function_bodies", "on", Takes::Switch),
-    kept("client_connection_check_interval", "0", Takes::Milliseconds),
-    setting(
-        "client_encoding",
-        "UTF8",
-        Takes::Only(&["utf8", "utf-8", "unicode"]),
-        "The client's character set.",
-    ),
-    setting("client_min_messages", "notice", Takes::Anything, "Which notices are sent to the client."),
-    kept("constraint_exclusion", "partition", Takes::Words(&["partition", "on", "off"])),
-    kept("cpu_index_tuple_cost", "0.005", Takes::Number),
-    kept("cpu_operator_cost", "0.0025", Takes::Number),
-    kept("cpu_tuple_cost", "0.01", Takes::Number),
-    kept("cursor_tuple_fraction", "0.1", Takes::Number),
-    setting("data_checksums", "off", Takes::ReadOnly, "Always off: tables are not stored in pages."),
-    setting(
-        "DateStyle",
-        "ISO, MDY",
-        Takes::Only(&["iso", "iso, mdy", "iso,mdy", "mdy"]),
-        "How dates are written.",
-    ),
-    kept("deadlock_timeout", "1s", Takes::Milliseconds),
-    kept("debug_print_plan", "off", Takes::Switch),
-    kept("default_statistics_target", "100", Takes::Integer(1, 10000)),
-    setting(
-        "default_table_access_method",
-        "heap",
-        Takes::ReadOnly,
-        "How tables are stored; the value has no effect.",
-    ),
-    setting("default_tablespace", "", Takes::Only(&["", "pg_default"]), "There is one tablespace."),
-    kept("default_toast_compression", "pglz", Takes::Words(&["pglz", "lz4"])),
-    kept("default_transaction_deferrable", "off", Takes::Switch),
-    setting(
-        "default_transaction_isolation",
-        "read committed",
-        Takes::Only(&["read committed"]),
-        "The isolation level of new transaction blocks.",
-    ),
-    setting(
-        "default_transaction_read_only",
-        "off",
-        Takes::Switch,
-        "Whether new transaction blocks refuse writes.",
-    ),
-    kept("effective_cache_size", "4GB", Takes::Size),
-    kept("effective_io_concurrency", "1", Takes::Integer(0, 1000)),
-    kept("enable_async_append", "on", Takes::Switch),
-    kept("enable_bitmapscan", "on", Takes::Switch),
-    kept("enable_gathermerge", "on", Takes::Switch),
-    kept("enable_hashagg", "on", Takes::Switch),
-    kept("enable_hashjoin", "on", Takes::Switch),
-    kept("enable_incremental_sort", "on", Takes::Switch),
-    kept("enable_indexonlyscan", "on", Takes::Switch),
-    kept("enable_indexscan", "on", Takes::Switch),
-    kept("enable_material", "on", Takes::Switch),
-    kept("enable_memoize", "on", Takes::Switch),
-    kept("enable_mergejoin", "on", Takes::Switch),
-    kept("enable_nestloop", "on", Takes::Switch),
-    kept("enable_parallel_append", "on", Takes::Switch),
-    kept("enable_parallel_hash", "on", Takes::Switch),
-    kept("enable_partition_pruning", "on", Takes::Switch),
-    kept("enable_partitionwise_aggregate", "off", Takes::Switch),
-    kept("enable_partitionwise_join", "off", Takes::Switch),
-    kept("enable_seqscan", "on", Takes::Switch),
-    kept("enable_sort", "on", Takes::Switch),
-    kept("enable_tidscan", "on", Takes::Switch),
-    kept("escape_string_warning", "on", Takes::Switch),
-    kept("exit_on_error", "off", Takes::Switch),
-    setting("extra_float_digits", "1", Takes::Integer(-15, 3), "Floats are always written exactly."),
-    kept("from_collapse_limit", "8", Takes::Integer(1, i32::MAX as i64)),
-    kept("geqo", "on", Takes::Switch),
-    kept("geqo_effort", "5", Takes::Integer(1, 10)),
-    kept("geqo_threshold", "12", Takes::Integer(2, i32::MAX as i64)),
-    kept("hash_mem_multiplier", "2", Takes::Number),
-    setting(
-        "idle_in_transaction_session_timeout",
-        "0",
-        Takes::Milliseconds,
-        "No effect: an idle transaction block holds no locks.",
-    ),
-    kept("idle_session_timeout", "0", Takes::Milliseconds),
-    setting("in_hot_standby", "off", Takes::ReadOnly, "Whether the server is a standby."),
-    setting("integer_datetimes", "on", Takes::ReadOnly, "Whether dates and times are stored as integers."),
-    setting(
-        "IntervalStyle",
-        "postgres",
-        Takes::Words(&["postgres", "iso_8601"]),
-        "How intervals are written; only the style postgres is supported.",
-    ),
-    setting("is_superuser", "on", Takes::ReadOnly, "Whether the user may do everything."),
-    setting("jit", "off", Takes::Switch, "No effect: queries are never compiled."),
-    kept("jit_above_cost", "100000", Takes::Number),
-    kept("jit_expressions", "on", Takes::Switch),
-    kept("jit_inline_above_cost", "500000", Takes::Number),
-    kept("jit_optimize_above_cost", "500000", Takes::Number),
-    kept("jit_tuple_deforming", "on", Takes::Switch),
-    kept("join_collapse_limit", "8", Takes::Integer(1, i32::MAX as i64)),
-    setting("lc_collate", "C", Takes::ReadOnly, "The collation."),
-    setting("lc_ctype", "C", Takes::ReadOnly, "The character classes."),
-    setting("lc_messages", "C", Takes::Only(&["c", "en_us.utf-8"]), "The language of messages."),
-    kept("lo_compat_privileges", "off", Takes::Switch),
-    setting("lock_timeout", "0", Takes::Milliseconds, "No effect: no statement waits for locks."),
-    kept("log_duration", "off", Takes::Switch),
-    kept("log_error_verbosity", "default", Takes::Words(&["terse", "default", "verbose"])),
-    kept("log_executor_stats", "off", Takes::Switch),
-    kept("log_lock_waits", "off", Takes::Switch),
-    kept("log_min_duration_statement", "-1", Takes::Integer(-1, i32::MAX as i64)),
-    kept(
-        "log_min_error_statement",
-        "error",
-        Takes::Words(&[
-            "debug5", "debug4", "debug3", "debug2", "debug1", "info", "notice", "warning", "error", "log",
-            "fatal", "panic",
-        ]),
-    ),
-    kept(
-        "log_min_messages",
-        "warning",
-        Takes::Words(&[
-            "debug5", "debug4", "debug3", "debug2", "debug1", "info", "notice", "warning", "error", "log",
-            "fatal", "panic",
-        ]),
-    ),
-    kept("log_parser_stats", "off", Takes::Switch),
-    kept("log_planner_stats", "off", Takes::Switch),
-    kept("log_statement", "none", Takes::Words(&["none", "ddl", "mod", "all"])),
-    kept("log_statement_stats", "off", Takes::Switch),
-    kept("log_temp_files", "-1", Takes::Integer(-1, i32::MAX as i64)),
-    kept("logical_decoding_work_mem", "64MB", Takes::Size),
-    kept("maintenance_io_concurrency", "10", Takes::Integer(0, 1000)),
-    kept("maintenance_work_mem", "64MB", Takes::Size),
-    setting(
-        "max_connections",
-        "1000",
-        Takes::ReadOnly,
-        "How many clients a gateway serves at most, by default.",
-    ),
-    setting(
-        "max_function_args",
-        "100",
-        Takes::ReadOnly,
-        "The most arguments that a client expects a function to have.",
-    ),
-    setting("max_identifier_length", "63", Takes::ReadOnly, "The longest name."),
-    setting("max_index_keys", "32", Takes::ReadOnly, "The most columns that a client expects a key to have."),
-    kept("max_parallel_maintenance_workers", "2", Takes::Integer(0, 1024)),
-    kept("max_parallel_workers", "8", Takes::Integer(0, 1024)),
-    kept("max_parallel_workers_per_gather", "2", Takes::Integer(0, 1024)),
-    setting(
-        "max_prepared_transactions",
-        "0",
-        Takes::ReadOnly,
-        "Always 0: prepared transactions are not supported.",
-    ),
-    kept("max_stack_depth", "2MB", Takes::Size),
-    kept("min_parallel_index_scan_size", "512kB", Takes::Size),
-    kept("min_parallel_table_scan_size", "8MB", Takes::Size),
-    kept("parallel_leader_participation", "on", Takes::Switch),
-    kept("parallel_setup_cost", "1000", Takes::Number),
-    kept("parallel_tuple_cost", "0.1", Takes::Number),
-    kept("password_encryption", "scram-sha-256", Takes::Words(&["md5", "scram-sha-256"])),
-    kept("plan_cache_mode", "auto", Takes::Words(&["auto", "force_generic_plan", "force_custom_plan"])),
-    setting("quorate.read", "sequential", Takes::Strength, "The strength of reads."),
-    setting(
-        "quorate.request_id",
-        "",
-        Takes::Request,
-        "The id under which the next write is sent, until its outcome is known.",
-    ),
-    kept("quote_all_identifiers", "off", Takes::Switch),
-    kept("random_page_cost", "4", Takes::Number),
-    setting("role", "none", Takes::Only(&["none"]), "The role is always the user."),
-    setting("row_security", "on", Takes::Switch, "No effect: row policies are not supported."),
-    setting(
-        "search_path",
-        "\"$user\", public",
-        Takes::Only(&[
-            "public",
-            "\"$user\", public",
-            "\"$user\",public",
-            "$user, public",
-            "",
-            "public, pg_catalog",
-            "pg_catalog",
-            "pg_catalog, public",
-        ]),
-        "Where names are looked up.",
-    ),
-    kept("seq_page_cost", "1", Takes::Number),
-    setting("server_encoding", "UTF8", Takes::ReadOnly, "The server's character set."),
-    setting(
-        "server_version",
-        crate::POSTGRES_VERSION,
-        Takes::ReadOnly,
-        "The PostgreSQL version whose behaviour the server has.",
-    ),
-    setting(
-        "server_version_num",
-        crate::POSTGRES_VERSION_NUMBER,
-        Takes::ReadOnly,
-        "The PostgreSQL version whose behaviour the server has, as a number.",
-    ),
-    setting("session_authorization", "", Takes::ReadOnly, "The user."),
-    kept("session_replication_role", "origin", Takes::Words(&["origin", "replica", "local"])),
-    setting("ssl", "off", Takes::ReadOnly, "Whether connections are encrypted."),
-    setting(
-        "standard_conforming_strings",
-        "on",
-        Takes::Only(&["on", "true", "1"]),
-        "Backslashes in strings are ordinary characters.",
-    ),
-    setting(
-        "statement_timeout",
-        "0",
-        Takes::Milliseconds,
-        "How long a statement may take; 0 means no limit.",
-    ),
-    setting("synchronize_seqscans", "on", Takes::Switch, "No effect: all scans are shared."),
-    kept("synchronous_commit", "on", Takes::Words(&["local", "remote_write", "remote_apply", "on", "off"])),
-    kept("tcp_keepalives_count", "0", Takes::Integer(0, i32::MAX as i64)),
-    kept("tcp_keepalives_idle", "0", Takes::Integer(0, i32::MAX as i64)),
-    kept("tcp_keepalives_interval", "0", Takes::Integer(0, i32::MAX as i64)),
-    kept("tcp_user_timeout", "0", Takes::Integer(0, i32::MAX as i64)),
-    kept("temp_buffers", "8MB", Takes::Size),
-    setting(
-        "temp_tablespaces",
-        "",
-        Takes::Only(&["", "pg_default"]),
-        "No effect: temporary tables are not supported.",
-    ),
-    setting("TimeZone", "UTC", Takes::Utc, "The time zone."),
-    kept("track_activities", "on", Takes::Switch),
-    kept("track_counts", "on", Takes::Switch),
-    kept("track_io_timing", "off", Takes::Switch),
-    kept("transaction_deferrable", "off", Takes::Switch),
-    setting(
-        "transaction_isolation",
-        "read committed",
-        Takes::Only(&["read committed"]),
-        "The isolation level of the present transaction block.",
-    ),
-    setting(
-        "transaction_read_only",
-        "off",
-        Takes::Switch,
-        "Whether the present transaction block refuses writes.",
-    ),
-    setting(
-        "transform_null_equals",
-        "off",
-        Takes::Only(&["off", "false", "0"]),
-        "Always off: a comparison with NULL gives NULL.",
-    ),
-    kept("vacuum_cost_delay", "0", Takes::Number),
-    kept("vacuum_cost_limit", "200", Takes::Integer(1, 10000)),
-    kept("wal_compression", "off", Takes::Switch),
-    setting(
-        "wal_level",
-        "replica",
-        Takes::ReadOnly,
-        "No effect: there is no write-ahead log to replicate from.",
-    ),
-    kept("work_mem", "4MB", Takes::Size),
-    kept("xmlbinary", "base64", Takes::Words(&["base64", "hex"])),
-    kept("xmloption", "content", Takes::Words(&["content", "document"])),
+const LOG_LEVELS: &[&str] = &[
+    "debug5", "debug4", "debug3", "debug2", "debug1", "info", "notice", "warning", "error", "log", "fatal",
+    "panic",
 ];
+
+const SEARCH_PATHS: &[&str] = &[
+    "public",
+    "\"$user\", public",
+    "\"$user\",public",
+    "$user, public",
+    "",
+    "public, pg_catalog",
+    "pg_catalog",
+    "pg_catalog, public",
+];
+
+// Each line has a name, the default, the accepted values, and a description if the setting has an effect.
+settings! {
+    "application_name", "", Anything, "The name that the client gives itself.";
+    "array_nulls", "on", Only(&["on", "true", "1"]),
+        "An unquoted NULL in the text of an array is a null value.";
+    "backslash_quote", "safe_encoding", Words(&["safe_encoding", "on", "off"]);
+    "block_size", "8192", ReadOnly, "The page size that clients assume.";
+    "bytea_output", "hex", Only(&["hex", "escape"]), "No effect: the type bytea is not supported.";
+    "check_function_bodies", "on", Switch;
+    "client_connection_check_interval", "0", Milliseconds;
+    "client_encoding", "UTF8", Only(&["utf8", "utf-8", "unicode"]), "The client's character set.";
+    "client_min_messages", "notice", Anything, "Which notices are sent to the client.";
+    "constraint_exclusion", "partition", Words(&["partition", "on", "off"]);
+    "cpu_index_tuple_cost", "0.005", Number;
+    "cpu_operator_cost", "0.0025", Number;
+    "cpu_tuple_cost", "0.01", Number;
+    "cursor_tuple_fraction", "0.1", Number;
+    "data_checksums", "off", ReadOnly, "Always off: tables are not stored in pages.";
+    "DateStyle", "ISO, MDY", Only(&["iso", "iso, mdy", "iso,mdy", "mdy"]), "How dates are written.";
+    "deadlock_timeout", "1s", Milliseconds;
+    "debug_print_plan", "off", Switch;
+    "default_statistics_target", "100", Integer(1, 10000);
+    "default_table_access_method", "heap", ReadOnly, "How tables are stored; the value has no effect.";
+    "default_tablespace", "", Only(&["", "pg_default"]), "There is one tablespace.";
+    "default_toast_compression", "pglz", Words(&["pglz", "lz4"]);
+    "default_transaction_deferrable", "off", Switch;
+    "default_transaction_isolation", "read committed", Only(&["read committed"]),
+        "The isolation level of new transaction blocks.";
+    "default_transaction_read_only", "off", Switch, "Whether new transaction blocks refuse writes.";
+    "effective_cache_size", "4GB", Size;
+    "effective_io_concurrency", "1", Integer(0, 1000);
+    "enable_async_append", "on", Switch;
+    "enable_bitmapscan", "on", Switch;
+    "enable_gathermerge", "on", Switch;
+    "enable_hashagg", "on", Switch;
+    "enable_hashjoin", "on", Switch;
+    "enable_incremental_sort", "on", Switch;
+    "enable_indexonlyscan", "on", Switch;
+    "enable_indexscan", "on", Switch;
+    "enable_material", "on", Switch;
+    "enable_memoize", "on", Switch;
+    "enable_mergejoin", "on", Switch;
+    "enable_nestloop", "on", Switch;
+    "enable_parallel_append", "on", Switch;
+    "enable_parallel_hash", "on", Switch;
+    "enable_partition_pruning", "on", Switch;
+    "enable_partitionwise_aggregate", "off", Switch;
+    "enable_partitionwise_join", "off", Switch;
+    "enable_seqscan", "on", Switch;
+    "enable_sort", "on", Switch;
+    "enable_tidscan", "on", Switch;
+    "escape_string_warning", "on", Switch;
+    "exit_on_error", "off", Switch;
+    "extra_float_digits", "1", Integer(-15, 3), "Floats are always written exactly.";
+    "from_collapse_limit", "8", Integer(1, i32::MAX as i64);
+    "geqo", "on", Switch;
+    "geqo_effort", "5", Integer(1, 10);
+    "geqo_threshold", "12", Integer(2, i32::MAX as i64);
+    "hash_mem_multiplier", "2", Number;
+    "idle_in_transaction_session_timeout", "0", Milliseconds,
+        "No effect: an idle transaction block holds no locks.";
+    "idle_session_timeout", "0", Milliseconds;
+    "in_hot_standby", "off", ReadOnly, "Whether the server is a standby.";
+    "integer_datetimes", "on", ReadOnly, "Whether dates and times are stored as integers.";
+    "IntervalStyle", "postgres", Words(&["postgres", "iso_8601"]),
+        "How intervals are written; only the style postgres is supported.";
+    "is_superuser", "on", ReadOnly, "Whether the user may do everything.";
+    "jit", "off", Switch, "No effect: queries are never compiled.";
+    "jit_above_cost", "100000", Number;
+    "jit_expressions", "on", Switch;
+    "jit_inline_above_cost", "500000", Number;
+    "jit_optimize_above_cost", "500000", Number;
+    "jit_tuple_deforming", "on", Switch;
+    "join_collapse_limit", "8", Integer(1, i32::MAX as i64);
+    "lc_collate", "C", ReadOnly, "The collation.";
+    "lc_ctype", "C", ReadOnly, "The character classes.";
+    "lc_messages", "C", Only(&["c", "en_us.utf-8"]), "The language of messages.";
+    "lo_compat_privileges", "off", Switch;
+    "lock_timeout", "0", Milliseconds, "No effect: no statement waits for locks.";
+    "log_duration", "off", Switch;
+    "log_error_verbosity", "default", Words(&["terse", "default", "verbose"]);
+    "log_executor_stats", "off", Switch;
+    "log_lock_waits", "off", Switch;
+    "log_min_duration_statement", "-1", Integer(-1, i32::MAX as i64);
+    "log_min_error_statement", "error", Words(LOG_LEVELS);
+    "log_min_messages", "warning", Words(LOG_LEVELS);
+    "log_parser_stats", "off", Switch;
+    "log_planner_stats", "off", Switch;
+    "log_statement", "none", Words(&["none", "ddl", "mod", "all"]);
+    "log_statement_stats", "off", Switch;
+    "log_temp_files", "-1", Integer(-1, i32::MAX as i64);
+    "logical_decoding_work_mem", "64MB", Size;
+    "maintenance_io_concurrency", "10", Integer(0, 1000);
+    "maintenance_work_mem", "64MB", Size;
+    "max_connections", "1000", ReadOnly, "How many clients a gateway serves at most, by default.";
+    "max_function_args", "100", ReadOnly, "The most arguments that a client expects a function to have.";
+    "max_identifier_length", "63", ReadOnly, "The longest name.";
+    "max_index_keys", "32", ReadOnly, "The most columns that a client expects a key to have.";
+    "max_parallel_maintenance_workers", "2", Integer(0, 1024);
+    "max_parallel_workers", "8", Integer(0, 1024);
+    "max_parallel_workers_per_gather", "2", Integer(0, 1024);
+    "max_prepared_transactions", "0", ReadOnly, "Always 0: prepared transactions are not supported.";
+    "max_stack_depth", "2MB", Size;
+    "min_parallel_index_scan_size", "512kB", Size;
+    "min_parallel_table_scan_size", "8MB", Size;
+    "parallel_leader_participation", "on", Switch;
+    "parallel_setup_cost", "1000", Number;
+    "parallel_tuple_cost", "0.1", Number;
+    "password_encryption", "scram-sha-256", Words(&["md5", "scram-sha-256"]);
+    "plan_cache_mode", "auto", Words(&["auto", "force_generic_plan", "force_custom_plan"]);
+    "quorate.read", "sequential", Strength, "The strength of reads.";
+    "quorate.request_id", "", Request,
+        "The id under which the next write is sent, until its outcome is known.";
+    "quote_all_identifiers", "off", Switch;
+    "random_page_cost", "4", Number;
+    "role", "none", Only(&["none"]), "The role is always the user.";
+    "row_security", "on", Switch, "No effect: row policies are not supported.";
+    "search_path", "\"$user\", public", Only(SEARCH_PATHS), "Where names are looked up.";
+    "seq_page_cost", "1", Number;
+    "server_encoding", "UTF8", ReadOnly, "The server's character set.";
+    "server_version", crate::POSTGRES_VERSION, ReadOnly,
+        "The PostgreSQL version whose behaviour the server has.";
+    "server_version_num", crate::POSTGRES_VERSION_NUMBER, ReadOnly,
+        "The PostgreSQL version whose behaviour the server has, as a number.";
+    "session_authorization", "", ReadOnly, "The user.";
+    "session_replication_role", "origin", Words(&["origin", "replica", "local"]);
+    "ssl", "off", ReadOnly, "Whether connections are encrypted.";
+    "standard_conforming_strings", "on", Only(&["on", "true", "1"]),
+        "Backslashes in strings are ordinary characters.";
+    "statement_timeout", "0", Milliseconds, "How long a statement may take; 0 means no limit.";
+    "synchronize_seqscans", "on", Switch, "No effect: all scans are shared.";
+    "synchronous_commit", "on", Words(&["local", "remote_write", "remote_apply", "on", "off"]);
+    "tcp_keepalives_count", "0", Integer(0, i32::MAX as i64);
+    "tcp_keepalives_idle", "0", Integer(0, i32::MAX as i64);
+    "tcp_keepalives_interval", "0", Integer(0, i32::MAX as i64);
+    "tcp_user_timeout", "0", Integer(0, i32::MAX as i64);
+    "temp_buffers", "8MB", Size;
+    "temp_tablespaces", "", Only(&["", "pg_default"]), "No effect: temporary tables are not supported.";
+    "TimeZone", "UTC", Utc, "The time zone.";
+    "track_activities", "on", Switch;
+    "track_counts", "on", Switch;
+    "track_io_timing", "off", Switch;
+    "transaction_deferrable", "off", Switch;
+    "transaction_isolation", "read committed", Only(&["read committed"]),
+        "The isolation level of the present transaction block.";
+    "transaction_read_only", "off", Switch, "Whether the present transaction block refuses writes.";
+    "transform_null_equals", "off", Only(&["off", "false", "0"]),
+        "Always off: a comparison with NULL gives NULL.";
+    "vacuum_cost_delay", "0", Number;
+    "vacuum_cost_limit", "200", Integer(1, 10000);
+    "wal_compression", "off", Switch;
+    "wal_level", "replica", ReadOnly, "No effect: there is no write-ahead log to replicate from.";
+    "work_mem", "4MB", Size;
+    "xmlbinary", "base64", Words(&["base64", "hex"]);
+    "xmloption", "content", Words(&["content", "document"]);
+}
