@@ -324,7 +324,7 @@ impl Binder<'_> {
             }
             ("make_date", 3) => (Function::MakeDate, vec![Int4; 3]),
             _ => {
-                self.parameters.needs_catalog |= !SCALARS.contains(&name);
+                self.parameters.needs_catalog |= !is_named(SCALARS, name);
                 return Err(absent());
             }
         };
@@ -353,60 +353,11 @@ impl Binder<'_> {
 }
 
 /// Names of the scalar functions that are bound here, with any arguments.
-const SCALARS: &[&str] = &[
-    "abs",
-    "sign",
-    "round",
-    "trunc",
-    "floor",
-    "ceil",
-    "ceiling",
-    "sqrt",
-    "power",
-    "pow",
-    "exp",
-    "ln",
-    "log",
-    "log10",
-    "lower",
-    "upper",
-    "length",
-    "char_length",
-    "character_length",
-    "octet_length",
-    "substring",
-    "substr",
-    "left",
-    "right",
-    "btrim",
-    "ltrim",
-    "rtrim",
-    "lpad",
-    "rpad",
-    "replace",
-    "repeat",
-    "reverse",
-    "strpos",
-    "starts_with",
-    "split_part",
-    "concat",
-    "concat_ws",
-    "mod",
-    "to_char",
-    "initcap",
-    "translate",
-    "ascii",
-    "chr",
-    "coalesce",
-    "greatest",
-    "least",
-    "nullif",
-    "date_trunc",
-    "extract",
-    "date_part",
-    "date_bin",
-    "make_date",
-];
+const SCALARS: &str = "\
+    abs sign round trunc floor ceil ceiling sqrt power pow exp ln log log10 lower upper length \
+    char_length character_length octet_length substring substr left right btrim ltrim rtrim lpad rpad \
+    replace repeat reverse strpos starts_with split_part concat concat_ws mod to_char initcap translate \
+    ascii chr coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
 
 fn is_boolean(aggregate: &str) -> bool {
     matches!(aggregate, "bool_and" | "every" | "bool_or")
@@ -440,30 +391,17 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
 
 /// Whether PostgreSQL has this aggregate and the engine does not compute it.
 fn is_other_aggregate(name: &str) -> bool {
-    let known = [
-        "array_agg",
-        "bit_and",
-        "bit_or",
-        "bit_xor",
-        "corr",
-        "covar_pop",
-        "covar_samp",
-        "cume_dist",
-        "dense_rank",
-        "json_agg",
-        "json_object_agg",
-        "jsonb_agg",
-        "jsonb_object_agg",
-        "mode",
-        "percent_rank",
-        "percentile_cont",
-        "percentile_disc",
-        "range_agg",
-        "rank",
-        "string_agg",
-        "xmlagg",
-    ];
-    known.contains(&name) || name.starts_with("regr_")
+    is_named(OTHER_AGGREGATES, name) || name.starts_with("regr_")
+}
+
+const OTHER_AGGREGATES: &str = "\
+    array_agg bit_and bit_or bit_xor corr covar_pop covar_samp cume_dist dense_rank json_agg \
+    json_object_agg jsonb_agg jsonb_object_agg mode percent_rank percentile_cont percentile_disc \
+    range_agg rank string_agg xmlagg";
+
+/// Whether a list of names, separated by spaces, has this one.
+fn is_named(names: &str, name: &str) -> bool {
+    names.split(' ').any(|known| known == name)
 }
 
 fn called(function: Function, arguments: Vec<Expr>) -> Operand {
