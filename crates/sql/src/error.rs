@@ -100,9 +100,9 @@ pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 
 impl SqlError {
     /// Creates an error with a code and a message.
-    pub fn new(code: &'static str, message: impl fmt::Display) -> Self {
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl fmt::Display) -> Self {
         SqlError(Box::new(Fields {
-            code: Cow::Borrowed(code),
+            code: code.into(),
             message: message.to_string(),
             detail: None,
             hint: None,
@@ -200,18 +200,9 @@ impl SqlError {
 
 impl From<Failure> for SqlError {
     fn from(failure: Failure) -> Self {
-        SqlError(Box::new(Fields {
-            code: Cow::Owned(failure.sqlstate),
-            message: failure.message,
-            detail: failure.detail,
-            hint: None,
-            place: None,
-            context: None,
-            about: ErrorObjects::default(),
-            routine: None,
-            fate: None,
-            request: None,
-        }))
+        let mut error = SqlError::new(failure.sqlstate, failure.message);
+        error.detail = failure.detail;
+        error
     }
 }
 
@@ -222,7 +213,6 @@ pub mod code {
     pub const FEATURE_NOT_SUPPORTED: &str = "0A000";
     pub const PROTOCOL_VIOLATION: &str = "08P01";
     pub const CARDINALITY_VIOLATION: &str = "21000";
-    pub const NUMERIC_VALUE_OUT_OF_RANGE: &str = "22003";
     pub const INVALID_ROW_COUNT_IN_LIMIT: &str = "2201W";
     pub const INVALID_ROW_COUNT_IN_OFFSET: &str = "2201X";
     pub const INVALID_PARAMETER_VALUE: &str = "22023";
@@ -241,7 +231,6 @@ pub mod code {
     pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
     pub const INVALID_TRANSACTION_TERMINATION: &str = "2D000";
     pub const INVALID_CURSOR_NAME: &str = "34000";
-    pub const INVALID_CATALOG_NAME: &str = "3D000";
     pub const INVALID_SCHEMA_NAME: &str = "3F000";
     pub const SERIALIZATION_FAILURE: &str = "40001";
     pub const STATEMENT_COMPLETION_UNKNOWN: &str = "40003";
@@ -262,8 +251,6 @@ pub mod code {
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
-    pub const INVALID_COLUMN_DEFINITION: &str = "42611";
-    pub const WINDOWING_ERROR: &str = "42P20";
     pub const WARNING: &str = "01000";
     pub const OUT_OF_MEMORY: &str = "53200";
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
@@ -272,7 +259,6 @@ pub mod code {
     pub const CANT_CHANGE_RUNTIME_PARAM: &str = "55P02";
     pub const QUERY_CANCELED: &str = "57014";
     pub const ADMIN_SHUTDOWN: &str = "57P01";
-    pub const CANNOT_CONNECT_NOW: &str = "57P03";
     pub const INTERNAL_ERROR: &str = "XX000";
     pub const DATA_CORRUPTED: &str = "XX001";
 }

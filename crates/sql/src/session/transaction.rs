@@ -115,16 +115,11 @@ impl Session {
     pub(super) fn commit(&mut self) -> Result<StatementOutcome> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
-            TransactionBlock::None => {
-                self.no_block();
-                Ok(StatementOutcome::Done("COMMIT".to_owned()))
-            }
-            TransactionBlock::Open(open) => {
-                self.end_local(open.local);
-                Ok(StatementOutcome::Done("COMMIT".to_owned()))
-            }
-            TransactionBlock::Failed(open) => self.roll_back(open),
+            TransactionBlock::None => self.no_block(),
+            TransactionBlock::Open(open) => self.end_local(open.local),
+            TransactionBlock::Failed(open) => return self.roll_back(open),
         }
+        Ok(StatementOutcome::Done("COMMIT".to_owned()))
     }
 
     pub(super) fn rollback(&mut self) -> Result<StatementOutcome> {
@@ -203,18 +198,18 @@ impl Session {
     fn roll_back(&mut self, open: OpenBlock) -> Result<StatementOutcome> {
         self.restore(open.saved);
         match open.written {
-            None => Ok(StatementOutcome::Done("ROLLBACK".to_owned())),
-            Some(written) if open.client_knows_write_stands => {
-                self.notices.push(stands(Some(&written)));
-                Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
+            None => {}
+            Some(written) if open.client_knows_write_stands => self.notices.push(stands(Some(&written))),
+            Some(written) => {
+                return Err(SqlError::new(
+                    code::INVALID_TRANSACTION_TERMINATION,
+                    "the transaction cannot be rolled back: a write takes effect when it is executed",
+                )
+                .detail(format!("{written} and cannot be rolled back."))
+                .hint("The transaction block has ended. Undo the write with another write."));
             }
-            Some(written) => Err(SqlError::new(
-                code::INVALID_TRANSACTION_TERMINATION,
-                "the transaction cannot be rolled back: a write takes effect when it is executed",
-            )
-            .detail(format!("{written} and cannot be rolled back."))
-            .hint("The transaction block has ended. Undo the write with another write.")),
         }
+        Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
     }
 
     fn end_local(&mut self, local: BTreeMap<String, Option<String>>) {
