@@ -30,9 +30,11 @@ use super::{
     reply::{Reply, Version},
 };
 
-/// The settings of a connection.
-#[derive(Clone, Debug)]
+/// The settings of a connection. They go along when another process continues the connection.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ClientSession {
+    /// The number of the connection, which another process does not keep.
+    #[serde(skip)]
     pub(super) number: u64,
     pub(super) version: Version,
     pub(super) map: String,
@@ -42,9 +44,12 @@ pub(super) struct ClientSession {
     /// The name that the client gave itself, at most [`NAME_BYTES_MAX`] long.
     pub(super) name: Bytes,
     /// Whether a `MULTI` was refused and not yet closed by `EXEC` or `DISCARD`.
+    #[serde(default)]
     pub(super) in_transaction: bool,
     /// Whether the client's latest choice of a map or database was one that does not exist.
+    #[serde(default)]
     pub(super) astray: bool,
+    #[serde(default)]
     pub(super) replies: Replies,
 }
 

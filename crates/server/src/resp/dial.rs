@@ -89,13 +89,23 @@ pub fn level(name: &str) -> Result<Level, String> {
     name.parse().map_err(|refusal: StrengthRefusal| refusal.to_string())
 }
 
+/// Parses one word for both, or a word for reads and a word for writes. `usage` refuses any other number.
+fn read_write<T: Copy>(
+    words: &[&str],
+    parse: impl Fn(&str) -> Result<T, String>,
+    usage: &str,
+) -> Result<ReadWrite<T>, String> {
+    match words {
+        [both] => parse(both).map(ReadWrite::both),
+        [read, write] => Ok(ReadWrite { read: parse(read)?, write: parse(write)? }),
+        _ => Err(String::from(usage)),
+    }
+}
+
 /// Parses the arguments of `QUORATE LEVEL`: fixed levels. The delays stay.
 pub(super) fn parse_levels(names: &[&str], before: Dial) -> Result<Dial, String> {
-    let levels = match names {
-        [both] => ReadWrite::both(level(both)?),
-        [read, write] => ReadWrite { read: level(read)?, write: level(write)? },
-        _ => return Err(String::from("QUORATE LEVEL takes one level, or one for reads and one for writes")),
-    };
+    let usage = "QUORATE LEVEL takes one level, or one for reads and one for writes";
+    let levels = read_write(names, level, usage)?;
     Ok(Dial { delays: before.delays, ..Dial::fixed(levels) })
 }
 
@@ -115,15 +125,8 @@ pub(super) fn parse_p(words: &[&str], before: Dial) -> Result<Dial, String> {
             )
         })
     };
-    let p = match numbers {
-        [both] => ReadWrite::both(probability(both)?),
-        [read, write] => ReadWrite { read: probability(read)?, write: probability(write)? },
-        _ => {
-            return Err(String::from(
-                "QUORATE P takes one probability, or one for reads and one for writes, and then optionally BETWEEN weak strong",
-            ));
-        }
-    };
+    let usage = "QUORATE P takes one probability, or one for reads and one for writes, and then optionally BETWEEN weak strong";
+    let p = read_write(numbers, probability, usage)?;
     let choice = |p: f64, before: LevelChoice| {
         let usual = if before.weak == before.strong { USUAL } else { (before.weak, before.strong) };
         let (weak, strong) = between.unwrap_or(usual);
@@ -139,15 +142,8 @@ const USUAL: (Level, Level) = (Level::One, Level::Quorum);
 
 /// Parses the arguments of `QUORATE DELAY`.
 pub(super) fn parse_delays(words: &[&str], before: Dial) -> Result<Dial, String> {
-    let delays = match words {
-        [both] => ReadWrite::both(parse_delay(both)?),
-        [read, write] => ReadWrite { read: parse_delay(read)?, write: parse_delay(write)? },
-        _ => {
-            return Err(String::from(
-                "QUORATE DELAY takes one time, or one before reads and one after writes",
-            ));
-        }
-    };
+    let usage = "QUORATE DELAY takes one time, or one before reads and one after writes";
+    let delays = read_write(words, parse_delay, usage)?;
     Ok(Dial { levels: before.levels, delays })
 }
 

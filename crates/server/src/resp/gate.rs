@@ -10,11 +10,7 @@ use quorate_protocol::Time;
 use quorate_runtime::{clock, door::DetachedClient};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    connection::{ClientSession, Replies},
-    dial::Dial,
-    reply::Version,
-};
+use super::connection::ClientSession;
 
 /// A client that is handed over.
 pub struct HandedClient {
@@ -27,17 +23,8 @@ pub struct HandedClient {
 /// The state from which a client is rebuilt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientState {
-    pub(super) version: Version,
-    pub(super) map: String,
-    pub(super) dial: Dial,
-    pub(super) next: Option<Dial>,
-    pub(super) name: Vec<u8>,
-    #[serde(default)]
-    pub(super) in_transaction: bool,
-    #[serde(default)]
-    pub(super) astray: bool,
-    #[serde(default)]
-    pub(super) replies: Replies,
+    #[serde(flatten)]
+    pub(super) session: ClientSession,
     /// Bytes that were read and are no whole request yet.
     pub(super) unread: Vec<u8>,
     /// Bytes of answers that the client has not received.
@@ -46,22 +33,8 @@ pub struct ClientState {
 
 impl HandedClient {
     pub(super) fn new(session: ClientSession, left: DetachedClient) -> HandedClient {
-        let ClientSession { number: _, version, map, dial, next, name, in_transaction, astray, replies } =
-            session;
         let DetachedClient { stream, input, output } = left;
-        let (name, unread, unwritten) = (name.to_vec(), input.to_vec(), output.to_vec());
-        let client_state = ClientState {
-            version,
-            map,
-            dial,
-            next,
-            name,
-            in_transaction,
-            astray,
-            replies,
-            unread,
-            unwritten,
-        };
+        let client_state = ClientState { session, unread: input.to_vec(), unwritten: output.to_vec() };
         HandedClient { stream, client_state }
     }
 }

@@ -9,7 +9,6 @@
 //! A client whose operations have not ended within the patience is cut off without an answer, as if the cell
 //! had died.
 
-use bytes::Bytes;
 use quorate_runtime::{
     clock,
     door::{ClientId, Clients, DetachedClient},
@@ -55,25 +54,10 @@ impl RedisClients {
     }
 
     fn adopt(&mut self, handed: HandedClient, clients: &mut Clients) {
-        let HandedClient { stream, client_state } = handed;
-        let ClientState {
-            version,
-            map,
-            dial,
-            next,
-            name,
-            in_transaction,
-            astray,
-            replies,
-            unread,
-            unwritten,
-        } = client_state;
+        let HandedClient { stream, client_state: ClientState { session, unread, unwritten } } = handed;
         let left = DetachedClient { stream, input: unread.into(), output: unwritten.into() };
         if let Some(id) = clients.adopt(left) {
-            let (number, name) = (id.number(), Bytes::from(name));
-            let session =
-                ClientSession { number, version, map, dial, next, name, in_transaction, astray, replies };
-            self.add(id, session, true);
+            self.add(id, ClientSession { number: id.number(), ..session }, true);
         }
     }
 
