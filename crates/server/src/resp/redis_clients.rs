@@ -16,7 +16,7 @@ mod quorum_command;
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use quorate::maps::{self, Command, Recent, Strategies, strategy};
+use quorate::maps::{self, Command, Recent, Strategies, strategy::keyspace::Request};
 use quorate_protocol::{
     CommandId, ProcessId, Time,
     partial::{Action, Level, MapId, Operation, Roster, Scan, resident},
@@ -31,13 +31,12 @@ use quorate_runtime::{
 };
 use rustc_hash::FxHashMap;
 use slab::Slab;
-use smallvec::SmallVec;
 
 use self::quorum_command::{OperationDescription, OperationParts, QuorumCommand};
 use super::{
     arguments::Arguments,
     command::{self, KeyCommand},
-    command_plan::{CommandPlan, PlanShape},
+    command_plan::{CommandPlan, Operations, PlanShape},
     connection::{ClientSession, CommandEffect, NO_HTTP, ProcessInfo, Replies},
     counters::RequestCounters,
     dial::DrawnLevels,
@@ -155,6 +154,16 @@ struct RequestSlot {
     weight: usize,
     /// Whether the client wants no answer.
     reply_suppressed: bool,
+}
+
+impl RequestSlot {
+    /// Returns the command whose operations are under way.
+    fn quorum_command(&mut self) -> &mut QuorumCommand {
+        match &mut self.state {
+            State::Quorum(command) => command,
+            _ => unreachable!("the slot of a pending operation has no answer yet"),
+        }
+    }
 }
 
 enum State {
@@ -399,13 +408,22 @@ impl RedisClients {
         }
         let asking = StrategyCommand { map, form, keys, writes, deferred: false };
         let slot = client.push(State::Strategy(asking), weight, &mut self.weight);
-        let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
-        let id = self.pending.insert(pending) as u64;
+        self.hand_request((id, slot), map, request, now);
+        true
+    }
+
+    /// Hands a request on to a map of another strategy.
+    fn hand_request(&mut self, (client, slot): (ClientId, u64), map: MapId, request: Request, now: Time) {
+        let id = self.pend(client, slot, now);
         self.operations += 1;
         if let Err(undone) = self.strategies.ask(id, map, request) {
             maps::Front::answered(self, id, Err(undone), now);
         }
-        true
+    }
+
+    /// Returns the id of a request that is handed on whole. Its answer belongs in this slot.
+    fn pend(&mut self, client: ClientId, slot: u64, now: Time) -> u64 {
+        self.pending.insert(PendingRequest { client, slot, part: 0, began: now, operation: None }) as u64
     }
 
     fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
@@ -435,22 +453,12 @@ impl RedisClients {
                 self.answer(id, reply);
             }
             CommandEffect::Change(change) => {
-                let state = State::Quorum(QuorumCommand {
-                    shape: PlanShape::Done,
-                    map: MapId::default(),
-                    drawn: client.session.dial.draw(&mut self.chance),
-                    keys: SmallVec::new(),
-                    outcomes: SmallVec::new(),
-                    left: 1,
-                    turned_away: Vec::new(),
-                    writes: false,
-                    gathered: 0,
-                    refused: None,
-                    deferred: false,
-                });
-                let slot = client.push(state, PART_BYTES, &mut self.weight);
-                let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
-                let id = CommandId(self.pending.insert(pending) as u64);
+                let none = CommandPlan { shape: PlanShape::Done, operations: Operations::new() };
+                let drawn = client.session.dial.draw(&mut self.chance);
+                let change_alone =
+                    QuorumCommand { left: 1, ..QuorumCommand::new(&none, MapId::default(), drawn) };
+                let slot = client.push(State::Quorum(change_alone), PART_BYTES, &mut self.weight);
+                let id = CommandId(self.pend(id, slot, now));
                 ask(Command::Cell(resident::Command::Change { id, change: Box::new(change) }));
             }
         }
@@ -477,8 +485,7 @@ impl RedisClients {
         let level = dial.draw(&mut self.chance).levels.read;
         let behind = request.behind;
         let slot = client.push(State::Scanning(request), weight, &mut self.weight);
-        let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
-        let id = self.pending.insert(pending) as u64;
+        let id = self.pend(id, slot, now);
         ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
     }
 
@@ -673,8 +680,9 @@ impl Door<Relay<maps::CellEndpoint>> for RedisClients {
                 }
                 Some(RequestSlot { state: State::Strategy(asking), .. }) if asking.deferred => {
                     asking.deferred = false;
-                    let (map, keys) = (asking.map, asking.keys.clone());
-                    self.ask_again(id, map, keys);
+                    let (map, request) = (asking.map, Request::Read(asking.keys.clone()));
+                    let slot = client.first;
+                    self.hand_request((id, slot), map, request, clock::now());
                     continue;
                 }
                 _ => {}
@@ -699,20 +707,6 @@ impl Door<Relay<maps::CellEndpoint>> for RedisClients {
 
     fn crowded(&mut self) -> &'static [u8] {
         b"-ERR max number of clients reached\r\n"
-    }
-}
-
-impl RedisClients {
-    /// Asks a map of another strategy again for the values of the client's first request.
-    fn ask_again(&mut self, client: ClientId, map: MapId, keys: Vec<Bytes>) {
-        let Some(slot) = self.clients.get(&client).map(|it| it.first) else { return };
-        let now = clock::now();
-        let id =
-            self.pending.insert(PendingRequest { client, slot, part: 0, began: now, operation: None }) as u64;
-        self.operations += 1;
-        if let Err(undone) = self.strategies.ask(id, map, strategy::keyspace::Request::Read(keys)) {
-            maps::Front::answered(self, id, Err(undone), now);
-        }
     }
 }
 

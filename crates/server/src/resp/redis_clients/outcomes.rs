@@ -86,9 +86,7 @@ impl RedisClients {
         let Some(client) = self.clients.get_mut(&pending.client) else { return };
         let index = (pending.slot - client.first) as usize;
         let weight = client.slots[index].weight;
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the slot of a pending request has no answer yet")
-        };
+        let waiting = client.slots[index].quorum_command();
         if let Some(asked) = &pending.operation {
             let ended = || asked.ended(client.session.number, (pending.began, now), &outcome);
             self.recent.take(waiting.map, &waiting.keys[pending.part], ended);
@@ -124,9 +122,7 @@ impl RedisClients {
                 client.weigh(index, weight - gathered, &mut self.weight);
             }
         }
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the state of the slot was checked above")
-        };
+        let waiting = client.slots[index].quorum_command();
         let again = waiting.begin_again(had_no_room);
         if waiting.left > 0 {
             if !again.is_empty() {
@@ -178,9 +174,7 @@ impl RedisClients {
         };
         let Some(client) = self.clients.get_mut(&pending.client) else { return false };
         let index = (pending.slot - client.first) as usize;
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the slot of a pending request has no answer yet")
-        };
+        let waiting = client.slots[index].quorum_command();
         let can_begin_again = waiting.running() > 1 && waiting.refused.is_none();
         if can_begin_again {
             waiting.turned_away.push(pending.part);
