@@ -60,6 +60,30 @@ pub(super) struct Connection<'a> {
     pub(super) handed_over: bool,
 }
 
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        mut frames: Frames<tcp::OwnedReadHalf>,
+        output: OutputBuffer<'a>,
+        session: Session,
+        cancel: &Arc<Cancel>,
+    ) -> Connection<'a> {
+        frames.count_into(session.account());
+        Connection {
+            frames,
+            output,
+            session,
+            limit: Limit::new(cancel, None),
+            cancel: cancel.clone(),
+            statements: HashMap::new(),
+            portals: Portals::default(),
+            skipping: false,
+            applied: 0,
+            running: None,
+            handed_over: false,
+        }
+    }
+}
+
 impl Connection<'_> {
     pub(super) async fn run(&mut self) -> io::Result<()> {
         loop {

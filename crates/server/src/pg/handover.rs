@@ -5,7 +5,7 @@
 //! Bytes that the client sent and the gateway has not read stay in the socket. Bytes that it read and that
 //! are no whole message go along. So clients notice a pause, and nothing else.
 
-use std::{collections::HashMap, io, net, time::Duration};
+use std::{io, net, time::Duration};
 
 use bytes::BytesMut;
 use quorate_sql::{
@@ -21,10 +21,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::{
-    connection::Connection, frame::Frames, limit::Limit, output::OutputBuffer, portals::Portals,
-    server::Server,
-};
+use super::{connection::Connection, frame::Frames, output::OutputBuffer, server::Server};
 
 /// A door that is handed over: its listening socket and its open connections.
 pub struct Door {
@@ -108,21 +105,8 @@ pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<
     }
     let registration = server.sessions.register_again(session.pid, secret);
     let session = Session::resume(server.backend.clone(), server.cache.clone(), session);
-    let mut frames = Frames::resumed(read, &unread, skip);
-    frames.count_into(session.account());
-    let mut connection = Connection {
-        frames,
-        output,
-        session,
-        limit: Limit::new(&registration.cancel, None),
-        cancel: registration.cancel.clone(),
-        statements: HashMap::new(),
-        portals: Portals::default(),
-        skipping: false,
-        applied: 0,
-        running: None,
-        handed_over: false,
-    };
+    let frames = Frames::resumed(read, &unread, skip);
+    let mut connection = Connection::new(frames, output, session, &registration.cancel);
     for (name, statement) in statements {
         let kept = statement.prepare(&connection.session);
         if let Err(error) = kept.and_then(|prepared| connection.keep(name.clone(), prepared)) {

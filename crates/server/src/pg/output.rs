@@ -107,9 +107,7 @@ impl OutputBuffer<'_> {
         formats: &[Format],
     ) -> io::Result<()> {
         let begin = self.begin_row();
-        for ((value, field), format) in row.iter().zip(fields).zip(formats) {
-            encode::field(value, field.ty, *format, &mut self.buffer);
-        }
+        self.fields(row, fields, formats);
         self.end_row(begin, row.len())?;
         self.metrics.rows.inc();
         self.flush_if_full().await
@@ -120,6 +118,12 @@ impl OutputBuffer<'_> {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'D', 0, 0, 0, 0, 0, 0]);
         begin
+    }
+
+    fn fields(&mut self, row: &[Value], fields: &[Field], formats: &[Format]) {
+        for ((value, field), format) in row.iter().zip(fields).zip(formats) {
+            encode::field(value, field.ty, *format, &mut self.buffer);
+        }
     }
 
     fn end_row(&mut self, begin: usize, fields: usize) -> io::Result<()> {
@@ -195,9 +199,7 @@ impl OutputBuffer<'_> {
         let width = match batch {
             RowBatch::Rows(rows) => {
                 let row = rows.next().expect("not empty");
-                for ((value, field), format) in row.iter().zip(fields).zip(formats) {
-                    encode::field(value, field.ty, *format, &mut self.buffer);
-                }
+                self.fields(&row, fields, formats);
                 row.len()
             }
             RowBatch::Encoded(rows, visible) => {

@@ -1,7 +1,7 @@
 //! The way from a socket to a session: encryption is declined, cancellations are passed on, the startup
 //! packet is read, and the client is greeted.
 
-use std::{collections::HashMap, io, time::Duration};
+use std::{io, time::Duration};
 
 use bytes::BytesMut;
 use pgwire::messages::{
@@ -25,9 +25,7 @@ use super::{
     connection::Connection,
     frame::{Frames, Opening},
     handover::HandedClient,
-    limit::Limit,
     output::OutputBuffer,
-    portals::Portals,
     server::Server,
 };
 
@@ -83,20 +81,7 @@ pub(super) async fn serve(
             return output.flush().await.map(|()| None);
         }
     };
-    frames.count_into(session.account());
-    let mut connection = Connection {
-        frames,
-        output,
-        session,
-        limit: Limit::new(&registration.cancel, None),
-        cancel: registration.cancel.clone(),
-        statements: HashMap::default(),
-        portals: Portals::default(),
-        skipping: false,
-        applied: 0,
-        running: None,
-        handed_over: false,
-    };
+    let mut connection = Connection::new(frames, output, session, &registration.cancel);
     connection.greet(&startup, registration.pid, registration.secret);
     connection.run().await?;
     if connection.handed_over { connection.hand_over(registration.secret).map(Some) } else { Ok(None) }
