@@ -86,8 +86,8 @@ impl Parameters {
         self.depends.time_zone |= ty == Type::Timestamptz && is_local(text);
     }
 
-    /// Copies an expression that a form needs at several places. A leaf is not counted, because its copies are
-    /// at most as many as the words of the statement.
+    /// Copies an expression that a form needs at several places. The root is not counted, because copies of
+    /// columns and constants are at most as many as the words of the statement.
     pub fn copy(&mut self, expr: &Expr, span: Span) -> Result<Expr> {
         fn nodes(expr: &Expr) -> usize {
             1 + expr.children().into_iter().map(nodes).sum::<usize>()
