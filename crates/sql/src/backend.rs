@@ -30,10 +30,10 @@ use quorate_tables::gateway;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-/// The tables at one moment. Sharing it is cheap. `version` changes with every change in it.
+/// The tables at one moment. Clones share the tables. `version` changes with every change of the catalog.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Version of the catalog. It rises with every change.
+    /// Version of the catalog. It rises with every change of the catalog.
     pub version: u64,
     /// The tables, by name.
     pub tables: Vec<Arc<Table>>,
@@ -62,7 +62,8 @@ pub struct Table {
 /// The reason why an operation has no answer.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum OperationError {
-    /// There is no answer, or none that is still known. Only `error` says what may have happened.
+    /// The operation has no answer, or its answer is no longer remembered. Only `error` says what may have
+    /// happened.
     #[error("{}", words(error, about))]
     Unanswered {
         /// The error from the gateway's client.
@@ -76,17 +77,18 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// Creates a fault from an error that needs no explanation.
+    /// Creates the error for an error of the gateway's client that needs no explanation.
     pub fn from_client(error: ClientError) -> OperationError {
         OperationError::Unanswered { error, about: String::new() }
     }
 
-    /// Creates a fault for an operation that was not sent, with the reason.
+    /// Creates the error for an operation that was not sent, with the reason.
     pub fn not_sent(why: impl Into<String>) -> OperationError {
         OperationError::Unanswered { error: ClientError::NotSent, about: why.into() }
     }
 
-    /// Whether the outcome is unknown: the operation was executed once, will be, or never will be.
+    /// Whether the outcome is unknown: the operation may have been executed, may still be executed, or may
+    /// never be.
     pub fn is_open(&self) -> bool {
         matches!(self, OperationError::Unanswered { error: ClientError::MaybeApplied { .. }, .. })
     }
@@ -117,11 +119,11 @@ pub enum RangeAnswers {
     Stream(Box<dyn PieceStream>),
 }
 
-/// A stream of pieces. Only few are under way: a reader that waits stops the sender, and dropping the stream
-/// ends the read.
+/// A stream of pieces. Only a few pieces are under way at a time. A reader that requests no piece stops the
+/// sender, and dropping the stream ends the read.
 pub trait PieceStream: fmt::Debug + Send + Sync {
-    /// Returns the next piece, or `None` after the last. The call also says that the reader is done with
-    /// earlier pieces.
+    /// Returns the next piece, or `None` after the last. The call also shows that the reader no longer needs
+    /// the pieces before it.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>>;
 }
 
@@ -169,7 +171,7 @@ impl RangeAnswers {
     }
 }
 
-/// Returns the next piece of any part that has one. `None` when all parts have ended.
+/// Returns the next piece of any range that has a piece ready. `None` when all ranges have ended.
 pub async fn next_of(parts: &mut Vec<RangeAnswers>) -> Option<Result<Piece, OperationError>> {
     poll_fn(|cx| {
         let mut index = 0;
@@ -207,7 +209,8 @@ impl Piece {
 /// The cluster, from the view of SQL.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Whether the backend knows the tables. Until then the catalog is empty, which means nothing.
+    /// Whether the backend knows the tables. As long as it does not, an empty catalog says nothing about
+    /// which tables exist.
     fn is_ready(&self) -> bool {
         true
     }
@@ -223,7 +226,7 @@ pub trait Backend: Send + Sync + 'static {
         RequestId::made_up(digest)
     }
 
-    /// Whether this may be an id that a gateway has returned, this one or another, now or earlier.
+    /// Whether any gateway, this one included, may ever have returned this id.
     fn may_have_issued(&self, id: RequestId) -> bool;
 
     /// Creates a table. Returns once [`Backend::catalog`] shows the table.

@@ -20,7 +20,7 @@ use crate::error::{Result, SqlError, code};
 /// Most memory that may be held, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// By one request.
+    /// Most memory that one request may hold.
     pub request_bytes_max: usize,
     /// Most memory that one session may hold, over all its requests, cursors and prepared statements.
     pub session_bytes_max: usize,
@@ -79,17 +79,17 @@ impl Account {
     }
 }
 
-/// Memory that a request holds. Dropping this frees it.
+/// Memory that a request holds. Dropping the reservation frees the memory.
 #[derive(Debug, Default)]
 pub struct MemoryReservation {
-    /// The session's account. `None` counts nothing.
+    /// The session's account. Without an account, nothing is counted.
     account: Option<Account>,
     bytes: usize,
 }
 
 impl MemoryReservation {
-    /// Counts more bytes, before they are kept. Fails with 53200 and counts nothing if they would exceed a
-    /// limit.
+    /// Counts more bytes, before the memory is used. Fails with 53200 and counts nothing if the sum would
+    /// exceed a limit.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let Some(Account(session)) = &self.account else { return Ok(()) };
         let SessionAccount { budget, held } = &**session;
@@ -118,7 +118,7 @@ impl MemoryReservation {
         }
     }
 
-    /// Returns the memory that this holds, in bytes.
+    /// Returns the memory that this reservation holds, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -130,7 +130,7 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// Adds to a count unless that would exceed `most`. Returns whether it did.
+/// Adds `bytes` to a count unless the sum would exceed `most`. Returns whether the bytes were added.
 fn add(count: &AtomicUsize, bytes: usize, most: usize) -> bool {
     let added = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
     count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added).is_ok()
@@ -158,8 +158,8 @@ pub fn weight_of(value: &Value) -> usize {
     size_of::<Value>() + more
 }
 
-/// Returns the memory of a decoded answer, in bytes, by its length on the wire. The factor is an estimate: a
-/// number of two bytes becomes a whole value.
+/// Returns the estimated memory of a decoded answer, in bytes, from its length on the wire. The factor allows
+/// for the growth by decoding: a number of two bytes becomes a whole value.
 pub fn decoded_bytes_estimate(bytes: usize) -> usize {
     bytes.saturating_mul(4)
 }

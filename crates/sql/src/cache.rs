@@ -19,7 +19,8 @@ use crate::{
 pub struct Prepared {
     /// The statement's text.
     pub text: Arc<str>,
-    /// The statement's syntax, to bind it again when the catalog changes. `None` is the empty statement.
+    /// The statement's syntax, from which the statement is bound again when the catalog changes. `None` is
+    /// the empty statement.
     pub syntax: Option<Arc<ast::Statement>>,
     /// Parameter types that the client declared.
     pub declared: Vec<Option<PgType>>,
@@ -83,8 +84,8 @@ impl Prepared {
             return Ok(self.clone());
         }
         let anew = Prepared::bind(self.text.clone(), self.syntax.clone(), self.declared.clone(), catalog)?;
-        // A table that was dropped and created again is another table, but the client may read its columns
-        // the same way.
+        // A table that was dropped and created again under the same name may still have columns that the
+        // client reads in the same way.
         let same = match (&anew.fields, &self.fields) {
             (Some(anew), Some(told)) => {
                 anew.len() == told.len() && anew.iter().zip(told.iter()).all(|(a, b)| a.reads_as(b))
@@ -103,9 +104,10 @@ impl Prepared {
 
 type CacheKey = (Arc<str>, Vec<Option<PgType>>);
 
-/// Statements that were prepared lately, and the memory budget of all sessions. The cache has two
-/// generations. A statement that is found in the old one moves to the young one. When the young one is full,
-/// it becomes the old one and the old one is dropped.
+/// The statements that were prepared most recently, and the memory budget of all sessions. The cache has two
+/// generations, a young one and an old one. A statement that is found in the old generation moves to the
+/// young one. When the young generation is full, it becomes the old one, and the previous old generation is
+/// dropped.
 #[derive(Default)]
 pub struct Cache {
     generations: Mutex<Generations>,
@@ -121,7 +123,7 @@ struct Generations {
 /// Most statements of one generation.
 const GENERATION: usize = 1024;
 
-/// Longest text that is cached, in bytes. Longer texts mostly carry data and do not come again.
+/// Longest text that is cached, in bytes. Longer texts mostly carry data and are rarely sent a second time.
 const TEXT_BYTES_MAX: usize = 4096;
 
 impl Cache {

@@ -29,7 +29,8 @@ pub enum Format {
 /// The formats of a result's columns. Few results have more than 16 columns.
 pub type Formats = SmallVec<[Format; 16]>;
 
-/// Returns the formats of `count` columns from the codes of a Bind: no code, one for all, or one for each.
+/// Returns the formats of `count` columns from the format codes of a Bind. No code means text, and one code
+/// applies to all columns.
 pub fn formats(mut codes: impl ExactSizeIterator<Item = i16>, count: usize) -> Result<Formats> {
     let format = |code: i16| match code {
         0 => Ok(Format::Text),
@@ -68,7 +69,7 @@ pub fn field(value: &Value, ty: PgType, format: Format, buffer: &mut BytesMut) {
 /// Writes a field whose value is still encoded in an answer.
 pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
     match (cell, ty) {
-        // Only for plain text are both formats the same bytes.
+        // Only a plain text has the same bytes in both formats.
         (Cell::Text(text), PgType::Plain(Type::Text) | PgType::Varchar) => {
             buffer.put_i32(text.len() as i32);
             buffer.put_slice(text.as_bytes());
@@ -131,8 +132,8 @@ const NOT_A_NUMBER: u16 = 0xC000;
 const INFINITY: u16 = 0xD000;
 const NEGATIVE_INFINITY: u16 = 0xF000;
 
-/// Writes base 10,000 digits with a weight, a sign and a display scale. They are made from the text form,
-/// which has all of this.
+/// Writes a numeric: digits in base 10,000 with a weight, a sign and a display scale. All four are derived
+/// from the text form.
 fn numeric(number: &Numeric, buffer: &mut BytesMut) {
     let text = number.to_string();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -214,11 +215,12 @@ pub fn checked(value: Value, ty: PgType) -> Result<Value> {
     Ok(value)
 }
 
-/// Returns the bytes as text. Otherwise fails with an error that shows the wrong bytes (22021).
+/// Returns the bytes as text. Fails with an error that shows the malformed bytes (22021) if they are not
+/// UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|error| {
         let wrong = &bytes[error.valid_up_to()..];
-        // As many bytes as the first byte announces.
+        // The malformed character is shown with as many bytes as its first byte announces.
         let length = match wrong[0] {
             0xc0..=0xdf => 2,
             0xe0..=0xef => 3,
@@ -231,8 +233,8 @@ pub fn utf8(bytes: &[u8]) -> Result<&str> {
     })
 }
 
-/// Refuses a date or a timestamp outside the range of its type (22008). A binary value, or a program that
-/// uses the library, can carry one. It would be stored and could not be read again.
+/// Refuses a date or a timestamp outside the range of its type (22008). A client can send such a value in
+/// binary, and so can a program that uses the library. The value would be stored and could not be read again.
 pub fn in_range(value: Value) -> Result<Value> {
     match value {
         Value::Date(days) if !matches!(days, i32::MIN | i32::MAX) => {
@@ -264,7 +266,7 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
             days: i32::from_be_bytes(*days),
             micros: i64::from_be_bytes(*micros),
         };
-        // The text must mean the same interval, because an interval travels as its text.
+        // An interval travels as its text, so the text must mean the same interval.
         let text = interval.text();
         if Interval::parse(&text).ok() != Some(interval) {
             return Err(SqlError::new("22008", "interval out of range"));
@@ -308,11 +310,11 @@ fn short() -> SqlError {
     SqlError::new(code::PROTOCOL_VIOLATION, "insufficient data left in message")
 }
 
-/// Room of a `name` in bytes, including the byte that ends it.
+/// Size of a `name` in bytes, including the byte that ends it.
 const NAME_BYTES: usize = 64;
 
-/// Reads an array of one dimension: dimensions, whether there are NULLs, the element's type, length, first
-/// index, elements.
+/// Reads an array of one dimension. The binary form has the number of dimensions, whether there are NULLs,
+/// the element's type, the length, the first index, and the elements.
 fn array_from_binary(mut bytes: &[u8], element: PgType, lowest: i32) -> Result<Option<Value>> {
     fn word(bytes: &mut &[u8]) -> Option<i32> {
         let (word, rest) = bytes.split_first_chunk::<4>()?;

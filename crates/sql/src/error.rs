@@ -31,13 +31,13 @@ pub struct Fields {
     pub hint: Option<String>,
     /// The place in the statement.
     pub place: Option<SourcePosition>,
-    /// The place in the data, for example a line of COPY.
+    /// The place in the data of a COPY, for example its line.
     pub context: Option<String>,
     /// The objects that the error is about. Some drivers ask for them.
     pub about: ErrorObjects,
-    /// The PostgreSQL routine that reports this error. Some drivers look for it.
+    /// The PostgreSQL routine that reports this error. Some drivers recognise the error by it.
     pub routine: Option<&'static str>,
-    /// The possible fate of the statement, if it got no answer.
+    /// The possible outcome of the statement, if the statement got no answer.
     pub fate: Option<Fate>,
     /// The name under which the write can be sent again.
     pub request: Option<RequestName>,
@@ -46,7 +46,7 @@ pub struct Fields {
 /// The objects that an error is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorObjects {
-    /// A table's entry in the configuration.
+    /// The table's name.
     pub table: Option<String>,
     /// A column of the table.
     pub column: Option<String>,
@@ -127,7 +127,7 @@ impl SqlError {
         self
     }
 
-    /// Adds the possible fate of the statement, unless it is known already.
+    /// Adds the possible outcome of the statement, unless it is known already.
     #[must_use]
     pub fn with_fate(mut self, fate: Option<Fate>) -> Self {
         self.fate = self.fate.or(fate);
@@ -141,8 +141,8 @@ impl SqlError {
         self
     }
 
-    /// Shortens the texts to a bounded length before they are sent. A message may quote a value of any
-    /// length.
+    /// Shortens the texts of the error to a bounded length before the error is sent. A message may quote a
+    /// value of any length.
     #[must_use]
     pub fn bounded(mut self) -> Self {
         let Fields { message, detail, hint, context, .. } = &mut *self;

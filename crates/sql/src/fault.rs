@@ -1,15 +1,15 @@
 //! The errors that a client gets when the cluster has no answer.
 //!
-//! The gateway's client decides what may have happened to the operation ([`ClientError`], whose fate is
-//! [`ClientError::fate`]). Only this module translates that into SQL.
+//! The gateway's client decides what may have happened to the operation: a [`ClientError`], from which
+//! [`ClientError::fate`] follows. Only this module translates that error into SQL.
 //!
-//! The code says what the client may do. 40001: nothing was done, send it again. 40003: it may have been
-//! done, send it again under the same id (`SET quorate.request_id`). After any other code, sending it again
-//! at once does not help.
+//! The code says what the client may do. After 40001 nothing was done, and the client may send the statement
+//! again. After 40003 the statement may have been done, and the client may send it again under the same id
+//! (`SET quorate.request_id`). After any other code, sending the statement again at once does not help.
 //!
-//! A write that may have been sent earlier under its id is never reported as not done. That would only be
-//! true of this attempt, and the client asks about the write. Until the ranges answer definitely, the code is
-//! 40003 with the same id.
+//! A write that an earlier attempt may have sent under the same id is never reported as not done: the report
+//! would only hold for this attempt, and the client asks about the write. Until the ranges answer definitely,
+//! the code is 40003 with the same id.
 
 use quorate_protocol::Fate;
 
@@ -70,8 +70,8 @@ fn reading(error: ClientError, about: &str) -> SqlError {
     }
 }
 
-/// Returns the error of a write that was sent under `id`. With `retried` the client chose the id, so an
-/// earlier attempt may have used it.
+/// Returns the error of a write that was sent under `id`. `retried` says that the client chose the id, so
+/// that an earlier attempt may have used it.
 pub fn write_error(fault: OperationError, id: RequestName, retried: bool) -> SqlError {
     let fate = fault.fate();
     let said = match fault {
@@ -105,14 +105,14 @@ fn writing(error: ClientError, about: &str, id: RequestName, retried: bool) -> S
         )
         .detail(format!("This attempt applied nothing. Request id: {id}."))
         .hint("Check whether the table has the rows of the write. RESET quorate.request_id before any other write."),
-        // This attempt did nothing. An earlier one under the same id may have been applied.
+        // This attempt did nothing, but an earlier attempt under the same id may have been applied.
         _ if retried => maybe_applied(id),
         error => refused(error, about, &format!("Nothing was applied. Request id: {id}.")),
     }
 }
 
-/// Returns the error of a statement that has no name to be sent again under: a table's definition, a chunk of
-/// a COPY.
+/// Returns the error of a statement without a name under which it could be sent again: a table's definition,
+/// or a chunk of a COPY.
 pub fn unnamed_error(fault: OperationError) -> SqlError {
     let fate = fault.fate();
     match fault {
@@ -139,7 +139,7 @@ fn refused(error: ClientError, about: &str, detail: &str) -> SqlError {
     }
 }
 
-/// Returns the error of a statement that came before the ring was founded.
+/// Returns the error of a statement that came before the ring of storage processes was founded.
 fn unfounded(about: &str) -> SqlError {
     let words = words(&ClientError::Rejected(refusal::NO_RING), about);
     SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, words)

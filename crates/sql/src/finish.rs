@@ -1,11 +1,11 @@
 //! Turns the answers of the ranges into the rows of a statement, as a stream.
 //!
-//! Plain rows are merged as they come. Each range sends its rows in the statement's order, so the gateway
+//! Plain rows are merged as they arrive. Each range sends its rows in the statement's order, so the gateway
 //! holds one chunk per range for a result of any length. A DISTINCT is sorted by all columns, so that equal
-//! rows are adjacent. Only groups are gathered, because the last range may still add to the first group.
-//! Chunks and groups are counted as memory ([`crate::budget`]). A reader that stops reading stops the ranges
-//! through their bounded channels. A reader that has enough drops the channels. Rows that need no work stay
-//! encoded ([`RowBatch::Encoded`]).
+//! rows are adjacent. Only groups are gathered, because the last range may still add to the first group. The
+//! memory of chunks and groups is counted ([`crate::budget`]). A reader that stops reading stops the ranges
+//! through their bounded channels. A reader that has enough rows drops the channels. Rows that need no work
+//! stay encoded ([`RowBatch::Encoded`]).
 
 use std::{future::poll_fn, vec};
 
@@ -24,7 +24,7 @@ use crate::{
     fault,
 };
 
-/// Most rows that are handed out at a time.
+/// Most decoded rows that are handed out at a time.
 const BATCH: usize = 512;
 
 /// Some rows of a result.
@@ -84,7 +84,7 @@ pub fn malformed(_: Malformed) -> SqlError {
 /// The rows of a result, as a stream.
 pub struct Rows {
     source: RowSource,
-    /// Rows that were returned by `next` and exceeded the limit of a `take`.
+    /// Rows that `next` returned in excess of the limit of a `take`.
     rest: vec::IntoIter<Row>,
     distinct: bool,
     last: Option<Row>,
@@ -96,7 +96,7 @@ pub struct Rows {
 }
 
 enum RowSource {
-    /// All rows are here.
+    /// Rows that are all in memory.
     Ready(vec::IntoIter<Row>),
     /// Answers of ranges, in any order.
     Parts(Vec<RangeAnswers>),
@@ -110,7 +110,7 @@ struct SortedPart {
     part: RangeAnswers,
     chunk: vec::IntoIter<Row>,
     next: Option<Row>,
-    /// Memory of the chunk, in bytes.
+    /// Memory of the chunk that is being merged, in bytes.
     held: usize,
     begun: bool,
 }
@@ -134,7 +134,7 @@ impl Rows {
         Rows { source, rest: Vec::new().into_iter(), distinct, last: None, offset, limit, visible, hold }
     }
 
-    /// Creates a result from rows that are all here, and sorts them.
+    /// Creates a result from rows that are all in memory, and sorts them.
     pub fn ready(mut rows: Vec<Row>, order: &[Order], window: RowWindow) -> Self {
         if !order.is_empty() {
             rows.sort_by(|a, b| Order::compare(order, a, b));
@@ -142,12 +142,12 @@ impl Rows {
         Rows::new(RowSource::Ready(rows.into_iter()), window, MemoryReservation::default())
     }
 
-    /// Adds the memory that was counted for the rows.
+    /// Makes the result hold the memory that was counted for its rows.
     pub fn holding(self, hold: MemoryReservation) -> Self {
         Rows { hold, ..self }
     }
 
-    /// Creates a result from rows that are all here, in their present order.
+    /// Creates a result from rows that are all in memory, in their present order.
     pub fn plain(rows: Vec<Row>) -> Self {
         Rows::ready(rows, &[], RowWindow { visible: usize::MAX, ..RowWindow::default() })
     }
@@ -211,8 +211,8 @@ impl Rows {
         self.next_rows().await.map(|rows| RowBatch::Rows(rows.into_iter()))
     }
 
-    /// Returns the next rows without waiting, if they are part of a short answer and need no work. `None` if
-    /// not, an empty batch at the end.
+    /// Returns the next rows without waiting, if they belong to a short answer and need no work. Otherwise
+    /// returns `None`. An empty batch means that the result has ended.
     pub fn ready_batch(&mut self) -> Option<RowBatch> {
         if self.rest.len() > 0 {
             return None;
@@ -220,7 +220,7 @@ impl Rows {
         let (parts, visible) = self.pass_through()?;
         while let Some(part) = parts.last_mut() {
             let RangeAnswers::Whole(pieces) = part else { return None };
-            // An answer that is no rows is left for `next_batch`, which reports it.
+            // An answer without rows, such as a failure, is left for `next_batch`, which reports it.
             match pieces.as_slice().first().map(EncodedRows::of) {
                 None => drop(parts.pop()),
                 Some(rows) => {
@@ -304,7 +304,7 @@ fn same(a: &[quorate_table::value::Value], b: &[quorate_table::value::Value]) ->
 }
 
 impl RowSource {
-    /// Returns the next rows, at least one except at the end.
+    /// Returns the next rows. No rows mean that the result has ended.
     async fn next(&mut self, hold: &mut MemoryReservation) -> Result<Vec<Row>> {
         match self {
             RowSource::Ready(rows) => Ok(rows.take(BATCH).collect()),
@@ -396,7 +396,7 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     }
 }
 
-/// Returns the next rows of any range that has some, encoded if possible.
+/// Returns the next rows of any range that has rows ready, encoded if possible.
 async fn next_encoded(parts: &mut Vec<RangeAnswers>, visible: usize) -> Result<RowBatch> {
     while let Some(piece) = next_of(parts).await {
         let batch = match piece.map_err(fault::read_error)? {

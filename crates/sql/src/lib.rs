@@ -1,10 +1,10 @@
 //! SQL on tables, without sockets: parses, binds and executes statements, and merges results.
 //!
 //! A statement passes these modules. [`session`] keeps a client's settings, prepared statements and open
-//! block. [`statement`] binds text to the operations of `quorate_table`. A [`backend`] executes them, which
-//! is a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes the values.
-//! [`catalog`] answers queries of the relations that describe the tables. Only this crate knows SQL text. It
-//! knows no protocol: the doors and the library do.
+//! block. [`statement`] binds text to the operations of `quorate_table`. A [`backend`] executes the
+//! operations: a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes the
+//! values. [`catalog`] answers queries of the relations that describe the tables. Only this crate interprets
+//! SQL text. It knows no client protocol: the doors and the library do.
 //!
 //! ```
 //! use std::sync::Arc;

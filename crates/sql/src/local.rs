@@ -50,7 +50,7 @@ struct State {
     requests: u64,
     tables: u32,
     catalog: Arc<Catalog>,
-    /// The print of the statement and the answer for each id, so that a retry gets the same answer.
+    /// The print of the statement and its answer, by request id, so that a retry gets the same answer.
     answered: BTreeMap<RequestId, (u64, Result<Vec<Answer>, OperationError>)>,
 }
 
@@ -250,7 +250,7 @@ impl Backend for LocalBackend {
     }
 }
 
-/// Answers a range page by page, as fast as the reader takes them.
+/// Sends the answers of a range page by page, as fast as the reader takes the pages.
 async fn page(
     shared: Arc<Mutex<State>>,
     epoch: Epoch,

@@ -8,7 +8,7 @@ use crate::backend::RequestId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestName {
     pub(crate) id: RequestId,
-    /// The write that the name belongs to; `None` in a name that a client made up.
+    /// The print of the write that the name belongs to; `None` in a name that a client made up.
     pub(crate) print: Option<StatementFingerprint>,
 }
 
@@ -22,7 +22,8 @@ pub(crate) struct StatementFingerprint {
 }
 
 impl RequestName {
-    /// Makes up a random name, before an application sends a write. No other write has it.
+    /// Returns a new random name, for an application that names a write before sending it. No other write has
+    /// this name.
     pub fn made_up() -> RequestName {
         RequestName { id: RequestId { session: rand::random(), number: 1 }, print: None }
     }

@@ -1,8 +1,8 @@
 //! PostgreSQL's types as clients see them: object ids, names, sizes.
 //!
-//! Rows hold values of the ten types of `quorate_table`. The other types of the catalog (`oid`, `name`,
-//! `"char"`, arrays …) are carried by those: an oid is a [`Value::Int8`], an array is its text form. A
-//! [`PgType`] says how such a value is named and encoded.
+//! Rows hold values of the ten types of `quorate_table`. Values of the catalog's other types (`oid`, `name`,
+//! `"char"`, arrays …) are carried as values of those ten: an oid is a [`Value::Int8`], an array is its text
+//! form. A [`PgType`] says how such a value is named and encoded.
 //!
 //! [`Value::Int8`]: quorate_table::value::Value::Int8
 
@@ -82,7 +82,7 @@ pub struct TypeInfo {
 
 macro_rules! types {
     ($($ty:expr, $oid:literal, $name:literal, $display:literal, $length:literal, $category:literal, $element:expr;)*) => {
-        /// All types, by oid within their kind.
+        /// All types, sorted by oid within each kind of type.
         pub const TYPES: &[TypeInfo] = &[$(TypeInfo {
             ty: $ty, oid: $oid, name: $name, display: $display, length: $length, category: $category, element: $element,
         }),*];
@@ -146,7 +146,7 @@ types! {
 }
 
 impl PgType {
-    /// `text`, the type of everything without a declared type.
+    /// `text`, which is also the type that an expression without a type gets.
     pub const TEXT: PgType = PgType::Plain(Type::Text);
     /// `boolean`.
     pub const BOOL: PgType = PgType::Plain(Type::Bool);
@@ -175,7 +175,7 @@ impl PgType {
         TYPES.iter().find(|info| info.oid == oid).map(|info| info.ty)
     }
 
-    /// Returns the type of this name, in either spelling.
+    /// Returns the type of this name, which may be its catalog name or its SQL name.
     pub fn named(name: &str) -> Option<PgType> {
         let name = match name {
             "int" => "int4",
@@ -216,7 +216,8 @@ impl PgType {
         }
     }
 
-    /// Returns the type of a result of this type. An object id that has a name is shown as the name.
+    /// Returns the type in which a result shows values of this type. An object id that has a name is shown as
+    /// the name.
     pub fn shown(self) -> PgType {
         match self {
             PgType::Oid | PgType::Xid => self,
@@ -264,7 +265,7 @@ pub fn spelled(ty: PgType, modifier: i32) -> String {
     }
 }
 
-/// Returns the error about the type `real`, with which the engine does not compute.
+/// Returns the error about the type `real`, which the engine does not support.
 pub fn no_real() -> SqlError {
     SqlError::unsupported("the type real").hint("Use double precision.")
 }

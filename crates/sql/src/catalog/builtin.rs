@@ -6,10 +6,10 @@ pub(super) enum Builtin {
     /// A function whose result does not depend on its arguments.
     Fixed(Fixed),
     ArrayLength,
-    /// The index of the first element.
+    /// The function `array_lower`. The number is the index of the first element of its argument.
     ArrayLower(i64),
     ArrayToString,
-    /// The index of the first element.
+    /// The function `array_upper`. The number is the index of the first element of its argument.
     ArrayUpper(i64),
     CurrentSchemas,
     CurrentSetting,
@@ -28,7 +28,7 @@ pub(super) enum Builtin {
     QuoteLiteral,
     SetConfig,
     SizePretty,
-    /// The index of the first element.
+    /// The function `generate_subscripts`. The number is the index of the first element of its argument.
     Subscripts(i64),
     ToRegclass,
     ToRegtype,

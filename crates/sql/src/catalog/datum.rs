@@ -88,7 +88,7 @@ impl Datum {
                 .unwrap_or_else(|| a.len().cmp(&b.len())),
             (Datum::Value(Value::Null), _) => Ordering::Greater,
             (_, Datum::Value(Value::Null)) => Ordering::Less,
-            // An array meets a string when one side is a constant.
+            // An array may be compared with a constant, which is still the text form of an array.
             (a, b) => a.to_text().cmp(&b.to_text()),
         }
     }
@@ -131,7 +131,8 @@ fn record_text(fields: &[Datum]) -> String {
     format!("({})", fields.join(","))
 }
 
-/// Returns the elements of an array, or of the text of an array or a vector. `None` for all else.
+/// Returns the elements of an array, or of the text form of an array or a vector. `None` if the datum is
+/// neither.
 pub(super) fn elements(datum: Datum) -> Result<Option<Vec<Datum>>> {
     let text = match datum {
         Datum::Array(elements) => return Ok(Some(elements.to_vec())),

@@ -1,4 +1,4 @@
-//! Evaluates expressions: the engine's by the engine, and the leaves of the catalog here.
+//! Evaluates expressions: the engine evaluates its own operators, and this file the leaves of the catalog.
 
 use quorate_table::{
     cast::cast,
@@ -32,8 +32,8 @@ impl Evaluation<'_> {
         Ok(self.eval(condition, frame)?.truth() == Some(true))
     }
 
-    /// Returns the expression's value in a row, as the engine carries it. What does not decide the value is
-    /// not evaluated, because a leaf may be costly and may fail.
+    /// Returns the expression's value in a row, as the engine carries it. An operand that cannot change the
+    /// value is not evaluated, because a leaf may be costly and may fail.
     fn value(&self, expr: &Expr, frame: &Frame<'_>) -> Result<Value> {
         let value = |expr: &Expr| self.value(expr, frame);
         match expr {
@@ -141,7 +141,8 @@ impl Evaluation<'_> {
     }
 }
 
-/// Returns an expression of one level: the same with other operands.
+/// Returns a copy of the top level of an expression, in which each operand is replaced by the result of
+/// `operand`.
 fn with_operands(expr: &Expr, operand: impl Fn(&Expr) -> Result<Expr>) -> Result<Expr> {
     let boxed = |expr: &Expr| operand(expr).map(Box::new);
     Ok(match expr {
@@ -190,7 +191,7 @@ fn any(left: Value, op: Binary, items: Vec<Datum>, all: bool, ty: Type) -> Resul
     Ok(if unknown { Datum::NULL } else { Datum::bool(all) })
 }
 
-/// Adds two numbers in the wider of their types, and integers as bigint.
+/// Adds two numbers. Integers are added as bigint, other numbers in the wider of their two types.
 fn added(a: Datum, b: Datum) -> Result<Datum> {
     let (a, b) = (a.into_value(), b.into_value());
     let ty = a.ty().zip(b.ty()).and_then(|(a, b)| coerce::wider(a, b)).filter(|ty| ty.is_number());

@@ -257,7 +257,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
     })
 }
 
-/// Returns the table whose primary key, or its index, has this object id.
+/// Returns the table whose primary key has this object id, as a constraint or as an index.
 fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w Table> {
     context
         .catalog
@@ -267,7 +267,7 @@ fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w
         .map(|table| &**table)
 }
 
-/// Writes a JSON object from names and values in turn.
+/// Writes a JSON object from a list in which names and values alternate.
 fn json_object(arguments: &[Datum]) -> Result<String> {
     let invalid = |message: &str| SqlError::new(code::INVALID_PARAMETER_VALUE, message);
     let string = |text: &str| {
@@ -398,7 +398,8 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogCont
                 .ok_or_else(|| missing("schema", &text)),
             PgType::Regrole if text == context.user => Ok(Datum::int8(oid::USER)),
             PgType::Regproc => Ok(Datum::text(text)),
-            // A function has a name here and no number. `-` is no function.
+            // The catalog knows functions by their names only, so every function has the number 1. The name
+            // `-` means no function and has the number 0.
             PgType::Oid | PgType::Xid if from == PgType::Regproc => Ok(Datum::int8(text != "-")),
             // The names of the catalog's functions are unique, so the types of the arguments do not matter.
             PgType::Regprocedure => {

@@ -4,8 +4,9 @@
 //! expressions. These queries are small and rare, so their evaluator is simple rather than fast: nested loops
 //! over rows that are made on the spot (`relations`). A query is bound once (`binder`) to a tree (`plan`).
 //! The tree is evaluated row by row (`run` for queries, `eval` for expressions, `functions` for calls).
-//! Expressions are bound and evaluated as those over tables are; this module adds what tables lack. A query
-//! comes here if it names a relation of the catalog. No query is recognised by its text.
+//! Expressions are bound and evaluated as those over tables are; this module adds the forms and types that
+//! only queries of the catalog have. A query is executed here if it names a relation of the catalog. No query
+//! is recognised by its text.
 //!
 //! Differs from PostgreSQL: there is one database, which has the name that the client asked for, and one
 //! role, the client's. `reg…` types print as names and are sent as text. A column that is neither grouped nor

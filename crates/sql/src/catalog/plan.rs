@@ -1,7 +1,7 @@
 //! Bound queries of the catalog: a tree that `run` and `eval` evaluate.
 //!
-//! Its expressions are the engine's. A column of such an expression is a [`Leaf`]: a column of a relation, or
-//! a value that the engine cannot compute, such as a sub-select or the name of an object id.
+//! The expressions of the tree are the engine's. A column of such an expression is a [`Leaf`]: a column of a
+//! relation, or a value that the engine cannot compute, such as a sub-select or the name of an object id.
 
 use quorate_table::{
     expr::{Binary, Expr},
@@ -16,7 +16,8 @@ use crate::types::PgType;
 #[derive(Debug)]
 pub struct CatalogPlan {
     pub(super) query: QueryPlan,
-    /// The columns of all expressions, by their index. Bounded by the length of the statement.
+    /// The columns that the expressions of the query refer to by index. Their number is bounded by the length
+    /// of the statement.
     pub(super) leaves: Vec<Leaf>,
 }
 
@@ -69,8 +70,8 @@ pub(super) enum From {
         plan: Box<QueryPlan>,
         lateral: bool,
     },
-    /// Arrays side by side: a row for their first elements, a row for the second ones, up to the end of the
-    /// longest.
+    /// Arrays side by side. The first row has the first element of each array, the second row the second
+    /// elements, and so on to the end of the longest array.
     Elements(Vec<Expr>),
     Join {
         left: Box<From>,
@@ -91,11 +92,11 @@ impl From {
     }
 }
 
-/// A value that the engine takes as given.
+/// A value that an expression of the engine refers to as a column, and that the catalog computes.
 #[derive(Debug)]
 pub(super) struct Leaf {
     pub node: LeafNode,
-    /// The value's type. The engine gets the value as [`carrier`] says.
+    /// The value's type. [`carrier`] returns the type in which the engine gets the value.
     pub ty: PgType,
 }
 

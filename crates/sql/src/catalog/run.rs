@@ -61,7 +61,8 @@ impl PartReservation<'_> {
         self.bytes(rows.saturating_mul(size_of::<Vec<Datum>>() + width * size_of::<Datum>()))
     }
 
-    /// Keeps the memory of these rows only, which were counted here. Frees the rest.
+    /// Counts only these rows from now on, and frees the memory of all other rows. The rows must have been
+    /// counted here.
     fn only(mut self, rows: &CatalogRows) -> Self {
         let width = rows.first().map_or(0, Vec::len);
         let left = rows.len() * (size_of::<Vec<Datum>>() + width * size_of::<Datum>());
@@ -95,7 +96,8 @@ impl Evaluation<'_> {
 pub(super) fn weight(row: &[Datum]) -> usize {
     let of_datum = |datum: &Datum| match datum {
         Datum::Value(value) => budget::weight_of(value),
-        // Records are short, and arrays are made of rows that were counted.
+        // Only the list of elements is counted: records are short, and the rows from which an array was made
+        // were counted.
         Datum::Array(elements) | Datum::Record(elements) => elements.len() * size_of::<Datum>(),
     };
     size_of::<Vec<Datum>>() + row.iter().map(of_datum).sum::<usize>()
@@ -244,7 +246,8 @@ impl Select {
         for from in &self.from {
             let mut more = evaluation.kept();
             rows = self.expand(from, rows, (evaluation, &mut more), outer, Some(&mut applied))?;
-            // The rows of the earlier FROM items are freed. The rows that the conditions left are kept.
+            // Frees the memory of the rows from before this FROM item, and counts only the rows that passed
+            // the conditions.
             from_rows = more.only(&rows);
         }
         for (index, (conjunct, _)) in self.conjuncts.iter().enumerate() {
@@ -252,7 +255,7 @@ impl Select {
                 filter(&mut rows, conjunct, evaluation, outer)?;
             }
         }
-        // The rows are counted until the select ends.
+        // Keeps the memory of the rows from FROM counted until the select ends.
         let _from_rows = from_rows;
         let project = |row: &[Datum], group: Option<&[Vec<Datum>]>, numbers: &[i64]| -> Result<Vec<Datum>> {
             let frame = Frame { row, group, numbers, outer };
@@ -338,8 +341,8 @@ impl Select {
         Ok(numbers)
     }
 
-    /// Joins a FROM item to each of the rows so far. `applied` is `None` if conditions of WHERE must not be
-    /// applied yet: on the side of an outer join that may be NULL.
+    /// Joins each of the rows so far with the rows of a FROM item. `applied` is `None` on the side of an
+    /// outer join that may become NULL, because conditions of WHERE must not be applied there yet.
     fn expand(
         &self,
         from: &From,
@@ -364,7 +367,8 @@ impl Select {
                 .collect(),
         };
         let mut rows = CatalogRows::new();
-        // The conditions apply to the rows that come from one row, so that a product is never kept whole.
+        // The conditions are applied to the joined rows of one earlier row at a time, so that a whole product
+        // is never in memory.
         let mut keep = |mut more: CatalogRows, counted: PartReservation<'_>| {
             for index in &ready {
                 filter(&mut more, &self.conjuncts[*index].0, evaluation, outer)?;

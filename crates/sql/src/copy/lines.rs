@@ -15,15 +15,15 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 pub struct LineReader {
     format: Format,
     buffer: Vec<u8>,
-    /// Offset at which the current record begins.
+    /// Offset in the buffer at which the current record begins.
     begin: usize,
-    /// Offset up to which the record was searched for its end.
+    /// Offset up to which the current record was searched for its end.
     seen: usize,
     /// Whether the searched part ends within quotes.
     quoted: bool,
     escaped: bool,
     number: u64,
-    /// The line end of the first line, which all others must have.
+    /// The line end of the first line, which all later lines must have, too.
     line_end: Option<LineEnd>,
     /// Whether the data has ended with `\.`.
     ended: bool,
@@ -42,7 +42,7 @@ enum LineEnd {
 enum EndMarker {
     /// The data ends here.
     Ends,
-    /// The two characters are plain data.
+    /// The two characters are ordinary data.
     Data,
     /// More bytes are needed to decide.
     NeedsMore,
@@ -138,7 +138,8 @@ impl LineReader {
                 let escapes = escape != quote && byte == escape;
                 escaped = quoted && escapes && !escaped;
                 if byte == quote && !self.escaped {
-                    // A doubled quote leaves and enters again, so it needs no case of its own.
+                    // A doubled quote ends the quoted part and begins it again, so it needs no case of its
+                    // own.
                     quoted = !quoted;
                 }
             }
@@ -164,7 +165,7 @@ impl LineReader {
                         EndMarker::Data => {}
                     }
                 }
-                // In text format, a byte after a backslash ends nothing.
+                // In text format, a byte that follows a backslash ends neither a field nor a line.
                 b'\\' if !csv && next.is_some() => self.seen += 1,
                 _ => {}
             }
@@ -201,8 +202,8 @@ impl LineReader {
         }
     }
 
-    /// Whether `\.` at the current place ends the data: it must be alone in its line, which must have the
-    /// line end of the earlier lines.
+    /// Whether `\.` at the current place ends the data. It must be alone in its line, and the line must end
+    /// as the earlier lines do.
     fn end_of_data(&self, last: bool) -> Result<EndMarker> {
         let malformed = |what: &str| match self.format.csv {
             true => Ok(EndMarker::Data),

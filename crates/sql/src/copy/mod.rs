@@ -1,9 +1,9 @@
 //! COPY FROM: reads lines or binary rows, and stages them. All rows become visible at once at the end, or
 //! never.
 //!
-//! Rows are staged in chunks, several under way at a time. One ordered write publishes them after the last
-//! chunk was taken. Any failure before that discards the staged rows: a malformed line, a broken connection,
-//! a cancellation.
+//! Rows are staged in chunks, several under way at a time. After all chunks were staged, one ordered write
+//! publishes them. Any failure before that, such as a malformed line, a broken connection or a cancellation,
+//! discards the staged rows.
 
 pub mod lines;
 mod target;
@@ -35,14 +35,14 @@ use tuples::Tuples;
 /// Most rows of a chunk.
 const CHUNK_ROWS: usize = 8_000;
 
-/// Size of the rows at which a chunk is sent, in bytes of their text. Wide rows make chunks with fewer rows,
-/// so that a chunk's memory is bounded.
+/// Size of the rows at which a chunk is sent, in bytes of their text. A chunk of wide rows holds fewer rows,
+/// so that its memory is bounded.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Most chunks under way.
+/// Most chunks that are under way at a time.
 const CHUNKS_MAX: usize = 8;
 
-/// First and longest pause before a failed discard is tried again.
+/// Pause before a failed discard is tried again. It grows up to `DISCARD_AFTER_MAX`.
 const DISCARD_AFTER: Duration = Duration::from_millis(100);
 const DISCARD_AFTER_MAX: Duration = Duration::from_secs(600);
 
@@ -56,7 +56,7 @@ pub struct CopyIn {
     chunk_bytes: usize,
     under_way: JoinSet<std::result::Result<Vec<Answer>, OperationError>>,
     rows: u64,
-    /// Whether rows may be staged.
+    /// Whether the cluster may hold staged rows of this load, which must be discarded if the load fails.
     staged: bool,
 }
 
@@ -114,7 +114,7 @@ impl CopyIn {
         self.take_rows(false, id).await
     }
 
-    /// Takes the rest when the data ends, and waits until all chunks are staged.
+    /// Processes the remaining data when the data ends, and waits until all chunks are staged.
     pub async fn end(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
         self.take_rows(true, id).await?;
         if !self.chunk.is_empty() {
@@ -182,13 +182,14 @@ impl CopyIn {
         &self.target.table().schema
     }
 
-    /// Returns the write that makes the rows visible.
+    /// Returns the write that makes the staged rows visible.
     pub fn publication(&self) -> Operation {
         Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
-    /// Concludes a load whose publication was answered with `rows`. A `repeated` publication may have been
-    /// answered from memory: then an earlier load is visible, and the rows staged by this one are discarded.
+    /// Concludes a load whose publication was answered with `rows`. The ranges may have answered a `repeated`
+    /// publication from memory. Then the rows of an earlier load are visible, and the rows that this load
+    /// staged are discarded.
     pub fn published(&mut self, rows: u64, repeated: bool) -> Result<()> {
         self.staged &= repeated;
         if rows == self.rows {
@@ -228,7 +229,7 @@ fn staged(
 }
 
 impl Drop for CopyIn {
-    /// Discards rows that were staged and not published, for any end of the load.
+    /// Discards rows that were staged and not published, however the load ended.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.staged {

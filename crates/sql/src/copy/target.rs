@@ -1,4 +1,5 @@
-//! The target of COPY: turns fields into values of columns, and completes rows with defaults.
+//! The target of COPY: turns fields into values of columns, and fills in the defaults of columns that the
+//! data lacks.
 
 use std::sync::Arc;
 
@@ -31,14 +32,14 @@ pub(super) struct CopyTarget {
     table: Arc<Table>,
     columns: Vec<usize>,
     types: Vec<PgType>,
-    /// A row of defaults only.
+    /// A row that holds the default of every column.
     defaults: Row,
     /// The time zone that the client asked for, if the session has another one.
     rejected_time_zone: Option<String>,
 }
 
 impl CopyTarget {
-    /// Creates the target, and computes the defaults of the other columns.
+    /// Creates the target, and computes the default of every column.
     pub(super) fn new(
         table: Arc<Table>,
         columns: Vec<usize>,

@@ -1,7 +1,8 @@
 //! The rows of binary COPY: reads data that comes in pieces, and writes rows, header and trailer.
 //!
-//! The data is a signature, flags, and an extension that is skipped. Rows follow, each with its number of
-//! fields and the fields, encoded as in the protocol's binary rows. A count of -1 ends the data.
+//! The data begins with a signature, flags, and an extension that is skipped. Each row that follows has its
+//! number of fields and then the fields, encoded as in the protocol's binary rows. A number of fields of -1
+//! ends the data.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_table::value::Value;
@@ -20,7 +21,7 @@ pub const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
 const SIGNATURE: &[u8] = HEADER.split_at(11).0;
 
-/// Flags that a reader must know.
+/// The flags that a reader must not ignore.
 const CRITICAL: i32 = !0xffff;
 
 /// Longest row that is accepted, in bytes.
@@ -82,7 +83,7 @@ impl Tuples {
                     self.buffer.advance(TRAILER.len());
                     self.stage = TupleStage::Ended;
                 }
-                // As in PostgreSQL, data shorter than a count passes for the end.
+                // As in PostgreSQL, data that ends within a number of fields passes for complete data.
                 TupleMeasure::Short if last && self.buffer.len() >= TRAILER.len() => {
                     return Err(malformed("unexpected EOF in COPY data"));
                 }
@@ -98,7 +99,7 @@ impl Tuples {
         }
     }
 
-    /// Reads the header. Returns whether it was complete.
+    /// Reads the header. Returns whether the header was complete.
     fn header(&mut self, last: bool) -> Result<bool> {
         let known = self.buffer.len().min(SIGNATURE.len());
         if self.buffer[..known] != SIGNATURE[..known] || last && known < SIGNATURE.len() {
@@ -121,7 +122,7 @@ impl Tuples {
         Ok(true)
     }
 
-    /// Takes a complete row of this length.
+    /// Removes a complete row of this length from the buffer.
     fn take(&mut self, bytes: usize) -> Tuple {
         let mut row = self.buffer.split_to(bytes).freeze();
         let fields = (0..row.get_i16())

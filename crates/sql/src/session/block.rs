@@ -24,7 +24,8 @@ pub(super) struct OpenBlock {
     pub(super) read_only: bool,
     /// A description of the write that was applied.
     pub(super) written: Option<String>,
-    /// Whether an error told the client that the first write stands, by refusing a second one.
+    /// Whether the client knows that the first write stands, because an error refused a second write and said
+    /// so.
     pub(super) client_knows_write_stands: bool,
     /// The settings from before the block.
     pub(super) saved: Settings,
@@ -48,7 +49,8 @@ pub(super) const REQUEST_ID: &str = "quorate.request_id";
 
 impl TransactionBlock {
     /// Removes the name of an answered write from all settings that the end of the block, or a rollback to a
-    /// savepoint, would restore. Otherwise the next write would be taken for a repetition and not be done.
+    /// savepoint, would restore. If the name came back, the next write would pass for a repetition and would
+    /// not be executed.
     pub(super) fn forget_request(&mut self, name: &str) {
         let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = self else { return };
         let local = open.savepoints.iter_mut().map(|savepoint| &mut savepoint.local).chain([&mut open.local]);

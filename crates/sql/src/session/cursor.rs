@@ -1,7 +1,7 @@
 //! SQL's cursors: a query whose rows are fetched a few at a time, within its block.
 //!
 //! A cursor holds the stream of its rows, and the ranges wait until the client fetches. A cursor only moves
-//! forward. It ends with its block, or when the block goes back to a savepoint from before it.
+//! forward. It ends with its block, or with a rollback to a savepoint that is older than the cursor.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
     statement::{Field, cursor::Declare},
 };
 
-/// Estimated memory of the rows under way from the ranges to a cursor, in bytes.
+/// Estimated memory of the rows that are under way from the ranges to one cursor, in bytes.
 const UNDER_WAY_BYTES: usize = 256 << 10;
 
 impl Session {
@@ -46,7 +46,7 @@ impl Session {
         Ok(StatementOutcome::Done("DECLARE CURSOR".to_owned()))
     }
 
-    /// Returns the next `count` rows; `None` means all.
+    /// Returns the next `count` rows; without a count, all remaining rows.
     pub(super) async fn fetch(&mut self, name: &str, count: Option<u64>) -> Result<StatementOutcome> {
         let mut hold = self.hold();
         let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
@@ -68,7 +68,7 @@ impl Session {
         Ok(StatementOutcome::Buffered(fetched, tag, hold))
     }
 
-    /// Closes a cursor; `None` means all.
+    /// Closes a cursor; without a name, all cursors.
     pub(super) fn close(&mut self, name: Option<&str>) -> Result<StatementOutcome> {
         match name {
             None => {

@@ -1,5 +1,6 @@
-//! EXPLAIN: describes the destinations of a statement and the work of each. With ANALYZE a query is executed,
-//! and each replica reports how it found the rows, with which other queries, and how long that took.
+//! EXPLAIN: describes the destinations of a statement and the work of each destination. With ANALYZE a query
+//! is executed, and each replica reports how it found the rows, with which other queries, and how long that
+//! took.
 
 use std::time::{Duration, Instant};
 

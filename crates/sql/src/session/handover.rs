@@ -42,7 +42,7 @@ impl StatementState {
         StatementState { text: prepared.text.to_string(), declared }
     }
 
-    /// Captures a statement that PREPARE named, without the PREPARE around it. `prepared.text` has that, too.
+    /// Captures a statement that PREPARE named, without the PREPARE with which `prepared.text` begins.
     fn inner(prepared: &Prepared) -> StatementState {
         let text = prepared.syntax.as_ref().map_or_else(String::new, |syntax| syntax.to_string());
         StatementState { text, ..StatementState::of(prepared) }
@@ -56,7 +56,7 @@ impl StatementState {
 }
 
 impl Session {
-    /// Whether the session is in no block, and has nothing under way.
+    /// Whether the session is in no block, and has no write under way.
     pub fn is_between(&self) -> bool {
         self.status() == Status::Idle
             && self.cursors.is_empty()
@@ -65,7 +65,8 @@ impl Session {
             && self.reported.is_empty()
     }
 
-    /// Returns the state from which the session is rebuilt. `None` if it is not between two statements.
+    /// Returns the state from which the session is rebuilt. `None` if the session is not between two
+    /// statements.
     pub fn handover_state(&self) -> Option<SessionState> {
         self.is_between().then(|| SessionState {
             user: self.user.clone(),

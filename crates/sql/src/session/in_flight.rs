@@ -7,10 +7,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::{backend::WriteName, cache::Prepared, name::RequestName};
 
-/// The statement that is being executed, as far as its print needs it.
+/// The parts of the current statement that its print is computed from.
 pub(super) struct CurrentStatement {
     prepared: Arc<Prepared>,
-    /// The hash of the parameters' values and of the data of a COPY; `None` without either.
+    /// The hash of the parameters' values and of the data of a COPY. `None` if the statement has neither
+    /// parameters nor data.
     given: Option<Box<Xxh3>>,
 }
 
@@ -18,14 +19,14 @@ pub(super) struct CurrentStatement {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InFlight {
     Write(WriteRequest),
-    /// The definition of a table, which has no name to be sent again under.
+    /// The definition of a table, which has no name under which it could be sent again.
     Definition,
 }
 
 /// A write that is about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRequest {
-    /// The name for the ranges. It is marked as repeated if the client chose the id.
+    /// The name for the ranges, marked as repeated if the client chose the id.
     pub sent: WriteName,
     /// The name for the client.
     pub name: RequestName,
@@ -40,7 +41,7 @@ impl CurrentStatement {
         executing
     }
 
-    /// Adds data of the statement to its print.
+    /// Adds the values of parameters, or the data of a COPY, to the statement's print.
     pub(super) fn give(&mut self, data: &[u8]) {
         self.given.get_or_insert_default().update(data);
     }

@@ -66,7 +66,7 @@ pub struct Session {
     database: String,
     pid: i32,
     settings: Settings,
-    /// The time zone that the client asked for when it connected, if the session has another one.
+    /// The time zone that the client asked for when it connected, if the session uses another one.
     refused_zone: Option<String>,
     block: TransactionBlock,
     prepared: BTreeMap<String, PreparedEntry>,
@@ -83,7 +83,7 @@ pub struct Session {
 /// A statement that PREPARE named.
 struct PreparedEntry {
     prepared: Arc<Prepared>,
-    /// The statement's memory, freed with it.
+    /// Memory of the statement, freed together with the entry.
     _hold: MemoryReservation,
 }
 
@@ -102,9 +102,9 @@ pub enum Status {
 pub enum StatementOutcome {
     /// The statement was empty.
     Empty,
-    /// A stream of rows, and the word of the tag that ends them.
+    /// A stream of rows, and the word with which the tag after the rows begins.
     Rows(Rows, &'static str),
-    /// The rows that a write returns, all in memory, the whole tag, and the memory of the rows.
+    /// The rows that a write returns, all in memory. The tag and the memory of the rows follow.
     Buffered(Vec<Row>, String, MemoryReservation),
     /// The statement succeeded, with this tag.
     Done(String),
@@ -162,8 +162,8 @@ impl Session {
         }
     }
 
-    /// Concludes a statement that failed or was interrupted. If a write was under way, it may have been
-    /// applied, and that becomes the error that is returned.
+    /// Concludes a statement that failed or was interrupted, and returns the error for the client. If a write
+    /// was under way, the write may have been applied, and the returned error says so.
     pub fn failed(&mut self, error: SqlError) -> SqlError {
         let error = error.bounded();
         let interrupted = self.in_flight.take();
@@ -190,12 +190,13 @@ impl Session {
         std::mem::take(&mut self.notices)
     }
 
-    /// Returns the changed settings since the last call, of those that the client follows.
+    /// Returns the settings that changed since the last call and that the protocol reports to clients.
     pub fn reported(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.reported)
     }
 
-    /// Binds the only statement of a text. In a failed block only statements that end it can be prepared.
+    /// Binds the only statement of a text. In a failed block, only statements that end the block can be
+    /// prepared.
     pub fn prepare(&self, text: &str, declared: Vec<Option<crate::types::PgType>>) -> Result<Arc<Prepared>> {
         let prepared = self.cache.prepare(text, declared, &self.backend.catalog())?;
         self.check_block(&prepared)?;
@@ -304,7 +305,7 @@ impl Session {
         }
     }
 
-    /// Returns a statement that SQL's PREPARE named.
+    /// Returns the statement that PREPARE stored under this name.
     pub fn named(&self, name: &str) -> Option<&Arc<Prepared>> {
         self.prepared.get(name).map(|named| &named.prepared)
     }

@@ -66,7 +66,7 @@ impl Session {
                 let (rows, hold) = plan.rows(&context, self.hold())?;
                 let assigned = assigned.into_inner().unwrap_or_else(PoisonError::into_inner);
                 for (name, value, local) in assigned {
-                    // A setting that would end with the block ends at once if there is no block.
+                    // Outside a block, a setting that lasts until the end of the block has no effect.
                     if !local || self.status() == Status::Block {
                         self.set(&name, value, local)?;
                     }
@@ -143,7 +143,8 @@ fn instantiate_aggregate(aggregate: &Aggregate, arguments: &Arguments<'_>) -> Ag
     }
 }
 
-/// Returns the select for the ranges, with its arguments, and with as much of the limit as a range can apply.
+/// Returns the select for the ranges, with its arguments. The ranges get as much of the limit as each can
+/// apply alone.
 pub(super) fn instantiate(
     select: &Select,
     window: &RowWindow,

@@ -7,7 +7,7 @@
 //! uses it, on any gateway.
 //!
 //! A name that a client has chosen stays chosen until the outcome of its write is known. So a driver's
-//! automatic retry is the same write, and not another one under a new name.
+//! automatic retry repeats the same write, and does not become a second write under a new name.
 //!
 //! The ranges remember the print and compare it themselves. The print that they get is mixed with a random
 //! number, the nonce, which only the name contains. So another client that knows the statement and guesses
@@ -25,7 +25,8 @@ use crate::{
 pub use super::in_flight::WriteRequest;
 
 impl Session {
-    /// Returns the next write's names. A chosen name stays until [`Session::conclude_request`].
+    /// Returns the names of the next write. A name that the client chose stays until
+    /// [`Session::conclude_request`].
     pub(super) fn request(&self) -> Result<WriteRequest> {
         let own = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
         let chosen = self.settings.get(REQUEST_ID).and_then(|name| name.parse().ok());
@@ -57,8 +58,8 @@ impl Session {
 }
 
 impl Session {
-    /// Concludes an answered write. If the answer settles the outcome, a chosen name is removed; otherwise
-    /// the next write uses it, too.
+    /// Concludes an answered write. If the answer settles the outcome, a name that the client chose is
+    /// removed; otherwise the next write uses it, too.
     pub(super) fn conclude_request<T>(&mut self, answered: &std::result::Result<T, OperationError>) {
         let definite = match answered {
             Ok(_) | Err(OperationError::Failed(_)) => true,

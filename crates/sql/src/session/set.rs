@@ -36,7 +36,7 @@ impl Session {
         }
     }
 
-    /// Returns the value of a setting. `None` if there is none of this name.
+    /// Returns the value of a setting. `None` if no setting has this name.
     pub(super) fn known(&self, name: &str) -> Option<String> {
         match settings::find(name) {
             Some(setting) => Some(self.setting(setting.name)),
@@ -49,8 +49,8 @@ impl Session {
         settings::REPORTED.iter().map(|name| ((*name).to_owned(), self.setting(name))).collect()
     }
 
-    /// Assigns a setting when the client connects. A setting that the session does not accept is a warning
-    /// and does not end the connection. The exception is a setting by which the client would write dates in
+    /// Assigns a setting when the client connects. A value that the session does not accept is a warning and
+    /// does not end the connection. The exception is a setting by which the client would write dates in
     /// another order than the session reads them (0A000). A time zone that is not accepted is remembered: see
     /// [`Session::rejected_time_zone`].
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<()> {
@@ -80,9 +80,9 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time zone that the client asked for when it connected, if the session has another one and
-    /// the client has not accepted that since. For such a client a time without a zone is another instant
-    /// than for the session.
+    /// Returns the time zone that the client asked for when it connected, if the session uses another zone
+    /// and the client has not accepted that since. For such a client, a time without a zone means another
+    /// instant than for the session.
     pub fn rejected_time_zone(&self) -> Option<&str> {
         let accepted = self.settings.get("TimeZone").is_some();
         self.refused_zone.as_deref().filter(|_| !accepted)

@@ -4,11 +4,12 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{backend::Strength, statement::settings};
 
-/// The settings that a session has changed. All others have their defaults.
+/// The settings that a session has changed. Settings that are not listed have their defaults.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     pub(super) values: BTreeMap<String, String>,
-    /// Two settings that every statement needs, parsed when they are set.
+    /// The timeout of a statement. Every statement needs this value and `strength`, so they are parsed when
+    /// they are set.
     pub(super) timeout: Option<Duration>,
     pub(super) strength: Strength,
 }
@@ -29,7 +30,7 @@ impl Settings {
 
     pub(super) fn remove(&mut self, name: &str) -> Option<String> {
         let removed = self.values.remove(name);
-        // Every write removes a setting that is rarely set.
+        // Every write removes the setting for its request id, which is rarely set.
         if removed.is_some() {
             self.read();
         }

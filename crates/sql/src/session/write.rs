@@ -31,7 +31,8 @@ impl Session {
         let arguments = Arguments { values, session: &session };
         let schema = &write.table.schema;
         let operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
-        // The gateway knows inserted rows, so it computes RETURNING itself, in their order.
+        // An INSERT's rows come from the gateway, so the gateway computes RETURNING itself, in the order of
+        // the rows.
         let mut hold = self.hold();
         let mut returned = match &operation {
             Operation::Insert { rows, .. } => returned(write, rows, &arguments, &mut hold)?,
@@ -51,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Adds up the answers of a write. The write is no longer in flight, because the caller reports its
+    /// Adds up the answers of a write. Marks the write as no longer in flight, because the caller reports its
     /// outcome.
     pub(super) fn written(
         &mut self,

@@ -1,4 +1,5 @@
-//! Binds what writes assign: the columns, the assignments of SET, and the condition on the rows.
+//! Binds the parts of a write that assign values: the columns, the assignments of SET, and the condition on
+//! the rows.
 
 use quorate_table::{
     expr::Expr,
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::error::{Result, SqlError, code};
 
-/// Returns the positions of named columns. A name must not repeat.
+/// Returns the positions of named columns. Refuses a name that occurs twice.
 pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(names.len());
     for (name, span) in names.iter().zip(spans) {
@@ -40,7 +41,7 @@ pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<
     Ok(positions)
 }
 
-/// Whether an expression is the word DEFAULT, which the parser takes for a name.
+/// Whether an expression is the word DEFAULT, which the parser reads as a name.
 pub(super) fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }

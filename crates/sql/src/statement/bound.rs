@@ -31,7 +31,7 @@ pub enum Statement {
         name: String,
         /// The new value.
         value: Option<String>,
-        /// `SET LOCAL`: until the block ends.
+        /// Whether the setting lasts only until the block ends (`SET LOCAL`).
         local: bool,
     },
     /// RESET ALL.
@@ -44,7 +44,7 @@ pub enum Statement {
     SetTransaction {
         /// The new modes.
         modes: Modes,
-        /// Whether the settings are for the session's later blocks rather than the present one.
+        /// Whether the modes are for the session's later blocks rather than for the present block.
         session: bool,
     },
     /// COMMIT.
@@ -75,9 +75,9 @@ pub enum Statement {
     },
     /// EXECUTE.
     Execute {
-        /// The name.
+        /// The name of the prepared statement.
         name: String,
-        /// The arguments for its parameters.
+        /// The arguments for the prepared statement's parameters.
         arguments: Vec<ast::Expr>,
     },
     /// DEALLOCATE of a prepared statement; `None` removes all.
@@ -95,7 +95,7 @@ pub enum Statement {
     },
     /// CLOSE of a cursor; `None` closes all.
     Close(Option<String>),
-    /// A statement that has nothing to do, such as `UNLISTEN *`, with its tag.
+    /// A statement without an effect here, such as `UNLISTEN *`, with its tag.
     Nothing(&'static str),
 }
 

@@ -1,8 +1,8 @@
 //! PostgreSQL's conversions: the common type of operands, and the implicit conversions of a value.
 //!
-//! A string literal, NULL and an undeclared parameter have no type yet, and take it from their surroundings.
-//! Every other conversion is an explicit [`Expr::Cast`] that is inserted here, so that the engine never
-//! guesses.
+//! A string literal, NULL and an undeclared parameter have no type at first, and get one from their
+//! surroundings. Every other conversion is an explicit [`Expr::Cast`] that is inserted here, so that the
+//! engine never guesses.
 
 use quorate_table::{
     expr::{Expr, Function},
@@ -19,7 +19,7 @@ use crate::{
     types::PgType,
 };
 
-/// A bound expression, or an operand without a type yet.
+/// A bound expression, or an operand that has no type yet.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// An expression with a type.
@@ -85,8 +85,8 @@ impl Operand {
         })
     }
 
-    /// Converts the operand to `ty` implicitly, as PostgreSQL does: an operand without a type takes any type,
-    /// a number or a date becomes a wider one.
+    /// Converts the operand to `ty` implicitly, as PostgreSQL does: an operand without a type becomes any
+    /// type, and a number or a date becomes a wider type.
     pub fn coerce_implicit(self, ty: Type, parameters: &mut Parameters) -> Result<Expr> {
         match self {
             Operand::Typed(expr, from) if from == ty => Ok(expr),
@@ -109,7 +109,7 @@ impl Operand {
         }
     }
 
-    /// Gives an operand without a type the type text, as in a select list.
+    /// Makes an operand without a type a text, as in a select list.
     pub fn resolve_unknown(self, parameters: &mut Parameters) -> Result<(Expr, Type)> {
         match self {
             Operand::Typed(expr, ty) => Ok((expr, ty)),
@@ -213,7 +213,8 @@ pub fn cast(expr: Expr, ty: Type) -> Expr {
     super::fold::constant(Expr::Cast(Box::new(expr), ty))
 }
 
-/// Returns the family of types that widen into each other, and the type's rank in it.
+/// Returns the family of the types that widen into each other and that include `ty`, and the rank of `ty` in
+/// the family.
 fn width(ty: Type) -> (u8, u8) {
     match ty {
         Type::Int2 => (0, 0),

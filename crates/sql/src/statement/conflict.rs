@@ -14,7 +14,7 @@ use super::{
 };
 use crate::error::{Result, SqlError, code};
 
-/// Binds the clause. `None` if there is no clause, or if nothing can conflict.
+/// Binds the clause. Returns `None` if there is no clause, or if no row can conflict.
 pub(super) fn bind(
     clause: Option<&ast::OnInsert>,
     schema: &Schema,

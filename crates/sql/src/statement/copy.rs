@@ -36,9 +36,9 @@ pub enum CopyForm {
 pub enum Direction {
     /// FROM STDIN.
     In {
-        /// The table that the rows go to.
+        /// The table that receives the rows.
         table: Arc<Table>,
-        /// The columns that the data has, by position, in this order.
+        /// The columns of the table, by position, in the order of the fields of the data.
         columns: Vec<usize>,
     },
     /// TO STDOUT.
@@ -60,7 +60,7 @@ pub struct Format {
     pub quote: u8,
     /// The byte that escapes a quote within a field (CSV).
     pub escape: u8,
-    /// Positions of columns in which the unquoted NULL text is a string.
+    /// Positions of columns in which an unquoted NULL text is an ordinary string.
     pub force_not_null: Vec<usize>,
     /// Positions of columns that COPY TO always quotes.
     pub force_quote: Vec<usize>,

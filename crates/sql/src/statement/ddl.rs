@@ -1,4 +1,5 @@
-//! Binds CREATE TABLE and DROP TABLE. Each part of a declaration is kept or refused, never ignored.
+//! Binds CREATE TABLE and DROP TABLE. Each part of a declaration is either kept or refused. No part is
+//! ignored.
 
 use quorate_table::{
     eval::eval,
@@ -25,7 +26,7 @@ use crate::{
 pub struct CreateTable {
     /// The table's definition.
     pub schema: Schema,
-    /// `replicas = n`. Without it the cluster's default applies.
+    /// The number of replicas in `replicas = n`. `None` means the cluster's default.
     pub replicas: Option<u32>,
     /// IF NOT EXISTS.
     pub if_not_exists: bool,
@@ -225,7 +226,8 @@ fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Re
         Expr::Cast(inner, _) if of_session(inner) => Ok(bound),
         session if of_session(session) => Ok(bound),
         computed => {
-            // The binder has computed what depends on constants alone, unless that fails.
+            // An expression whose operands are all constants is still here only because its evaluation
+            // failed.
             if computed.children().iter().all(|child| matches!(child, Expr::Constant(..))) {
                 eval(computed, &[]).map_err(|failure| SqlError::from(failure).at(expr.span()))?;
             }
@@ -342,7 +344,7 @@ pub fn drop_table(statement: &ast::Statement) -> Result<DropTable> {
     if *object_type != ast::ObjectType::Table {
         return Err(SqlError::unsupported(format!("DROP {object_type}")).at(statement.span()));
     }
-    // CASCADE and RESTRICT mean the same here, because nothing can depend on a table.
+    // CASCADE and RESTRICT have the same effect here, because nothing can depend on a table.
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
     Ok(DropTable { names, if_exists: *if_exists })
 }

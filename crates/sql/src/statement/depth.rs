@@ -1,8 +1,8 @@
 //! Bounds the depth of a statement, before and after it is parsed.
 //!
 //! Trees are bound, shown, copied and dropped by recursion, so the depth of every tree is bounded first. The
-//! parser counts its own recursion. But it builds a chain `a + b + c …` in a loop, and such a tree is as deep
-//! to the left as the chain is long. So there are two steps:
+//! parser counts its own recursion. But the parser builds a chain `a + b + c …` in a loop, and the tree of
+//! such a chain is as deep to the left as the chain is long. So there are two steps:
 //!
 //! 1. [`room`] reads the tokens and computes the most levels that their tree can have. Above `LEVELS_MAX` the
 //!    statement is refused (54001). A statement that may be deep is parsed on a stack with enough room.
@@ -25,22 +25,22 @@ use crate::error::{Result, SqlError, code};
 /// Most levels of a tree while it is parsed.
 const LEVELS_MAX: usize = 1 << 16;
 
-/// Most levels of a tree that the parser returns. A tree that cannot be deeper by its tokens is not checked
-/// again.
+/// Most levels of a tree that the parser returns. A tree is not checked again if its tokens rule out more
+/// levels.
 const DEPTH_MAX: usize = 256;
 
-/// Most joins of one FROM. The parser may read joins by a recursion that it does not count.
+/// Most joins of one FROM. The parser may read joins by a recursion that the parser does not count.
 const JOINS_MAX: usize = 128;
 
-/// Most consecutive tokens that the parser reads by other uncounted recursions: `INTERVAL INTERVAL …`,
-/// `array<array<…`, `int[][]…`.
+/// Most consecutive tokens of the kinds that the parser reads by an uncounted recursion other than that of
+/// joins: `INTERVAL INTERVAL …`, `array<array<…`, `int[][]…`.
 const RUN_MAX: usize = 64;
 
 /// Most nested calls. The parser reads each argument twice, so each level of calls doubles the work for the
-/// innermost one.
+/// innermost call.
 const CALLS_MAX: usize = 16;
 
-/// Most consecutive NOTs. The parser reports more of them as a syntax error.
+/// Most consecutive NOTs. The parser reports a longer run as a syntax error.
 const NOTS_MAX: usize = 120;
 
 /// Stack for one level of a tree that is built, flattened and dropped, in bytes.
@@ -52,10 +52,10 @@ const PARSER_BYTES: usize = 4 << 20;
 /// Longest chain of one operator that is not balanced.
 const CHAIN: usize = 32;
 
-/// The counts within an open parenthesis or bracket, or within the statement.
+/// The counts of the tokens within one open parenthesis or bracket, or outside of all of them.
 #[derive(Default)]
 struct OpenBracket {
-    /// Number of operators since the last comma. Each may be a level.
+    /// Number of operators since the last comma. Each operator may be a level of the tree.
     operators: usize,
     /// Levels of the deepest parenthesis since the last comma.
     within: usize,
@@ -65,7 +65,7 @@ struct OpenBracket {
     sets: usize,
     /// Joins since the last SELECT.
     joins: usize,
-    /// Whether the parenthesis has a call's arguments.
+    /// Whether the parenthesis encloses a call's arguments.
     call: bool,
 }
 
@@ -81,12 +81,13 @@ impl OpenBracket {
     }
 }
 
-/// Returns the extra stack that parsing these tokens may need, in bytes. `None` if their tree cannot be deep.
+/// Returns the extra stack that parsing these tokens may need, in bytes. `None` if the tree of the tokens
+/// cannot be deep.
 pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
     let mut outer = Vec::new();
     let mut open = OpenBracket::default();
     let (mut run, mut nots, mut calls) = (0, 0, 0);
-    // Whether a parenthesis at this place would begin a call's arguments.
+    // Whether a parenthesis at this place would enclose a call's arguments.
     let mut named = false;
     for token in tokens {
         let mut runs = matches!(token.token, Token::LBracket | Token::RBracket | Token::Lt);
@@ -275,7 +276,7 @@ fn balance(chain: &mut ast::Expr, op: &BinaryOperator) {
     *chain = balanced(terms, &join);
 }
 
-/// Balances a long chain of set operations, as far as they are the same operation.
+/// Balances a long chain of set operations, in parts of the same operation.
 fn balance_sets(chain: &mut SetExpr) {
     let SetExpr::SetOperation { op, set_quantifier, .. } = chain else { return };
     let (op, set_quantifier) = (*op, *set_quantifier);

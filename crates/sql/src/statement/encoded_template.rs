@@ -2,11 +2,11 @@
 //!
 //! Most prepared statements compare columns with parameters, so their executions differ only in values. The
 //! select of such a statement is encoded once, when it is bound. An execution copies the bytes and writes its
-//! values between them. It does not build, encode and drop an expression.
+//! values between them. So no execution builds, encodes and drops an expression.
 //!
 //! **Promise.** [`EncodedTemplate::fill`] returns the same bytes as encoding the select after
-//! [`fold::substitute`]. A select has a template only if its form guarantees that: no part becomes a constant
-//! or merges with another through its arguments, and no argument can decide which ranges take part.
+//! [`fold::substitute`]. A select has a template only if its form guarantees that. No arguments may turn a
+//! part of the select into a constant, merge two parts, or decide which ranges take part.
 
 use bytes::Bytes;
 use quorate_table::{
@@ -25,7 +25,7 @@ use super::{
 /// The bytes of an encoded select around its arguments.
 #[derive(Debug)]
 pub struct EncodedTemplate {
-    /// The bytes before each argument, and the number of its parameter.
+    /// The bytes before each argument, with the number of the argument's parameter.
     pieces: Vec<(Box<[u8]>, usize)>,
     /// The bytes after the last argument.
     end: Box<[u8]>,
@@ -35,13 +35,15 @@ pub struct EncodedTemplate {
 
 /// Room reserved for an encoded value, in bytes.
 const VALUE_BYTES: usize = 32;
-/// Most arguments. A statement with more, such as a long list, is rarely executed again.
+/// Most arguments of a template. A statement with more arguments, such as a long list, is rarely executed
+/// again.
 const PLACES_MAX: usize = 64;
 /// Length of the end of an encoded marker, in bytes: its digits and one more byte.
 const PLACE_BYTES: usize = 6;
 
 impl EncodedTemplate {
-    /// Returns the template of a select of a table with this definition, if it can have one.
+    /// Returns the template of a select from a table with the definition `schema`. `None` if the form of the
+    /// select allows no template.
     pub fn of(select: &Select, schema: &Schema) -> Option<EncodedTemplate> {
         let filter = select.filter.as_ref()?;
         let partition =
@@ -52,7 +54,7 @@ impl EncodedTemplate {
         if schema.partition.ranges(filter) != [KeyRange::ALL] {
             return None;
         }
-        // Markers show where the arguments are. They are values that occur nowhere else.
+        // Markers show where the arguments are. A marker is a value that occurs nowhere else.
         let mut numbers = Vec::new();
         let mut marked = select.clone();
         mark(marked.filter.as_mut()?, &mut numbers);
@@ -61,7 +63,7 @@ impl EncodedTemplate {
         }
         let whole = gateway::encoded(&marked);
         let like = gateway::append(&marker(0), Vec::new());
-        // Markers differ only in their last bytes. No other bytes may look like a marker.
+        // Markers differ only in their last bytes. Bytes that are no marker must not begin like one.
         let alike = &like[..like.len() - PLACE_BYTES];
         let mut found = whole.windows(like.len()).enumerate().filter(|(_, bytes)| bytes.starts_with(alike));
         let (mut pieces, mut behind) = (Vec::with_capacity(numbers.len()), 0);
@@ -75,7 +77,7 @@ impl EncodedTemplate {
             return None;
         }
         let end: Box<[u8]> = whole[behind..].into();
-        // A parameter outside of the filter has no marker.
+        // A parameter outside of the filter has no marker, so the select has no template.
         let open = |expr: &Expr| fold::any(expr, &|part| matches!(part, Expr::Parameter(..)));
         if marked.output.expressions().any(open) {
             return None;
@@ -200,7 +202,7 @@ mod tests {
 
     #[test]
     fn what_arguments_can_change_has_none() {
-        // Conditions that are computed, joined or spread, or that decide the ranges.
+        // Conditions that are computed, merged or spread out over an array, or that decide the ranges.
         for condition in [
             "n = $1::int + 1",
             "n = $1 or n = $2",

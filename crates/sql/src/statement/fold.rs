@@ -1,7 +1,7 @@
 //! Replaces parameters by arguments, and computes constants.
 //!
-//! A statement is bound once with open parameters. Each execution replaces them and computes every part that
-//! does not depend on a row. So the engine and the pruning of ranges see plain constants.
+//! A statement is bound once with open parameters. Each execution replaces the parameters and computes every
+//! part that does not depend on a row. So the engine and the pruning of ranges see plain constants.
 
 use quorate_table::{
     eval::eval,
@@ -11,8 +11,8 @@ use quorate_table::{
 
 use super::parameters::{Arguments, array_parameter};
 
-/// Computes an expression whose operands are constants. If that fails, the expression stays, and the engine
-/// reports the error if it ever evaluates it.
+/// Computes an expression whose operands are constants. If the computation fails, the expression stays, and
+/// the engine reports the error if it ever evaluates the expression.
 pub fn constant(mut expr: Expr) -> Expr {
     collapse(&mut expr);
     expr
@@ -54,7 +54,7 @@ fn replace(expr: &mut Expr, arguments: &Arguments<'_>) {
     collapse(expr);
 }
 
-/// In a list, replaces an item for all elements of an array by one item for each element.
+/// Replaces an item that stands for all elements of an array by one item for each element.
 fn spread(list: &mut Vec<Expr>, arguments: &Arguments<'_>) {
     if !list.iter().any(|item| array_in(item).is_some()) {
         return;
@@ -73,7 +73,7 @@ fn spread(list: &mut Vec<Expr>, arguments: &Arguments<'_>) {
     }
 }
 
-/// Returns the array parameter over whose elements an expression ranges, with the type of the elements.
+/// Returns the array parameter whose elements an expression stands for, with the type of the elements.
 fn array_in(expr: &Expr) -> Option<(usize, Type)> {
     match expr {
         Expr::Parameter(number, ty) => array_parameter(*number).map(|number| (number, *ty)),

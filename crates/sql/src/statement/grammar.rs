@@ -1,10 +1,10 @@
 //! The precedence of operators, as in PostgreSQL's grammar (`gram.y`, from `%left OR` to `%left '.'`).
 //!
-//! The parser asks its dialect for the precedence of the next token. Its own dialect of PostgreSQL differs
-//! from PostgreSQL. Pattern operators (`~~`) bind like `=`, and `OPERATOR()` like BETWEEN. The right side of
-//! IS DISTINCT FROM reaches to the end. Signs bind more loosely than `^`. Words of other databases (`XOR`,
-//! `DIV`, `REGEXP`) are operators. Nothing is non-associative. So this module has the whole table, and parses
-//! the forms whose operands the parser would read differently.
+//! The parser asks its dialect for the precedence of the next token. The parser's own dialect of PostgreSQL
+//! differs from PostgreSQL. Pattern operators (`~~`) bind like `=`, and `OPERATOR()` like BETWEEN. The right
+//! side of IS DISTINCT FROM reaches to the end. Signs bind more loosely than `^`. Words of other databases
+//! (`XOR`, `DIV`, `REGEXP`) are operators. No operator is non-associative. So this module has the whole table
+//! of precedences, and parses the forms whose operands the parser would read differently.
 //!
 //! A form that PostgreSQL refuses is a syntax error. A form of PostgreSQL for which the syntax tree has no
 //! place is refused by name (`unsupported_clauses`). No form is read with another meaning.
@@ -27,7 +27,7 @@ pub struct Grammar;
 
 const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
-// From loosest to tightest.
+// The precedences, from the loosest to the tightest.
 const NOTHING: u8 = 0;
 const OR: u8 = 10;
 const AND: u8 = 20;
@@ -50,7 +50,7 @@ const SUBSCRIPT: u8 = 130;
 const CAST: u8 = 140;
 const PERIOD: u8 = 200;
 
-/// The prefix of an error about a form that PostgreSQL has and Quorate has not.
+/// The prefix of an error about a form that PostgreSQL has and Quorate does not have.
 pub const UNSUPPORTED: &str = "unsupported: ";
 
 macro_rules! as_theirs {
@@ -78,18 +78,19 @@ impl Dialect for Grammar {
         POSTGRES.is_identifier_part(character)
     }
 
-    /// A keyword that begins an expression is not tried as a name if the expression fails.
+    /// Whether a keyword cannot be a name. If an expression that begins with such a keyword fails, the parser
+    /// does not try the keyword as a name.
     fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
         matches!(keyword, Keyword::ARRAY | Keyword::CASE | Keyword::CAST | Keyword::NOT)
             || POSTGRES.is_reserved_for_identifier(keyword)
     }
 
-    /// [`super::lexer`] assembles operators.
+    /// Always `false`, because [`super::lexer`] assembles operators.
     fn is_custom_operator_part(&self, _: char) -> bool {
         false
     }
 
-    /// PostgreSQL has no `5 !` since version 14.
+    /// Always `false`, because PostgreSQL has had no factorial `5 !` since version 14.
     fn supports_factorial_operator(&self) -> bool {
         false
     }
@@ -106,8 +107,8 @@ impl Dialect for Grammar {
         supports_set_names supports_string_escape_constant supports_unicode_string_literal supports_xml_expressions
     }
 
-    /// Returns the precedence that the parser asks for by name: for the operands of POSITION, and for bounds
-    /// of subscripts.
+    /// Returns a precedence that the parser asks for by name: for the operands of POSITION, and for bounds of
+    /// subscripts.
     fn prec_value(&self, asked: Precedence) -> u8 {
         match asked {
             Precedence::Colon => NOTHING,
@@ -143,7 +144,7 @@ impl Dialect for Grammar {
             Token::LBracket => SUBSCRIPT,
             Token::DoubleColon => CAST,
             Token::Period => PERIOD,
-            // After the name of an argument.
+            // `=>` separates an argument's name from its value, so it is no operator.
             Token::RArrow => NOTHING,
             other if is_operator(other) => OPERATOR,
             _ => NOTHING,
@@ -176,8 +177,8 @@ impl Dialect for Grammar {
         }
     }
 
-    /// Parses the forms that the parser would read differently. The left operand is copied only for forms
-    /// that cannot follow each other in a chain, so that a statement is not copied once per operator.
+    /// Parses the forms that the parser would read differently. Copies the left operand only for forms that
+    /// cannot follow each other in a chain, so that a chain does not copy the statement once per operator.
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Parsed> {
         let next = parser.peek_token_ref();
         let keyword = |at: usize| word(&parser.peek_nth_token_ref(at).token);
@@ -219,11 +220,12 @@ impl Dialect for Grammar {
     }
 }
 
-/// Parses `- a`. The sign binds more tightly than all operators except a cast and a subscript.
+/// Parses the operand of a sign, as in `- a`. The sign binds more tightly than all operators except a cast
+/// and a subscript.
 fn signed(parser: &mut Parser, op: UnaryOperator) -> Parsed {
     parser.advance_token();
     let mut operand = parser.parse_subexpr(SIGN)?;
-    // The parser attaches COLLATE to the operand. It is moved outside of the sign.
+    // The parser attaches COLLATE to the operand, so COLLATE is moved outside of the sign.
     let mut inner = &mut operand;
     loop {
         match inner {
@@ -251,7 +253,7 @@ fn distinction(parser: &mut Parser, left: &Expr, not: bool) -> Parsed {
 }
 
 /// Parses `a [NOT] BETWEEN low AND high`. The lower bound is a `b_expr` of PostgreSQL's grammar: it ends only
-/// at AND, and of the operators that are words it contains only IS DISTINCT FROM.
+/// at AND, and the only operator of words that it may contain is IS DISTINCT FROM.
 fn between(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     if negated {
         parser.advance_token();
@@ -267,7 +269,7 @@ fn between(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     Ok(Expr::Between { expr: Box::new(left.clone()), negated, low: Box::new(low), high: Box::new(high) })
 }
 
-/// Parses `a [NOT] LIKE b [ESCAPE c]`, and LIKE of ANY or ALL of an array.
+/// Parses `a [NOT] LIKE b [ESCAPE c]`, and LIKE with ANY or ALL of an array.
 fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     if negated {
         parser.advance_token();
@@ -277,7 +279,8 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     let next = parser.peek_token_ref();
     let quantifier = word(&next.token);
     if matches!(quantifier, Keyword::ANY | Keyword::SOME | Keyword::ALL) {
-        // PostgreSQL has no operator for these results, and a chain of them would be copied many times.
+        // PostgreSQL has no operator for the result of ANY or ALL, and a chain of such forms would be copied
+        // many times.
         if matches!(left, Expr::AnyOp { .. } | Expr::AllOp { .. }) {
             return unsupported("LIKE on the result of ANY or ALL", next);
         }
@@ -315,7 +318,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     })
 }
 
-/// Parses `a COLLATE b` after an operand that is neither a name nor a constant.
+/// Parses `a COLLATE b` if the operand `a` is neither a name nor a constant.
 fn collated(parser: &mut Parser, left: &Expr) -> Parsed {
     let start = parser.peek_token_ref();
     if has_collation(left) {
@@ -334,8 +337,8 @@ fn has_collation(mut expr: &Expr) -> bool {
     matches!(expr, Expr::Collate { .. })
 }
 
-/// Whether the expression is a comparison, after which none may follow. One in parentheses is an
-/// [`Expr::Nested`], and ANY and ALL end in parentheses.
+/// Whether the expression is a comparison, which no other comparison may follow. A comparison in parentheses
+/// is an [`Expr::Nested`], and ANY and ALL end in parentheses.
 fn is_comparison(left: &Expr) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     matches!(left, Expr::BinaryOp { op: Eq | NotEq | Lt | LtEq | Gt | GtEq, .. })
@@ -346,8 +349,8 @@ fn is_distinction(left: &Expr) -> bool {
     matches!(left, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..))
 }
 
-/// Whether BETWEEN, LIKE and their like may not follow the expression. They may follow IN, whose list ends
-/// it.
+/// Whether the expression is one after which BETWEEN, LIKE and similar operators may not follow. After IN
+/// they may follow, because the list of IN has an end.
 fn is_like(left: &Expr) -> bool {
     matches!(left, Expr::Like { .. } | Expr::ILike { .. } | Expr::SimilarTo { .. } | Expr::Between { .. })
 }
@@ -390,7 +393,7 @@ fn is_b_expr(expr: &Expr) -> bool {
     true
 }
 
-/// Returns the keyword that a token is.
+/// Returns the keyword of a token, or `NoKeyword`.
 fn word(token: &Token) -> Keyword {
     match token {
         Token::Word(word) => word.keyword,
@@ -398,7 +401,7 @@ fn word(token: &Token) -> Keyword {
     }
 }
 
-/// Whether a token consists of the signs that make operators.
+/// Whether a token consists of signs that make operators.
 pub(super) fn is_operator(token: &Token) -> bool {
     use Token::*;
     matches!(
@@ -472,7 +475,7 @@ pub(super) fn is_operator(token: &Token) -> bool {
     )
 }
 
-/// Whether PostgreSQL's grammar names the operator. Such an operator is no prefix, unless it is a sign.
+/// Whether PostgreSQL's grammar names the operator. A named operator cannot be a prefix, unless it is a sign.
 fn is_named_operator(token: &Token) -> bool {
     use Token::*;
     matches!(token, Eq | Neq | Lt | Gt | LtEq | GtEq | Plus | Minus | Mul | Div | Mod | Caret | RArrow)
@@ -483,7 +486,7 @@ fn syntax_error<T>(token: &TokenWithSpan) -> Parsed<T> {
     Err(ParserError::ParserError(format!("{} does not follow here{}", token.token, token.span.start)))
 }
 
-/// Returns the error about a form that only PostgreSQL has.
+/// Returns the error about a form that PostgreSQL has and Quorate does not have.
 fn unsupported<T>(what: &str, token: &TokenWithSpan) -> Parsed<T> {
     Err(ParserError::ParserError(format!("{UNSUPPORTED}{what}{}", token.span.start)))
 }

@@ -1,4 +1,4 @@
-//! Turns text into tokens, with operators cut as in PostgreSQL (`scan.l`, the rule of `{operator}`).
+//! Turns text into tokens, with operators cut as in PostgreSQL (`scan.l`, the rule for `{operator}`).
 //!
 //! Adjacent signs are one operator: `!=-` is a single undefined operator, and not `!=` with a sign. An
 //! operator may end in `+` or `-` only if it contains a sign that standard SQL does not use for operators. So
@@ -28,7 +28,7 @@ fn touching(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// Cuts every such run again, by PostgreSQL's rule.
+/// Cuts every run of adjacent operators again, by PostgreSQL's rule.
 fn joined(tokens: Vec<TokenWithSpan>, text: &str) -> Vec<TokenWithSpan> {
     let mut cut = Vec::with_capacity(tokens.len());
     let mut reader = TokenReader { rest: text, at: Location { line: 1, column: 1 } };
@@ -52,14 +52,14 @@ fn joined(tokens: Vec<TokenWithSpan>, text: &str) -> Vec<TokenWithSpan> {
     cut
 }
 
-/// Finds places in a text, in ascending order.
+/// Finds places in a text. The places must be asked for in ascending order.
 struct TokenReader<'a> {
     rest: &'a str,
     at: Location,
 }
 
 impl<'a> TokenReader<'a> {
-    /// Returns the `length` characters at `place`. They are operator signs, so each has one byte.
+    /// Returns the `length` characters at `place`. The characters are operator signs, so each has one byte.
     fn signs(&mut self, place: Location, length: usize) -> &'a str {
         let mut characters = self.rest.char_indices();
         while self.at != place

@@ -8,8 +8,8 @@
 //!
 //! A select reads one table of the cluster, or none ([`select`]). The evaluator of [`crate::catalog`]
 //! executes queries of the catalog's relations, and statements without tables that need more than plain
-//! expressions. The relations that a query names decide this, never its text. A feature of SQL that is
-//! missing here is refused by name with SQLSTATE 0A000.
+//! expressions. The relations that a query names decide which of the two executes it, never the query's text.
+//! A feature of SQL that is missing here is refused by name with SQLSTATE 0A000.
 
 mod assignment;
 mod bound;
@@ -67,7 +67,7 @@ impl Statement {
         }
     }
 
-    /// Returns the statement's name if it may change data.
+    /// Returns the statement's name if the statement may change data.
     pub fn writes(&self) -> Option<&'static str> {
         match self {
             Statement::Write(write) => Some(write.action.verb()),
@@ -81,7 +81,7 @@ impl Statement {
     }
 }
 
-/// Binds a statement against the catalog. `declared` has the parameter types that the client gave.
+/// Binds a statement against the catalog. `declared` holds the parameter types that the client declared.
 pub fn bind(
     statement: &ast::Statement,
     declared: Vec<Option<PgType>>,
@@ -202,8 +202,8 @@ fn bind_statement(
     })
 }
 
-/// The options of EXPLAIN. All except ANALYZE and FORMAT choose the shown parts of a plan; here all parts are
-/// shown.
+/// The options of EXPLAIN. All except ANALYZE and FORMAT choose the parts of a plan that are shown. Here all
+/// parts are always shown.
 const EXPLAIN_OPTIONS: [&str; 10] = [
     "analyze",
     "verbose",

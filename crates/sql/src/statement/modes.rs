@@ -11,8 +11,8 @@ pub struct Modes {
     pub read_only: Option<bool>,
 }
 
-/// Binds the modes of `BEGIN` and `SET TRANSACTION`. Every statement sees its own cut, which is READ
-/// COMMITTED. Higher levels over several statements are not offered.
+/// Binds the modes of `BEGIN` and `SET TRANSACTION`. Each statement of a block sees its own state of the
+/// tables, as under READ COMMITTED. Higher isolation levels are refused.
 pub fn modes_of(modes: &[ast::TransactionMode]) -> Result<Modes> {
     let mut bound = Modes::default();
     for mode in modes {

@@ -17,11 +17,13 @@ use crate::{
 /// Most parameters of a statement, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// The known types of `$1`, `$2`, …. If the client declared no type, the first use decides it.
+/// The known types of `$1`, `$2`, …. If the client declared no type for a parameter, its first use decides
+/// the type.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     types: Vec<Option<PgType>>,
-    /// Whether binding met something that the engine's expressions lack and the catalog's evaluator may have.
+    /// Whether binding met something that the engine's expressions lack, and that the catalog's evaluator may
+    /// have.
     pub needs_catalog: bool,
     /// The settings on which the statement's meaning depends.
     pub depends: SettingDependencies,
@@ -70,18 +72,18 @@ impl Parameters {
         self.types[number]
     }
 
-    /// Decides the type of a parameter, unless it has one.
+    /// Decides the type of a parameter, unless the parameter has a type.
     pub fn decide(&mut self, number: usize, ty: PgType) {
         self.types[number].get_or_insert(ty);
     }
 
-    /// Records a conversion on which the meaning may depend.
+    /// Records a conversion whose meaning may depend on a setting.
     pub fn converts(&mut self, from: Type, to: Type) {
         let local = matches!(from, Type::Date | Type::Timestamp | Type::Text);
         self.depends.time_zone |= to == Type::Timestamptz && local;
     }
 
-    /// Records a text that is read as a value.
+    /// Records a text that is read as a value, whose meaning may depend on a setting.
     pub fn reads(&mut self, text: &str, ty: Type) {
         self.depends.time_zone |= ty == Type::Timestamptz && is_local(text);
     }
@@ -101,7 +103,7 @@ impl Parameters {
         Ok(expr.clone())
     }
 
-    /// Returns all types. A parameter without a type is an error, as in PostgreSQL.
+    /// Returns all types. A parameter that still has no type is an error, as in PostgreSQL.
     pub fn finish(self) -> Result<Vec<PgType>> {
         self.types
             .into_iter()
@@ -118,7 +120,7 @@ impl Parameters {
     }
 }
 
-/// Whether a text is a time without a zone, so that a zone can be appended.
+/// Whether a text is a time without a zone, so that a zone can be appended to it.
 pub fn is_local(text: &str) -> bool {
     let bare = text.trim_end();
     let era = bare.len().saturating_sub(2);
@@ -131,8 +133,8 @@ pub fn is_local(text: &str) -> bool {
     calendar::parse_timestamp(&format!("{bare} +01"), true).is_ok()
 }
 
-/// Returns the error about a time without a zone, from a client that asked for another time zone than the
-/// session has (0A000).
+/// Returns the error about a time without a zone, if the client asked for another time zone than the session
+/// has (0A000).
 pub fn ambiguous_time_error(zone: &str) -> SqlError {
     SqlError::unsupported(format!("a time without a zone in the time zone \"{zone}\""))
         .detail(
@@ -165,7 +167,8 @@ pub enum SessionValue {
 const SESSION: usize = 1 << 32;
 
 impl SessionValue {
-    /// Defaults in stored tables refer to these by their index, so the order is fixed.
+    /// All session values. Defaults in stored tables refer to a value by its index here, so the order is
+    /// fixed.
     const ALL: [SessionValue; 7] = [
         SessionValue::Now,
         SessionValue::Today,
@@ -176,7 +179,7 @@ impl SessionValue {
         SessionValue::Pid,
     ];
 
-    /// Returns the value that a function or keyword of this name stands for.
+    /// Returns the session value that a function or keyword of this name stands for.
     pub fn named(function: &str) -> Option<Self> {
         Some(match function {
             "now" | "current_timestamp" | "transaction_timestamp" | "statement_timestamp" => {
@@ -230,8 +233,8 @@ impl SessionValue {
 /// First parameter number that stands for each element of an array in turn.
 const EACH: usize = 1 << 33;
 
-/// Returns the number that stands for each element of the array `$number`. It occurs only in the list of an
-/// `IN`, where it makes one item for each element.
+/// Returns the parameter number that stands for each element of the array `$number`. It occurs only in the
+/// list of an `IN`, where it makes one item for each element.
 pub fn element_parameter(number: usize) -> usize {
     EACH + number
 }
@@ -259,12 +262,12 @@ pub enum IntervalPart {
 impl IntervalPart {
     const ALL: [IntervalPart; 3] = [IntervalPart::Months, IntervalPart::Days, IntervalPart::Micros];
 
-    /// Returns the number that stands for this part of the interval `$number`.
+    /// Returns the parameter number that stands for this part of the interval `$number`.
     pub fn number(self, number: usize) -> usize {
         PARTS + Self::ALL.len() * number + self as usize
     }
 
-    /// Returns the part and the interval that a number stands for.
+    /// Returns the part that a parameter number stands for, and the number of the interval.
     fn from_number(number: usize) -> Option<(Self, usize)> {
         let index = number.checked_sub(PARTS)?;
         Some((Self::ALL[index % Self::ALL.len()], index / Self::ALL.len()))
@@ -303,7 +306,7 @@ impl Arguments<'_> {
     pub fn elements(&self, number: usize, ty: Type) -> Vec<Value> {
         match &self.values[number] {
             Value::Text(text) => {
-                // A vector has the elements of an array, and its text has no braces.
+                // A vector has elements like an array, and its text has no braces.
                 let of = if text.trim_start().starts_with('{') { PgType::array } else { PgType::vector };
                 let array = of(PgType::Plain(ty))
                     .expect("a parameter that arrived as an array or a vector has an array type");

@@ -18,7 +18,7 @@ use crate::error::{Result, SourcePosition, SqlError, code};
 /// Longest statement that is accepted, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Most nested parentheses. PostgreSQL limits its stack depth; this limit is lower, and a count.
+/// Most nested parentheses. PostgreSQL limits its stack depth instead of a count; this limit is stricter.
 const DEPTH_MAX: usize = 128;
 
 /// Parses the statements of a text. Empty statements are left out.
@@ -65,7 +65,7 @@ fn statement(tokens: &[TokenWithSpan]) -> Result<ast::Statement> {
     Ok(statement)
 }
 
-/// Converts an error of sqlparser, which has its place as words: " at Line: 1, Column: 8".
+/// Converts an error of sqlparser, which carries its place as words: " at Line: 1, Column: 8".
 fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,

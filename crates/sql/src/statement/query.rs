@@ -28,19 +28,20 @@ pub enum Source {
     Table {
         /// The table.
         table: Arc<Table>,
-        /// The replicas' work. Parameters are open, and an execution sets a pushed-down limit.
+        /// The replicas' work. Its parameters are open, and an execution sets the limit that is pushed down
+        /// to the replicas.
         select: Select,
-        /// The encoded select, if arguments only fill holes in it.
+        /// The encoded select, if an execution only fills its arguments in.
         template: Option<EncodedTemplate>,
     },
     /// Constants: `VALUES`, or a select without FROM.
     Constants {
-        /// The rows.
+        /// The expressions of each row.
         rows: Vec<Vec<Expr>>,
-        /// WHERE.
+        /// The condition of WHERE.
         filter: Option<Expr>,
     },
-    /// The catalog.
+    /// A query of the catalog.
     Catalog(Box<CatalogPlan>),
 }
 
@@ -49,15 +50,15 @@ pub enum Source {
 pub struct Finish {
     /// Groups to be merged and projected.
     pub groups: Option<MergedGroups>,
-    /// DISTINCT over the visible columns.
+    /// Whether equal rows are returned once, as DISTINCT demands. Only visible columns are compared.
     pub distinct: bool,
-    /// ORDER BY. DISTINCT without it sorts by all columns, so that equal rows are adjacent.
+    /// ORDER BY. A DISTINCT without ORDER BY sorts by all columns, so that equal rows are adjacent.
     pub order: Vec<Order>,
     /// OFFSET, a bigint.
     pub offset: Option<Expr>,
     /// LIMIT, a bigint; NULL is no limit.
     pub limit: Option<Expr>,
-    /// Number of columns that the client sees. Further columns exist to sort by.
+    /// Number of columns that the client sees. The columns after them exist only to sort by.
     pub visible: usize,
 }
 
@@ -68,7 +69,7 @@ pub struct MergedGroups {
     pub aggregates: Vec<Aggregate>,
     /// Number of keys.
     pub keys: usize,
-    /// HAVING.
+    /// The condition of HAVING.
     pub having: Option<Expr>,
     /// The result's columns.
     pub columns: Vec<Expr>,

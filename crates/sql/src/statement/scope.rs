@@ -29,7 +29,7 @@ pub fn parts(name: &ObjectName) -> Result<Vec<String>> {
         .collect()
 }
 
-/// Returns the name of a column that is assigned to. It must not be qualified.
+/// Returns the name of a column that is assigned a value. Refuses a qualified name.
 pub fn column_name(name: &ObjectName) -> Result<String> {
     let mut parts = parts(name)?;
     match parts.len() {
@@ -40,7 +40,7 @@ pub fn column_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// Returns the name of a table, in `public` or unqualified.
+/// Returns the name of a table. Refuses a schema other than `public`.
 pub fn table_name(name: &ObjectName) -> Result<String> {
     let parts = parts(name)?;
     match parts.as_slice() {

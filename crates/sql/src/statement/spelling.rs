@@ -1,7 +1,7 @@
-//! Rewrites forms that PostgreSQL accepts and the parser does not.
+//! Rewrites forms that PostgreSQL accepts and the parser does not accept.
 //!
-//! The rewriting works on tokens and does not see their context. So it only rewrites what cannot have another
-//! meaning: words that PostgreSQL reserves, and adjacent string literals.
+//! The rewriting works on tokens and does not see their context. So it only rewrites forms that cannot have
+//! another meaning: words that PostgreSQL reserves, and adjacent string literals.
 
 use std::borrow::Cow;
 
@@ -22,9 +22,9 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
         return Ok(Cow::Borrowed(tokens));
     }
     let mut spelled: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
-    // The previous tokens without white space, latest first.
+    // The last tokens before the current one without white space, latest first.
     let mut before: [Option<&Token>; 3] = [None; 3];
-    // The index of the string literal just before, and whether a line has ended since.
+    // The index of the string literal directly before this token, and whether a line has ended since.
     let mut literal: Option<(usize, bool)> = None;
     for token in tokens {
         if let Token::Whitespace(space) = &token.token {
@@ -35,7 +35,7 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
         }
         if let Token::SingleQuotedString(more) = &token.token {
             match literal {
-                // Two literals on different lines are one literal.
+                // Two string literals with a line end between them are one literal.
                 Some((at, true)) => {
                     if let Token::SingleQuotedString(text) = &mut spelled[at].token {
                         text.push_str(more);
@@ -56,14 +56,14 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
         let instead = |token_instead| TokenWithSpan::new(token_instead, token.span);
         match word {
             Keyword::ABORT if before[0].is_none() => spelled.push(instead(Token::make_keyword("ROLLBACK"))),
-            // TABLE t
+            // Rewrites `TABLE t`.
             Keyword::TABLE if before[0].is_none() => spelled.extend(
                 [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")].map(instead),
             ),
-            // Quorate has no inheritance, and all tables are logged alike.
+            // Drops ONLY and UNLOGGED: tables have no inheritance here, and all tables are logged alike.
             Keyword::ONLY if matches!(last, Keyword::FROM | Keyword::JOIN | Keyword::UPDATE) => {}
             Keyword::UNLOGGED if last == Keyword::CREATE => {}
-            // RESET TIME ZONE
+            // Rewrites `RESET TIME ZONE`.
             Keyword::TIME if last == Keyword::RESET && before[1].is_none() => {
                 spelled.push(instead(Token::make_word("timezone", None)));
             }
@@ -74,7 +74,7 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
             {
                 spelled.extend([Token::make_keyword("IS"), Token::make_keyword("NULL")].map(instead));
             }
-            // trim(from x), trim(leading from x)
+            // Drops FROM in `trim(from x)` and `trim(leading from x)`.
             Keyword::FROM if opened[0] && second == Keyword::TRIM => {}
             Keyword::FROM if opened[1] && third == Keyword::TRIM && TRIMMED.contains(&last) => {}
             _ if between && is_named(&token.token, "asymmetric") => continue,

@@ -3,12 +3,12 @@
 //! A clause that is parsed and not bound would have no effect, so the statement would not do what it says.
 //! Therefore every statement is walked here before it is bound. Each struct of the syntax tree is taken apart
 //! field by field and without `..`. If a new version of the parser adds a field, this code does not compile
-//! until somebody decides about it. A field that is matched with an underscore is one that a binder reads, or
-//! one that changes nothing.
+//! until somebody decides about the field. A field that is matched with an underscore is read by a binder, or
+//! changes nothing.
 //!
 //! A clause of PostgreSQL is refused with 0A000, a clause of another database with 42601. Sometimes only the
-//! binder knows whether it reads a field (ORDER BY within the call of an aggregate). Then the binder refuses
-//! it.
+//! binder can tell whether a field is supported, such as ORDER BY within the call of an aggregate. Then the
+//! binder refuses the clause.
 
 mod clause;
 mod create_table;

@@ -36,7 +36,7 @@ pub struct Write {
     pub table: Arc<Table>,
     /// The change.
     pub action: Action,
-    /// The expressions of RETURNING, over the rows written.
+    /// The expressions of RETURNING, over the written rows.
     pub returning: Vec<Expr>,
     /// The columns of RETURNING.
     pub fields: Vec<Field>,
@@ -146,7 +146,7 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields })
 }
 
-/// Whether a query is only its body, without further clauses.
+/// Whether a query consists of its body alone, without clauses such as WITH or LIMIT.
 fn is_bare(query: &ast::Query) -> bool {
     let ast::Query {
         with,
@@ -163,7 +163,7 @@ fn is_bare(query: &ast::Query) -> bool {
     with.is_none() && order_by.is_none() && limit_clause.is_none() && fetch.is_none() && locks.is_empty()
 }
 
-/// Returns a row of all columns' defaults.
+/// Returns a row that holds the default of every column.
 pub fn defaults(schema: &Schema) -> Result<Vec<Expr>> {
     Ok(schema
         .columns
@@ -184,7 +184,7 @@ fn returning(
     }
 }
 
-/// Returns the one plain table of an UPDATE or DELETE, and its alias.
+/// Returns the only table of an UPDATE or DELETE, and its alias. Refuses joins and anything that is no table.
 fn target(
     tables: &[ast::TableWithJoins],
     what: &str,

@@ -122,7 +122,7 @@ impl Extension for Binder<'_> {
                 *met = operand(if ty == PgType::Unknown {
                     binder.coerced(typed, of_catalog)?
                 } else {
-                    // A function meets the number of a function.
+                    // A function that is compared with a number is converted to its object id.
                     binder.leaf(LeafNode::Cast(typed.0, ty, PgType::Oid), PgType::Oid)
                 });
             }
@@ -141,7 +141,8 @@ fn negated(not: bool, Typed(expr, ty): Typed) -> Typed {
 }
 
 impl Binder<'_> {
-    /// Works with the parameters that the binder of scalar expressions has at present.
+    /// Runs `work` with the current parameters of the binder of scalar expressions in place of this binder's
+    /// own.
     fn with<T>(
         &mut self,
         parameters: &mut Parameters,

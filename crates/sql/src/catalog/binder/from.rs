@@ -59,8 +59,8 @@ impl Binder<'_> {
         self.levels.last().expect("the binder is inside a level of the query")
     }
 
-    /// Returns the condition of a join by USING: these columns are equal on both sides. The right column is
-    /// hidden then.
+    /// Returns the condition of a join by USING: the named columns are equal on both sides. The result hides
+    /// the right column of each pair.
     fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<Expr>> {
         let mut on = Vec::new();
         for name in names {
@@ -111,8 +111,8 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Binds a query of WITH at a place where it is named. Such a query changes nothing, so it can be
-    /// evaluated at each of these places.
+    /// Binds a query of WITH at a place that names it. Such a query changes nothing, so each place that names
+    /// it can evaluate it separately.
     fn with_query(&mut self, place: usize, alias: Option<&ast::TableAlias>, span: Span) -> Result<From> {
         self.with_uses += 1;
         if self.with_uses > WITH_USES_MAX {
@@ -120,7 +120,7 @@ impl Binder<'_> {
                 format!("the statement names queries of its WITH clause more than {WITH_USES_MAX} times");
             return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, message).at(span));
         }
-        // The query sees only the queries before it.
+        // A query of WITH can name only the queries before it in the list.
         let later = self.with.split_off(place);
         let bound = self.derived(&later[0].query, false);
         let named = later[0].clone();
@@ -237,7 +237,7 @@ impl Binder<'_> {
                 };
                 vec![("word", column(0)), ("catcode", column(1))]
             }
-            // Any other function returns one row.
+            // A function without a case above returns one row.
             _ => {
                 let Typed(node, ty) = match (SessionValue::named(&bare), bare.as_str()) {
                     (Some(value), _) if arguments.is_empty() => self.parameter_of(value.number(), value.ty()),
@@ -262,8 +262,8 @@ impl Binder<'_> {
         self.elements(&bare, columns, numbers, alias)
     }
 
-    /// Binds the rows of a function: its columns, and their numbers with ORDINALITY. A single column takes
-    /// the table's name.
+    /// Makes the rows of a function a FROM item: its columns, and the row numbers if ORDINALITY is given. A
+    /// single column takes the table's name.
     fn elements(
         &mut self,
         name: &str,
@@ -320,7 +320,8 @@ impl Binder<'_> {
     }
 }
 
-/// Returns the type of an array with elements of this type. Arrays of records are only taken apart again.
+/// Returns the type of an array with elements of this type. Records have no array type. Clients never see an
+/// array of records, so any array type serves for it.
 fn array_of(ty: PgType) -> PgType {
     ty.array().unwrap_or(PgType::TextArray)
 }
@@ -332,14 +333,14 @@ fn renamed(alias: Option<&ast::TableAlias>, columns: usize) -> Result<Vec<String
     Ok(alias.columns.iter().map(|column| scope::fold(&column.name)).collect())
 }
 
-/// Most uses of WITH queries in a statement. Each use is bound separately, and the queries may use each
-/// other.
+/// Most uses of WITH queries in a statement. Each use is bound separately, and WITH queries may name each
+/// other, so without a bound the work could grow exponentially.
 const WITH_USES_MAX: usize = 64;
 
 /// PostgreSQL 15's keywords and their categories.
 const KEYWORDS: &str = include_str!("keywords.txt");
 
-/// Returns the type of a series with these bounds: `bigint` if one of them is, otherwise `integer`.
+/// Returns the type of a series with these bounds: `bigint` if a bound is a `bigint`, otherwise `integer`.
 fn series(bounds: &[PgType], span: Span) -> Result<PgType> {
     let wide = bounds.contains(&PgType::INT8);
     let narrow = bounds.contains(&PgType::INT4);

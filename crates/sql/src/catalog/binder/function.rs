@@ -27,7 +27,7 @@ impl Binder<'_> {
             .collect()
     }
 
-    /// Binds a call of a function that only the catalog has.
+    /// Binds a call of a function that exists only in queries of the catalog.
     pub(super) fn function_of_catalog(
         &mut self,
         function: &ast::Function,
@@ -94,7 +94,7 @@ impl Binder<'_> {
         self.call(&name, arguments, span).map(Some)
     }
 
-    /// Binds a key of ORDER BY within a call. The second result says whether it descends.
+    /// Binds a key of ORDER BY within a call. The second result says whether the order is descending.
     fn key(&mut self, key: &ast::OrderByExpr, span: Span) -> Result<(Expr, bool)> {
         let descends = key.options.asc == Some(false);
         if key.options.nulls_first.is_some_and(|first| first != descends) {
@@ -103,7 +103,7 @@ impl Binder<'_> {
         Ok((self.expr(&key.expr)?.0, descends))
     }
 
-    /// Binds a call in a select list that returns rows, as a column of those rows.
+    /// Binds a call in a select list whose function returns rows. The call becomes a column of those rows.
     fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
         let level = self.levels.last_mut().expect("the binder is inside a level of the query");
         let SetReturningCalls::List(calls) = &mut self.set else {
@@ -122,7 +122,8 @@ impl Binder<'_> {
         Ok(self.leaf(LeafNode::Column { level: 0, index }, ty))
     }
 
-    /// Binds a call by its name: of a function of the catalog, or of one that tables have.
+    /// Binds a call by its name: of a function of the catalog, or of a function that queries of tables have,
+    /// too.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
         let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
         if let Some((builtin, ty)) = functions::find(name, &types) {

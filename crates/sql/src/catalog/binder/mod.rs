@@ -101,7 +101,7 @@ struct Binder<'a> {
 #[derive(Clone)]
 struct CommonTable {
     name: String,
-    /// The names of the table's columns, which may be fewer than there are.
+    /// The names for the query's columns. There may be fewer names than columns.
     alias: ast::TableAlias,
     query: Box<ast::Query>,
 }
@@ -110,8 +110,8 @@ struct CommonTable {
 enum SetReturningCalls {
     /// Refused, because the expression is not in a select list.
     Refused,
-    /// The calls and their arrays. Their elements become columns after those of FROM, a column for each
-    /// different call.
+    /// The calls with their arrays. The elements of each array become a column after the columns of FROM.
+    /// Equal calls share a column.
     List(Vec<(String, Expr)>),
 }
 
@@ -130,7 +130,8 @@ impl Binder<'_> {
         self.scalar(|binder| binder.condition(expr, clause))
     }
 
-    /// Binds by the binder of scalar expressions, which gets the forms of the catalog from this one.
+    /// Runs `bind` with the binder of scalar expressions, for which this binder supplies the forms of the
+    /// catalog.
     fn scalar<T>(&mut self, bind: impl FnOnce(&mut expr::Binder<'_>) -> Result<T>) -> Result<T> {
         let mut parameters = std::mem::take(self.parameters);
         let bound = bind(&mut expr::Binder {
@@ -222,7 +223,7 @@ impl Binder<'_> {
     }
 }
 
-/// Returns the operand of the binder of scalar expressions.
+/// Returns a typed expression as an operand for the binder of scalar expressions.
 fn operand(Typed(expr, ty): Typed) -> Operand {
     match expr {
         Expr::Constant(Value::Text(text), _) if ty == PgType::Unknown => {

@@ -42,7 +42,8 @@ impl Binder<'_> {
         let tail = clauses::tail_behind_with(query)?;
         let around = std::mem::replace(&mut self.set, SetReturningCalls::Refused);
         let (body, mut columns, order, hidden) = self.body(&query.body, tail.order)?;
-        // A result column of unknown type is text. An object id for a name is shown as the name.
+        // A result column of unknown type becomes text. An object id that stands for a name is shown as the
+        // name.
         for column in &mut columns {
             column.ty = if column.ty == PgType::Unknown { PgType::TEXT } else { column.ty.shown() };
         }
@@ -68,8 +69,8 @@ impl Binder<'_> {
         Ok((QueryPlan { body, order, limit, offset, visible, types }, columns))
     }
 
-    /// Binds a body. Returns it with its columns (hidden ones last), its order, and the number of hidden
-    /// columns.
+    /// Binds a body. Returns the body with its columns (hidden ones last), its order, and the number of
+    /// hidden columns.
     fn body(
         &mut self,
         body: &ast::SetExpr,

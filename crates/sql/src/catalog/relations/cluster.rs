@@ -54,7 +54,7 @@ pub(super) fn types() -> Vec<Columns<'static>> {
                 ("typstorage", Datum::text(if info.length < 0 { "x" } else { "p" })),
                 ("typtypmod", Datum::int8(-1)),
                 ("typcollation", Datum::int8(collation(info.ty))),
-                // Clients tell an array from a vector by the function that reads it.
+                // Clients distinguish an array from a vector by the function that reads its text.
                 ("typinput", routine("in")),
                 ("typoutput", routine("out")),
                 ("typreceive", routine("recv")),
@@ -101,7 +101,7 @@ pub(super) fn access_methods() -> Vec<Columns<'static>> {
 }
 
 pub(super) fn role(context: &CatalogContext<'_>) -> Columns<'static> {
-    // One list of columns for the table and its views. Each of them takes the columns that it has.
+    // One list of columns serves the table and its views. Each of them takes the columns that it has.
     vec![
         ("oid", Datum::int8(oid::USER)),
         ("rolname", Datum::text(context.user)),

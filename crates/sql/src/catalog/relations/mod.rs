@@ -60,7 +60,8 @@ impl Relation {
         named.into_iter().map(|columns| self.row(columns)).collect()
     }
 
-    /// Makes a full row from some named columns. The others get the value for absence in their type.
+    /// Makes a full row from some named columns. Each other column gets the value that means absence in its
+    /// type.
     fn row(&self, named: Columns<'_>) -> Vec<Datum> {
         let mut named: BTreeMap<&str, Datum> = named.into_iter().collect();
         let row =

@@ -8,8 +8,8 @@ use crate::{
     statement::{coerce::Operand, parameters::Parameters, scope::Scope},
 };
 
-/// Number of the first aggregate's result as a column, until the select knows how many grouping keys come
-/// first.
+/// Number of the first aggregate's result as a column. The number is replaced when the select knows how many
+/// grouping keys precede the results.
 pub const AGGREGATE: usize = 1 << 32;
 
 /// Binds expressions over the columns of one scope.
@@ -20,7 +20,7 @@ pub struct Binder<'a> {
     pub parameters: &'a mut Parameters,
     /// The list that collects aggregates, or the name of a place where aggregates are not allowed.
     pub aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
-    /// The forms of the catalog, in a query of the catalog.
+    /// The forms of the catalog; `None` outside of queries of the catalog.
     pub extension: Option<&'a mut (dyn Extension + 'a)>,
 }
 
@@ -34,7 +34,8 @@ impl<'a> Binder<'a> {
         Binder { scope, parameters, aggregates, extension: None }
     }
 
-    /// Converts strings, NULLs and parameters among operands that meet, if the catalog knows how.
+    /// Converts the strings, NULLs and parameters among operands of one operator or list to a type of the
+    /// catalog, if another operand has such a type.
     pub(super) fn meet(&mut self, operands: &mut [Operand]) -> Result<()> {
         match &mut self.extension {
             Some(extension) => extension.meet(operands, self.parameters),

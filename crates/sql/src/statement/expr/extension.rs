@@ -8,8 +8,9 @@ use crate::{
     types::PgType,
 };
 
-/// Binds what expressions over tables lack: types that no column of a table has, sub-selects, arrays,
-/// functions about the catalog. The binder asks it at these places, and binds all else by itself.
+/// Binds what only queries of the catalog can use: types that no column of a table has, sub-selects, arrays,
+/// functions about the catalog. The binder calls the extension for these forms, and binds all other forms by
+/// itself.
 pub trait Extension {
     /// Finds a column by its name, qualified or not.
     fn column(&mut self, name: &[ast::Ident]) -> Result<Operand>;
@@ -17,7 +18,7 @@ pub trait Extension {
     /// Binds a form of syntax that expressions over tables lack.
     fn form(&mut self, expr: &ast::Expr, span: Span, parameters: &mut Parameters) -> Result<Operand>;
 
-    /// Binds a call. `None` if the function is one that tables have.
+    /// Binds a call. `None` if the function is one that expressions over tables have, too.
     fn function(
         &mut self,
         function: &ast::Function,
@@ -25,7 +26,7 @@ pub trait Extension {
         parameters: &mut Parameters,
     ) -> Result<Option<Operand>>;
 
-    /// Binds an operator. `None` if it is one of the engine on these operands.
+    /// Binds an operator. `None` if the engine has this operator for these operands.
     fn operator(
         &mut self,
         symbol: &str,
@@ -33,7 +34,7 @@ pub trait Extension {
         parameters: &mut Parameters,
     ) -> Result<Option<Operand>>;
 
-    /// Binds a cast. `None` if it is between two types that tables have.
+    /// Binds a cast. `None` if columns of tables can have both types.
     fn cast(
         &mut self,
         operand: &Operand,
@@ -45,6 +46,6 @@ pub trait Extension {
     /// Returns a parameter of this type.
     fn parameter(&mut self, number: usize, ty: PgType) -> Operand;
 
-    /// Converts the operands without a type that meet one of a type which tables lack.
+    /// Converts the operands without a type if another operand has a type that no column of a table has.
     fn meet(&mut self, operands: &mut [Operand], parameters: &mut Parameters) -> Result<()>;
 }

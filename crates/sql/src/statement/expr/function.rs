@@ -148,7 +148,7 @@ impl Binder<'_> {
                 };
                 let defined = match function {
                     AggregateFunction::Count => true,
-                    // The minimum of two truths is their AND, the maximum their OR.
+                    // The minimum of two booleans is their AND, the maximum their OR.
                     AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
                     _ => ty.is_number(),
                 };
@@ -183,7 +183,8 @@ impl Binder<'_> {
         Ok(Operand::Typed(Expr::Column(AGGREGATE + index, ty), ty))
     }
 
-    /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL where the condition does not hold.
+    /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL in rows for which the condition is
+    /// not true.
     fn filtered(&mut self, argument: Option<Expr>, filter: &ast::Expr) -> Result<Expr> {
         let mut inner = Binder::new(self.scope, self.parameters, Err("FILTER"));
         let condition = inner.condition(filter, "FILTER")?;
@@ -229,7 +230,7 @@ impl Binder<'_> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
             Ok(vec![ty; arguments.len()])
         };
-        // Numeric if the argument is numeric, otherwise a float.
+        // The type is numeric if the argument is numeric, otherwise a float.
         let float = if first == Some(Numeric) { Numeric } else { Float8 };
         let (function, wanted): (Function, Vec<Type>) = match (name, count) {
             ("abs", 1) => (Function::Abs, vec![first.filter(|ty| ty.is_number()).unwrap_or(Float8)]),
@@ -340,7 +341,7 @@ impl Binder<'_> {
         Ok(called(function, bound))
     }
 
-    /// Converts an operand to its printed text. For booleans this differs from their cast to text.
+    /// Converts an operand to its printed text, which for booleans differs from their cast to text.
     fn printed(&mut self, operand: Operand) -> Result<Expr> {
         let Operand::Typed(truth, Type::Bool) = operand else {
             return operand.coerce_implicit(Type::Text, self.parameters);
@@ -389,7 +390,7 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     })
 }
 
-/// Whether PostgreSQL has this aggregate and the engine does not compute it.
+/// Whether PostgreSQL has this aggregate, but the engine does not compute it.
 fn is_other_aggregate(name: &str) -> bool {
     is_named(OTHER_AGGREGATES, name) || name.starts_with("regr_")
 }

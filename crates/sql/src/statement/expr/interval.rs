@@ -2,8 +2,8 @@
 //!
 //! No column holds an interval, so the engine has no type for intervals. An expression over intervals is
 //! three expressions: months, days and microseconds ([`IntervalParts`]). In the end they are added to a
-//! timestamp or become text. Two intervals compare by their length, with a month as 30 days and a day as 24
-//! hours.
+//! timestamp or become text. Two intervals are compared by their length, where a month counts as 30 days and
+//! a day as 24 hours.
 
 use quorate_table::{
     eval::eval,
@@ -47,7 +47,7 @@ impl Binder<'_> {
         self.interval(Operand::Literal(text, span), span).map(IntervalParts::operand)
     }
 
-    /// Converts an operand to an interval, if it is one or can become one.
+    /// Converts an operand to an interval. Fails if the operand cannot become an interval.
     pub(super) fn interval(&mut self, operand: Operand, span: Span) -> Result<IntervalParts> {
         match operand {
             Operand::Interval(parts) => Ok(*parts),
@@ -74,7 +74,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Binds an operator with an interval on one side.
+    /// Binds an operator of which at least one operand is an interval.
     pub(super) fn on_interval(
         &mut self,
         op: Binary,
@@ -116,7 +116,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Adds an interval to a date or timestamp, or with `back` subtracts it.
+    /// Adds an interval to a date or timestamp. With `back`, subtracts the interval instead.
     pub(super) fn moved(
         &mut self,
         moment: Operand,
@@ -135,7 +135,7 @@ impl Binder<'_> {
         Ok(Operand::Typed(fold::constant(call), ty))
     }
 
-    /// Returns the difference of two timestamps: days, and the rest of a day.
+    /// Returns the difference of two timestamps as an interval of days and the rest of a day.
     pub(super) fn elapsed(to: Expr, from: Expr) -> Operand {
         let micros = Expr::Call(Function::Elapsed, vec![to, from]);
         let day = || Expr::Constant(Value::Int8(DAY), Type::Int8);
@@ -154,8 +154,9 @@ impl Binder<'_> {
         .operand()
     }
 
-    /// Multiplies an interval by a number, or divides it. A multiplication by an integer multiplies each
-    /// part. All else needs constants, because the fraction of a part becomes another part.
+    /// Multiplies an interval by a number, or divides it. Multiplication by an integer multiplies each part.
+    /// Multiplication by a fraction, and division, need constants, because the fraction of a part is carried
+    /// into another part.
     fn scaled(&mut self, interval: Operand, by: Operand, divide: bool, span: Span) -> Result<Operand> {
         let parts = self.interval(interval, span)?;
         let whole = matches!(by.ty(), Some(Type::Int2 | Type::Int4 | Type::Int8));
@@ -212,7 +213,7 @@ impl Binder<'_> {
         let stride = || Expr::Constant(Value::Int8(stride), Type::Int8);
         let rest = |micros| Expr::binary(Binary::Modulo, micros, stride());
         let since = Expr::Call(Function::Elapsed, vec![source.clone(), origin]);
-        // Before the origin the remainder is negative.
+        // Shifts the remainder into the stride, because it is negative for times before the origin.
         let into = rest(Expr::binary(Binary::Add, rest(since), stride()));
         let none = || Expr::Constant(Value::Int4(0), Type::Int4);
         let back = Expr::Unary(Unary::Negate, Box::new(into));
@@ -267,7 +268,7 @@ impl IntervalParts {
         self.map(|part| Expr::Unary(Unary::Negate, Box::new(part)))
     }
 
-    /// Returns the interval's length in microseconds, for comparisons.
+    /// Returns the interval's length in microseconds, by which intervals are compared.
     fn length(self) -> Expr {
         let times = |part: Expr, by: i64| {
             Expr::binary(

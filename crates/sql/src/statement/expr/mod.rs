@@ -2,8 +2,8 @@
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
 //! `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
-//! column without an alias. `binder` has what all of them share, and `operand` the operands that they build.
-//! `extension` names the places where a query of the catalog has forms of its own.
+//! column without an alias. `binder` has the state that all these files share, and `operand` the operands
+//! that they build. `extension` names the places where a query of the catalog has forms of its own.
 
 mod binder;
 mod extension;
@@ -41,7 +41,7 @@ pub use binder::{AGGREGATE, Binder};
 pub use extension::Extension;
 pub use function::{is_aggregate, no_function};
 
-/// Most levels of an expression. The engine's remaining levels are left for its surroundings.
+/// Most levels of an expression. The select around the expression may need the engine's remaining levels.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;
 
 /// Most stack that binding one level takes, in bytes.
@@ -51,8 +51,8 @@ const STACK_BYTES: usize = 128 << 10;
 const STACK_MORE_BYTES: usize = 2 << 20;
 
 impl Binder<'_> {
-    /// Binds an expression, which may stay without a type. Fails with 54001 if the engine would refuse its
-    /// depth.
+    /// Binds an expression, which may stay without a type. Fails with 54001 if the expression is too deep for
+    /// the engine.
     pub fn operand(&mut self, expr: &ast::Expr) -> Result<Operand> {
         let operand = stacker::maybe_grow(STACK_BYTES, STACK_MORE_BYTES, || self.form(expr))?;
         match &operand {
@@ -287,7 +287,7 @@ impl Binder<'_> {
                 Operand::Typed(column, ty)
             }),
         };
-        // Some functions are called without parentheses, so they arrive as names.
+        // Some functions are called without parentheses, so the parser reads their calls as names.
         if let [ident] = name
             && ident.quote_style.is_none()
             && let Some(value) = SessionValue::named(&ident.value.to_lowercase())

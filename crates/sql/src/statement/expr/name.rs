@@ -1,4 +1,4 @@
-//! The name of a result's column without an alias.
+//! The name of a result column that has no alias.
 
 use sqlparser::ast;
 

@@ -11,8 +11,8 @@ use crate::{
     statement::{coerce::Operand, fold, parameters::SessionValue},
 };
 
-/// Returns the value and type of a number: `integer` if it fits, then `bigint`, otherwise `numeric`. With a
-/// point or an exponent it is `numeric`.
+/// Returns the value and type of a number. A number with a point or an exponent is a `numeric`. Any other
+/// number has the first type into which it fits: `integer`, `bigint`, `numeric`.
 pub(super) fn number(digits: &str) -> Result<(Value, Type)> {
     if let Ok(integer) = digits.parse::<i32>() {
         return Ok((Value::Int4(integer), Type::Int4));

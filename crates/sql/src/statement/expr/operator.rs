@@ -129,7 +129,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Binds `(a, b) = (c, d)`, and `<>`.
+    /// Binds a comparison of rows by `=` or `<>`, such as `(a, b) = (c, d)`.
     fn rows_compared(
         &mut self,
         op: &BinaryOperator,
@@ -234,7 +234,8 @@ impl Binder<'_> {
                 let (left, right) = self.both(left, right, ty)?;
                 return Ok(Self::elapsed(left, right));
             }
-            // A string next to a timestamp is an interval in an addition, and a timestamp in a subtraction.
+            // A string next to a timestamp is read as an interval in an addition, and as a timestamp in a
+            // subtraction.
             (Some(Type::Timestamp | Type::Timestamptz), None) if op == Binary::Add => {
                 return self.moved(left, right, false, span);
             }
@@ -277,12 +278,13 @@ impl Binder<'_> {
         Ok(boolean(Expr::IsNull(Box::new(expr))))
     }
 
-    /// Binds `x IS UNKNOWN`: whether a boolean is NULL.
+    /// Binds `x IS UNKNOWN`: whether the boolean `x` is NULL.
     pub(super) fn is_unknown(&mut self, inner: &ast::Expr, clause: &str) -> Result<Operand> {
         Ok(boolean(Expr::IsNull(Box::new(self.condition(inner, clause)?))))
     }
 
-    /// Binds `x IS TRUE`: whether a boolean is not NULL, and true. The result is never NULL.
+    /// Binds `x IS TRUE`, or `x IS FALSE` without `truth`: whether the boolean has this value. The result is
+    /// never NULL.
     pub(super) fn is_bool(&mut self, inner: &ast::Expr, truth: bool, clause: &str) -> Result<Operand> {
         let condition = self.condition(inner, clause)?;
         let copy = self.parameters.copy(&condition, inner.span())?;
@@ -309,7 +311,7 @@ impl Binder<'_> {
         Ok(boolean(Expr::binary(Binary::Or, both_null, equal)))
     }
 
-    /// Binds whether the first operand is among the others.
+    /// Binds an IN list: whether the first operand equals any of the later ones.
     pub(super) fn list(&mut self, mut operands: Vec<Operand>, span: Span) -> Result<Operand> {
         self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;

@@ -1,9 +1,9 @@
-//! Binds `x = ANY (array)` and its kin.
+//! Binds `x = ANY (array)` and comparisons of the same form.
 //!
 //! `= ANY` is IN and `<> ALL` is NOT IN over the elements. Any other comparison becomes a list of
-//! comparisons. ANY asks whether TRUE is in the list, and ALL whether FALSE is not, which follows
-//! PostgreSQL's rule for NULLs, too. The elements of an array parameter are unknown until execution, so one
-//! item stands for all of them until then
+//! comparisons. ANY asks whether TRUE is in the list, and ALL whether FALSE is absent from the list, which
+//! follows PostgreSQL's rule for NULLs, too. The elements of an array parameter are unknown until execution,
+//! so until then one item stands for all elements
 //! ([`parameters::element_parameter`](crate::statement::parameters::element_parameter)).
 
 use quorate_table::{
@@ -29,9 +29,9 @@ use crate::{
 /// The number of elements for which the comparison must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantifier {
-    /// At least one.
+    /// At least one element.
     Any,
-    /// All.
+    /// All elements.
     All,
 }
 
@@ -71,7 +71,7 @@ impl Binder<'_> {
         }))
     }
 
-    /// Returns the elements of an array. For a parameter it returns one item that stands for all elements.
+    /// Returns the elements of an array. For a parameter, returns one item that stands for all elements.
     fn elements(&mut self, expr: &ast::Expr, compared: Option<Type>) -> Result<Vec<Operand>> {
         let span = ast::Spanned::span(expr);
         let no_array = || SqlError::new("42809", "op ANY/ALL (array) requires array on right side").at(span);
@@ -123,7 +123,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Returns the number of a parameter, if the expression is one.
+    /// Returns the number of the parameter that an expression is. `None` if the expression is no parameter.
     fn placeholder(&mut self, expr: &ast::Expr) -> Result<Option<usize>> {
         match expr {
             ast::Expr::Nested(inner) => self.placeholder(inner),
@@ -134,7 +134,8 @@ impl Binder<'_> {
         }
     }
 
-    /// Returns the item that stands for each element of a parameter. `None` if the parameter is no array.
+    /// Returns the item that stands for all elements of an array parameter. `None` if the parameter is no
+    /// array.
     fn each(&self, number: usize) -> Option<Vec<Operand>> {
         let element = self.parameters.ty(number)?.element()?.plain();
         Some(vec![Operand::Typed(Expr::Parameter(element_parameter(number), element), element)])

@@ -39,7 +39,8 @@ pub(super) struct OutputItem {
 }
 
 impl OutputItem {
-    /// Refuses an interval. It is carried as text, whose order and equality differ from those of its length.
+    /// Refuses to sort or group by an interval. An interval is carried as text, whose order and equality
+    /// differ from those of the interval's length.
     fn check_order(&self) -> Result<()> {
         if self.ty == PgType::Interval {
             return Err(SqlError::unsupported("ORDER BY, GROUP BY or DISTINCT on an interval")
@@ -60,7 +61,7 @@ pub(super) struct Body<'a> {
 pub(super) struct BoundBody {
     pub(super) filter: Option<Expr>,
     pub(super) items: Vec<OutputItem>,
-    /// Expressions after the items, to sort by.
+    /// Expressions to sort by that are not items. Their columns follow the columns of the items.
     pub(super) hidden: Vec<Expr>,
     pub(super) grouping: Option<Grouping>,
     /// The gateway's half of the select, without the groups, which are added later.
@@ -128,8 +129,8 @@ impl Body<'_> {
         select_list(&self.select.projection, self.scope, parameters, Ok(aggregates))
     }
 
-    /// Binds GROUP BY. A name is first looked up among the table's columns, then among the result's. Then
-    /// come positions, then expressions.
+    /// Binds GROUP BY. A name is first looked up among the table's columns, then among the columns of the
+    /// result. An item that is no name is a position in the select list, or otherwise an expression.
     fn keys(&self, items: &[OutputItem], parameters: &mut Parameters) -> Result<Vec<Expr>> {
         let list = match &self.select.group_by {
             ast::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => list,
@@ -172,8 +173,8 @@ impl Body<'_> {
         Ok(keys)
     }
 
-    /// Binds ORDER BY. A name is first looked up in the result. Then come positions, then expressions over
-    /// columns.
+    /// Binds ORDER BY. A name is first looked up among the columns of the result. An item that is no such
+    /// name is a position in the select list, or otherwise an expression over the table's columns.
     fn order(
         &self,
         items: &mut [OutputItem],

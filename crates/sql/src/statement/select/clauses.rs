@@ -40,8 +40,8 @@ pub enum Limit<'a> {
     One,
 }
 
-/// Returns the clauses around the body, and refuses WITH. `unsupported_clauses` has refused clauses of other
-/// databases.
+/// Returns the clauses around the body, and refuses WITH. `unsupported_clauses` has already refused clauses
+/// of other databases.
 pub fn tail(query: &ast::Query) -> Result<QueryTail<'_>> {
     match &query.with {
         Some(with) => Err(SqlError::unsupported("WITH").at(with.span())),
@@ -84,7 +84,7 @@ pub fn same_length(values: &ast::Values) -> Result<()> {
     }
 }
 
-/// Binds LIMIT or FETCH FIRST.
+/// Binds LIMIT or FETCH FIRST; `None` means no limit.
 pub(super) fn limit(limit: Limit<'_>, parameters: &mut Parameters) -> Result<Option<Expr>> {
     match limit {
         Limit::None => Ok(None),
@@ -124,7 +124,7 @@ pub(super) fn row_count(
     Ok(Some(operand.coerce_implicit(Type::Int8, parameters)?))
 }
 
-/// Refuses an alias that renames more columns than there are.
+/// Refuses an alias that renames more columns than the table has.
 pub fn check_renamed(alias: &ast::TableAlias, columns: usize) -> Result<()> {
     let named = alias.columns.len();
     if named <= columns {

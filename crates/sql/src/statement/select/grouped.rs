@@ -1,4 +1,4 @@
-//! Rewrites expressions over groups: they refer to keys and aggregates, and no longer to columns.
+//! Rewrites expressions over groups: afterwards they refer to keys and aggregates instead of columns.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Grouping {
     pub(super) keys: Vec<Expr>,
     pub(super) aggregates: Vec<Aggregate>,
     pub(super) having: Option<Expr>,
-    /// The places where columns occur outside aggregates, for the error.
+    /// The places where columns occur outside of aggregates, for error messages.
     pub(super) mentions: BTreeMap<usize, Span>,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn mention(item: &ast::SelectItem, scope: &Scope<'_>, mentions: &mut 
     }
 }
 
-/// Rewrites an expression over columns and aggregates to one over a group's keys and results.
+/// Rewrites an expression over columns and aggregates to an expression over a group's keys and results.
 pub(super) fn over_groups(expr: &Expr, grouping: &Grouping, scope: &Scope<'_>) -> Result<Expr> {
     if let Some(index) = grouping.keys.iter().position(|key| key == expr) {
         return Ok(Expr::Column(index, expr.ty()));

@@ -2,9 +2,9 @@
 //!
 //! The replicas of a range filter, project, sort, or build partial groups. The gateway merges the answers of
 //! the ranges. So a select is bound to two halves: a [`Select`] for the replicas, and a [`Finish`] for the
-//! gateway. `body` binds the select list, GROUP BY, HAVING and ORDER BY. `grouped` rewrites them over groups.
-//! `constants` binds selects without a table. `clauses` has the clauses around any query, including those of
-//! the catalog.
+//! gateway. `body` binds the select list, GROUP BY, HAVING and ORDER BY. `grouped` rewrites these expressions
+//! over groups. `constants` binds selects without a table. `clauses` has the clauses around any query,
+//! including queries of the catalog.
 
 mod body;
 pub mod clauses;
@@ -50,9 +50,9 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
                     *parameters = tried;
                     Ok(bound)
                 }
-                // The catalog's evaluator knows more functions and forms. If both binders fail, this binder's
-                // error is returned. The evaluator's error is better if it is further on in the text, or if
-                // the evaluator knows the function.
+                // The catalog's evaluator knows more functions and forms than this binder. If both fail, the
+                // evaluator's error is returned if its place is further on in the text, or if only this
+                // binder does not know the function. Otherwise this binder's error is returned.
                 Err(error) if tried.needs_catalog => {
                     catalog::bind(query, parameters, catalog).map_err(|later| {
                         let absent = |error: &SqlError| error.code == code::UNDEFINED_FUNCTION;
@@ -67,7 +67,7 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
     }
 }
 
-/// Returns a query of all rows of a table and some of its columns, for COPY TO.
+/// Returns a query of all rows of a table and of the given columns, for COPY TO.
 pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
     let chosen = columns.iter().map(|&position| (position, &table.schema.columns[position]));
     let fields = chosen.clone().map(|(_, column)| Field::of(column)).collect();
@@ -86,9 +86,9 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
 }
 
 enum Relations {
-    /// The select has no FROM on the top level.
+    /// The outermost select has no FROM.
     None,
-    /// One user table.
+    /// One table of the user.
     Table(Arc<Table>),
     /// Relations of the catalog, derived tables, joins, unions.
     Several,
@@ -161,14 +161,14 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
 /// The bound FROM of a select of one table.
 struct From<'a> {
     scope: Scope<'a>,
-    /// WHERE of the sub-selects.
+    /// The condition from WHERE of the sub-selects.
     filter: Option<Expr>,
     /// Whether a sub-select has an ORDER BY.
     sorted: bool,
 }
 
-/// Binds a table, or a sub-select over one that only filters and computes. The outer select is bound through
-/// it.
+/// Binds a table, or a sub-select over a table that only filters and computes. The names of the outer select
+/// are resolved to the sub-select's expressions.
 fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parameters) -> Result<From<'a>> {
     let schema = &table.schema;
     match factor {

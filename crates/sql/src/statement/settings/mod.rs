@@ -1,8 +1,9 @@
 //! SET and SHOW: the settings of a session, and the values that they accept.
 //!
 //! Some behaviour is fixed (the encoding, the time zone, the date style), and its setting accepts only the
-//! actual value. A setting that cannot change an answer (options of the planner, logging) is kept, and shown
-//! as set. So are custom names with a point, which applications invent. `list` has all settings.
+//! actual value. A setting that cannot change an answer (options of the planner, logging) is kept, and SHOW
+//! returns the value that was set. The same holds for names with a point, which applications invent. `list`
+//! has all settings.
 
 mod list;
 mod setting;
@@ -40,7 +41,7 @@ pub fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }
 
-/// Returns the name of a setting in SHOW.
+/// Returns the name of a setting as SHOW spells it.
 pub fn display(name: &str) -> &str {
     find(name).map_or(name, |setting| setting.name)
 }

@@ -16,7 +16,7 @@ pub struct Setting {
 pub enum Takes {
     /// No value, because the setting only reports a fact.
     ReadOnly,
-    /// Only values that describe the fixed behaviour.
+    /// Only these values, all of which describe the fixed behaviour.
     Only(&'static [&'static str]),
     /// Names and offsets of UTC.
     Utc,

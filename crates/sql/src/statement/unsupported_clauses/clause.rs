@@ -1,17 +1,17 @@
-//! A clause belongs to PostgreSQL or to other databases, and the refusal says which.
+//! A clause belongs to PostgreSQL or to other databases, and its refusal says to which.
 
 use sqlparser::tokenizer::Span;
 
 use crate::error::{Result, SqlError, code};
 
-/// A clause: whether it is present, which databases have it, and its name.
+/// A clause: whether the statement has it, the databases that know it, and its name.
 type Clause = (bool, ClauseOwner, &'static str);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClauseOwner {
     /// PostgreSQL has the clause.
     Postgres,
-    /// Only other databases have the clause.
+    /// Only databases other than PostgreSQL have the clause.
     Others,
 }
 pub(super) use ClauseOwner::{Others, Postgres};
@@ -24,7 +24,7 @@ pub(super) fn absent(clauses: &[Clause], span: Span) -> Result<()> {
     }
 }
 
-/// Returns the error about a clause of another database.
+/// Returns the error about a clause that only databases other than PostgreSQL have.
 pub(super) fn foreign(what: &str, span: Span) -> SqlError {
     SqlError::new(code::SYNTAX_ERROR, format!("syntax error: PostgreSQL has no {what}")).at(span)
 }

@@ -1,4 +1,4 @@
-//! The fields of CREATE TABLE, most of which only other databases have.
+//! The fields of CREATE TABLE, most of which only databases other than PostgreSQL have.
 
 use sqlparser::{
     ast::{self, Spanned},
@@ -143,7 +143,7 @@ pub(super) fn create_table(create: &ast::CreateTable) -> Result<()> {
             match option {
                 ast::ColumnOption::PrimaryKey(key) => self::primary_key(key, name.span)?,
                 ast::ColumnOption::Default(_) => defaults += 1,
-                // The binder accepts each of the others, or refuses it by name.
+                // The binder accepts each other option, or refuses it by name.
                 _ => {}
             }
         }

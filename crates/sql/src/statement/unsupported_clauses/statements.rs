@@ -98,7 +98,7 @@ pub(super) fn statement(statement: &ast::Statement) -> Result<()> {
             span(),
         ),
         Ast::Declare { stmts } => stmts.iter().try_for_each(|declared| {
-            // A cursor always sees its query's cut, which is what INSENSITIVE asks for.
+            // A cursor always reads one fixed state of the tables, as INSENSITIVE demands.
             let ast::Declare {
                 names: _,
                 data_type,
@@ -120,7 +120,7 @@ pub(super) fn statement(statement: &ast::Statement) -> Result<()> {
             absent(&[(into.is_some(), Others, "FETCH … INTO")], span())
         }
         Ast::Set(set) => self::set(set, span()),
-        // Statements whose fields the binder matches in full, and statements that it refuses altogether.
+        // The binder matches all fields of the remaining statements, or refuses the statement altogether.
         _ => Ok(()),
     }
 }
@@ -149,7 +149,7 @@ fn set(set: &ast::Set, span: Span) -> Result<()> {
 fn insert(insert: &ast::Insert) -> Result<()> {
     let ast::Insert {
         insert_token: _,
-        // A hint is a comment.
+        // Hints have no effect, because they are comments in PostgreSQL.
         optimizer_hints: _,
         or,
         ignore,
@@ -255,13 +255,14 @@ fn truncate(truncate: &ast::Truncate) -> Result<()> {
         partitions,
         table: _,
         if_exists,
-        // There are no sequences to restart, and nothing refers to a table.
+        // RESTART IDENTITY and CASCADE change nothing: there are no sequences to restart, and nothing refers
+        // to a table.
         identity: _,
         cascade: _,
         on_cluster,
     } = truncate;
     for target in table_names {
-        // There is no inheritance.
+        // ONLY and `*` change nothing, because tables have no inheritance here.
         let ast::TruncateTableTarget { name: _, only: _, has_asterisk: _ } = target;
     }
     let span = table_names.first().map_or_else(Span::empty, |target| target.name.span());

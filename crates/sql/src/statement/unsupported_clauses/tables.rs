@@ -95,7 +95,7 @@ pub(super) fn factor(factor: &ast::TableFactor) -> Result<()> {
             joins(table_with_joins)?;
             alias
         }
-        // The binders refuse all of these.
+        // The binders refuse all these forms.
         TableFunction { expr: _, alias: _ }
         | JsonTable { .. }
         | OpenJsonTable { .. }
