@@ -1,10 +1,9 @@
 //! Compares the answers of sessions with PostgreSQL's: the files in `slt/` hold the answers of PostgreSQL 15,
 //! statement by statement.
-//!
 //! The format is sqllogictest's. Values are text, NULL is `NULL`, and the empty string is `(empty)`.
-//! `rowsort` sorts the rows before the comparison. An SQLSTATE names an error. `QUORATE_TEST_SERVER` may hold
-//! a connection string; then the second test runs the same files against that server. It may be a live
-//! PostgreSQL (time zone UTC, C collation) or the gateway of a cluster.
+//! `rowsort` sorts the rows before the comparison. An SQLSTATE stands for an error. If `QUORATE_TEST_SERVER`
+//! holds a connection string, the second test runs the same files against that server. The server may be a
+//! live PostgreSQL (time zone UTC, C collation) or the gateway of a cluster.
 
 use std::path::PathBuf;
 
@@ -14,10 +13,10 @@ use tokio_postgres::SimpleQueryMessage;
 
 use super::statements::{Client, Done};
 
-/// A server that is asked over a socket.
+/// A server that is reached over a socket.
 struct Server(tokio_postgres::Client);
 
-/// An error, shown as its SQLSTATE.
+/// An error that a server returned, shown as its SQLSTATE.
 #[derive(Debug)]
 pub(crate) struct Refused(String);
 

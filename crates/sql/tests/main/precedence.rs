@@ -1,8 +1,8 @@
 //! Writes expressions as the parser reads them, with parentheses around every operator and its operands.
 //!
 //! `checks/postgres` names a file of expressions in `QUORATE_EXPRESSIONS`. Each line holds one expression
-//! behind a tab. The test writes the expressions with parentheses to the file in `QUORATE_EXPRESSIONS_READ`.
-//! PostgreSQL must read both forms alike.
+//! after a tab. The test writes the expressions with parentheses to the file in `QUORATE_EXPRESSIONS_READ`.
+//! PostgreSQL must read both forms of an expression alike.
 
 use std::ops::ControlFlow;
 

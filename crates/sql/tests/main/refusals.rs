@@ -1,9 +1,9 @@
-//! Statements that sessions refuse, and those that common programs send first.
+//! Statements that sessions refuse, and the statements that common programs send when they connect.
 
 use super::statements::Client;
 
-/// A session refuses a clause that only PostgreSQL has by its name. A clause that only other databases have
-/// is a syntax error.
+/// A clause that only PostgreSQL has is refused by its name. A clause that only other databases have is
+/// refused as a syntax error.
 #[tokio::test]
 async fn clauses_that_nobody_binds_are_refused() {
     let mut client = Client::new();
@@ -75,7 +75,8 @@ async fn clauses_that_nobody_binds_are_refused() {
     assert_eq!(client.code("select 1 from g").await, "42P01");
 }
 
-/// The first statements of common programs. They spell supported statements differently.
+/// The first statements of common programs are accepted, although they spell supported statements
+/// differently.
 #[tokio::test]
 async fn clients_connect() {
     let mut client = Client::new();
@@ -123,8 +124,9 @@ async fn clients_connect() {
     assert_eq!(client.code(&sql).await, "54001");
 }
 
-/// A driver sends ROLLBACK after an error on its own. The answer to it must not hide the refusal, which named
-/// the effect that stands.
+/// A session refuses a second write in a block, and its driver then sends ROLLBACK automatically. The answer
+/// to the ROLLBACK must be a warning, so that it does not hide the refusal, which named the effect that
+/// stands.
 #[tokio::test]
 async fn a_rollback_behind_a_refused_second_write_is_a_warning() {
     let mut client = Client::new();

@@ -20,7 +20,7 @@ pub(crate) struct Client(Session);
 pub(crate) enum Done {
     /// The rows, and their number of columns.
     Rows(Vec<Row>, usize),
-    /// The number of rows in the tag of a statement that returns none.
+    /// The number of rows in the tag of a statement that returns no rows.
     Count(u64),
 }
 
@@ -30,7 +30,7 @@ impl Client {
         Client(Session::new(tables, Arc::new(Cache::default()), "test".to_owned(), "test".to_owned(), 1))
     }
 
-    /// Executes the statements of a text. Returns the results.
+    /// Executes the statements of a text. Returns the result of each.
     pub(crate) async fn run(&mut self, text: &str) -> Result<Vec<Done>> {
         let mut results = Vec::new();
         for statement in parse(text).map_err(|error| self.0.failed(error))? {
@@ -62,7 +62,7 @@ impl Client {
         rows.iter().map(|row| row.iter().map(|value| value.text()).collect()).collect()
     }
 
-    /// Returns the SQLSTATE with which a text ends.
+    /// Returns the SQLSTATE of the error with which a text of statements ends.
     pub(crate) async fn code(&mut self, text: &str) -> String {
         match self.run(text).await {
             Ok(_) => "00000".to_owned(),
