@@ -11,12 +11,12 @@
 //! | `/metrics` | metrics in Prometheus' text format |
 //! | `POST /operate` | carries out a decision of an operator, and answers with the status |
 //!
-//! A second member in the same process has the same paths below its own name.
+//! The paths of another member in the same process begin with that member's name.
 //!
 //! **Browsers.** A web page of another origin can read nothing and change nothing here. A request that
 //! changes something must be JSON, and a browser asks the server before a page may send JSON. A request is
-//! refused if its `Host` is a name that anybody can register ([`is_own_host`]). So no page can pass this door
-//! off as its own server.
+//! refused if its `Host` is a name that anybody can register ([`is_own_host`]). So no page can make a browser
+//! take this door for the page's own server.
 //!
 //! **Bounds.** [`Settings`] bounds connections and their times ([`Limits`]), the bytes of a request, and the
 //! bytes of answers that clients have not received yet. An answer that does not fit is refused with 503.
@@ -51,8 +51,8 @@ pub struct Settings {
     pub request_bytes_max: usize,
     /// Upper bound of the answers that clients have not received yet, over all connections, in bytes.
     pub answers_bytes_max: usize,
-    /// Host names that requests may use, in addition to the process's addresses and to names that nobody else
-    /// can register.
+    /// Host names that requests may use. Requests may also use the process's addresses, and names that nobody
+    /// else can register.
     pub names: Vec<String>,
 }
 
@@ -67,11 +67,11 @@ impl Default for Settings {
     }
 }
 
-/// The process that is shown, and the room for its answers.
+/// The process whose views are shown, and the memory budget for its answers.
 struct AdminEndpoint {
     admin_view: Arc<dyn AdminView>,
-    /// `path_prefix` belongs to this process. `other_members` has the names of other members in the same
-    /// process.
+    /// The path under which this process is served. `other_members` has the names of the other members in the
+    /// same process.
     path_prefix: String,
     other_members: Vec<&'static str>,
     budget: Arc<AnswerBudget>,
@@ -79,17 +79,19 @@ struct AdminEndpoint {
 
 /// The memory budget for answers.
 struct AnswerBudget {
-    /// Free room, in kibibytes.
+    /// Memory that is free for answers, in kibibytes.
     free: Arc<Semaphore>,
     bytes_max: usize,
-    /// Limits the answers that are made at a time, because the size of an answer is unknown until it is made.
+    /// Limits how many answers are made at the same time, because the size of an answer is unknown until it
+    /// is made.
     answers_in_progress: Semaphore,
 }
 
-/// Answers that are made at a time.
+/// Most answers that are made at the same time.
 const ANSWERS_IN_PROGRESS_MAX: usize = 4;
 
-/// Serves until `stop` is ready: `admin_view` at the root, and each of `other_members` below its name.
+/// Serves requests until `stop` is ready: `admin_view` at the root, and each of `other_members` below its
+/// name.
 pub async fn serve(
     listener: TcpListener,
     settings: Settings,
@@ -143,8 +145,8 @@ struct Admission {
     request_bytes_max: usize,
 }
 
-/// Refuses a request for a foreign host name, and reads the body of any other. Then it marks the connection
-/// as waiting for an answer, so that the client may be silent.
+/// Refuses a request for a foreign host name. Reads the body of any other request, and marks the connection
+/// as waiting for an answer, so that the client may be silent meanwhile.
 async fn admit(
     State(Admission { names, request_bytes_max }): State<Admission>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -171,8 +173,8 @@ async fn admit(
 }
 
 impl AdminEndpoint {
-    /// Makes an answer and sends it if there is room. `make` runs on a blocking thread, because it may wait
-    /// for the protocol thread.
+    /// Makes an answer, and sends the answer if there is memory for it. `make` runs on a blocking thread,
+    /// because it may wait for the protocol thread.
     async fn answer(
         self: Arc<AdminEndpoint>,
         kind: &'static str,
@@ -194,7 +196,8 @@ impl AdminEndpoint {
 }
 
 impl AnswerBudget {
-    /// Returns a response that holds its share of the room until it is sent, or 503 if there is no room.
+    /// Returns a response that holds its share of the memory budget until it is sent, or 503 if the budget is
+    /// used up.
     fn sent(&self, kind: &'static str, text: String) -> Response {
         let length = text.len();
         let permits = u32::try_from(length.div_ceil(KIB)).ok();
@@ -259,7 +262,8 @@ async fn metrics(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap) -> 
 }
 
 /// Returns the media type of metrics: OpenMetrics, which Prometheus asks for. A client that accepts only
-/// other text types gets plain text, because a browser shows text and downloads an unknown type.
+/// other text types gets plain text, because browsers show plain text but download a type that they do not
+/// know.
 fn metrics_kind(headers: &HeaderMap) -> &'static str {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let kinds = accepted
@@ -278,8 +282,7 @@ async fn operate(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap, ope
         let why = "an operation must be JSON: send the request with Content-Type: application/json\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response();
     }
-    // The operation takes none of the `answers_in_progress`' places, so that other requests do not wait for
-    // it.
+    // An operation takes no permit of `answers_in_progress`, so that other requests do not wait for it.
     let admin_view = door.admin_view.clone();
     match tokio::task::spawn_blocking(move || admin_view.operate(&operation)).await {
         Ok(Ok(status)) => door.budget.sent(JSON, status),
@@ -288,7 +291,8 @@ async fn operate(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap, ope
     }
 }
 
-/// Whether the body is declared as JSON. A web page of another origin cannot send that without asking first.
+/// Whether the body is declared as JSON. A browser sends no JSON for a web page of another origin without
+/// asking the server first.
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON))

@@ -1,7 +1,7 @@
 //! The doors: SQL over the PostgreSQL protocol, maps over the Redis protocol, metrics and health over HTTP.
 //!
 //! A statement passes three layers. [`pg`] reads messages and writes results, and is the only layer that
-//! knows the PostgreSQL protocol. `quorate_sql` keeps the state of a connection (settings, prepared
+//! interprets the PostgreSQL protocol. `quorate_sql` keeps the state of a connection (settings, prepared
 //! statements, the open block), binds texts to operations, and merges the answers of ranges. A backend
 //! carries the operations out: a cluster or a [`LocalBackend`](quorate_sql::local::LocalBackend).
 //!

@@ -1,4 +1,4 @@
-//! Metrics of a gateway, in addition to those that every process has.
+//! Metrics of a gateway, in addition to the metrics that every process has.
 //!
 //! Names follow Prometheus' conventions: the prefix `quorate_sql_`, the suffix `_total` for counters, seconds
 //! and bytes as units.
@@ -25,8 +25,8 @@ pub struct Metrics {
     /// Connections that were closed because the client sent malformed bytes.
     pub malformed_connections: Counter,
     statements: Family<StatementLabels, Counter>,
-    /// Counter and duration in seconds of successful statements, by kind, in the order of [`KINDS`]. They are
-    /// looked up once, because most statements succeed.
+    /// Counter and duration in seconds of successful statements, by kind, in the order of [`KINDS`]. Looked
+    /// up once at the start, because most statements succeed.
     successes: Vec<(Counter, Histogram)>,
 }
 
@@ -44,7 +44,7 @@ struct KindLabel {
     kind: &'static str,
 }
 
-/// A statement that is executed now.
+/// The kind of a statement that is being executed, and the time when its execution started.
 #[derive(Debug)]
 pub(crate) struct ExecutingStatement {
     kind: &'static str,

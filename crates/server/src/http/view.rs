@@ -1,4 +1,4 @@
-//! The view of a process that the HTTP door shows, and its pages.
+//! The view of a process that the HTTP door shows, and the pages of this view.
 
 /// The information that a process shows over HTTP. The server's threads call these methods, which may wait a
 /// little.
@@ -20,16 +20,16 @@ pub trait AdminView: Send + Sync + 'static {
         String::from("[]")
     }
     /// Returns the latest operations of the process's clients: a JSON object, or `None` if the process
-    /// records none.
+    /// records no operations.
     fn recent(&self) -> Option<String> {
         None
     }
-    /// Whether the process has something to show in `view`. The page at `/` links only such views.
+    /// Whether the process has something to show in `view`. The page at `/` has links only to such views.
     fn has(&self, view: AdminPage) -> bool {
         matches!(view, AdminPage::Health | AdminPage::Status | AdminPage::Metrics)
     }
-    /// Carries out an operation, given as JSON. Returns the status afterwards, or the reason why the
-    /// operation failed.
+    /// Carries out an operation, given as JSON. Returns the process's status after the operation, or the
+    /// reason why the operation failed.
     fn operate(&self, operation: &str) -> Result<String, String>;
 }
 

@@ -1,4 +1,4 @@
-//! COPY's data, from and to the client.
+//! The data of COPY, from and to the client.
 
 use std::io;
 
@@ -84,8 +84,8 @@ impl Connection<'_> {
         let (columns, format) = (fields.len(), i16::from(*form == CopyForm::Binary));
         let response = CopyOutResponse::new(format as i8, columns as i16, vec![format; columns]);
         self.output.put(Backend::CopyOutResponse(response));
-        // As in PostgreSQL: the binary header shares a message with the first row, a header line has its own
-        // message.
+        // As in PostgreSQL, the binary header shares a message with the first row, and a header line has a
+        // message of its own.
         let mut data = Vec::new();
         match form {
             CopyForm::Binary => data.extend_from_slice(tuples::HEADER),

@@ -9,12 +9,12 @@
 //!   COPY data, done             ─────▶    complete                                         bulk.rs
 //! ```
 //!
-//! Answers gather in a buffer (`output`). It is written when it is full, before waiting for the client, and
-//! at the end of every statement. Messages that have already arrived are all answered before anything is
-//! written. After an error in the extended protocol, all messages up to Sync are skipped. A cancellation or a
-//! timeout ends a statement early (`limit`).
+//! Answers gather in a buffer (`output`). The buffer is written when it is full, before the connection waits
+//! for the client, and at the end of every statement. Messages that have already arrived are all answered
+//! before anything is written. After an error in the extended protocol, all messages up to Sync are skipped.
+//! A cancellation or a timeout ends a statement early (`limit`).
 //!
-//! Statements between two Syncs, or in one Query, that are in no block are applied one by one. So an error
+//! Statements between two Syncs, or in one Query, are applied one by one if they are in no block. So an error
 //! among them says whether earlier statements were applied.
 
 use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
@@ -54,7 +54,7 @@ pub(super) struct Connection<'a> {
     pub(super) skipping: bool,
     /// Number of writes applied outside a block since the last Sync.
     pub(super) applied: usize,
-    /// The current statement, which the metrics have not counted yet.
+    /// The current statement, as long as the metrics have not counted it.
     pub(super) running: Option<ExecutingStatement>,
     /// Whether the connection has ended here to continue in another process.
     pub(super) handed_over: bool,
@@ -90,7 +90,8 @@ impl Connection<'_> {
             let idle = !self.frames.is_ready();
             let message = self.next().await?;
             if idle {
-                // A cancellation that came while the connection was idle was meant for an earlier statement.
+                // A cancellation that came while the connection was idle was meant for a statement that has
+                // already ended.
                 self.cancel.clear();
             }
             let message = match message {
@@ -111,7 +112,7 @@ impl Connection<'_> {
                     self.conclude(done, text);
                     continue;
                 }
-                // The rest of a COPY that failed.
+                // Data that the client was still sending when its COPY failed.
                 Frame::TooLong { kind: b'd' | b'c' | b'f', .. }
                 | Frame::Refused { kind: b'd' | b'c' | b'f', .. } => continue,
                 Frame::TooLong { kind, bytes } => {
@@ -133,8 +134,8 @@ impl Connection<'_> {
                 Frame::Closed => return Ok(()),
             };
             match message {
-                // Only Sync ends the skipping: the client sent a Query before Sync to follow the statement
-                // that failed.
+                // Only Sync ends the skipping: the client meant a Query before the Sync to follow the
+                // statement that failed.
                 Frontend::Query(_) | Frontend::Flush(_) if self.skipping => {}
                 Frontend::Query(query) => {
                     self.simple(&query.query).await?;
@@ -147,7 +148,7 @@ impl Connection<'_> {
                 }
                 Frontend::Flush(_) => self.output.flush().await?,
                 Frontend::Terminate(_) => return self.output.flush().await,
-                // The rest of a COPY that failed.
+                // Data that the client was still sending when its COPY failed.
                 Frontend::CopyData(_) | Frontend::CopyDone(_) | Frontend::CopyFail(_) => {}
                 message if self.skipping => drop(message),
                 message => {
@@ -168,8 +169,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Concludes a message of the extended protocol. `text` is the text of its statement, for the position in
-    /// an error.
+    /// Concludes a message of the extended protocol. `text` is the text of the message's statement, for the
+    /// position in an error.
     fn conclude(&mut self, done: Result<()>, text: Option<Arc<str>>) {
         match done {
             Ok(()) => self.succeeded(),
@@ -180,7 +181,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Returns the next message. Before it waits for one, it writes all answers.
+    /// Returns the next message. Before the connection waits for the client, all answers are written.
     pub(super) async fn next(&mut self) -> io::Result<Frame> {
         let is_between = self.cancel.hands_over() && self.is_between();
         if !is_between && self.frames.is_ready() && self.output.buffer.len() < BUFFER_BYTES {
@@ -257,7 +258,7 @@ impl Connection<'_> {
         self.output.error("ERROR", &error, text);
     }
 
-    /// Executes a statement. Fails if the client cancels it or its timeout passes.
+    /// Executes a statement. Fails if the client cancels the statement or its timeout passes.
     pub(super) async fn execute(
         &mut self,
         prepared: &Arc<Prepared>,
@@ -267,7 +268,8 @@ impl Connection<'_> {
         self.running = Some(ExecutingStatement::begin(statement));
         self.limit = Limit::new(&self.cancel, self.session.timeout());
         let outcome = {
-            // Pinned in place, because the future is large and would be copied at each call further in.
+            // The future is pinned here, because it is large and would otherwise be copied at each inner
+            // call.
             let work = pin!(self.session.execute(prepared, values));
             self.limit.run(work).await?
         };
@@ -280,7 +282,7 @@ impl Connection<'_> {
         Ok(outcome)
     }
 
-    /// Returns the columns of a statement's result. For EXECUTE and FETCH they are those of the named
+    /// Returns the columns of a statement's result. For EXECUTE and FETCH, these are the columns of the named
     /// statement or cursor.
     pub(super) fn fields(&self, prepared: &Prepared) -> Option<Arc<Vec<Field>>> {
         match prepared.bound.as_ref().map(|bound| &bound.statement) {

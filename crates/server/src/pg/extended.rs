@@ -1,5 +1,5 @@
-//! The extended protocol: statements are prepared, bound to portals, described, and executed for some of
-//! their rows.
+//! The extended protocol: prepares statements, binds them to portals, describes both, and executes a portal
+//! for some of its rows.
 
 use std::{io, sync::Arc};
 
@@ -30,13 +30,13 @@ use super::{
     portals::{NamedStatement, Portal, PortalState},
 };
 
-/// Longest arguments of the unnamed portal that are not counted as memory, in bytes. A connection has one
+/// Longest arguments of the unnamed portal whose memory is not counted, in bytes. A connection has only one
 /// unnamed portal, and most executions use it.
 const UNCOUNTED_BYTES: usize = 16 << 10;
 
 impl Connection<'_> {
-    /// Handles a message that is neither Bind nor Execute. The second result is the statement's text, for the
-    /// position in an error.
+    /// Handles a message that is neither Bind nor Execute. The second result is the text of the message's
+    /// statement, for the position in an error.
     pub(super) fn extended(&mut self, message: Frontend) -> (Result<()>, Option<Arc<str>>) {
         match message {
             Frontend::Parse(parse) => {
@@ -77,7 +77,7 @@ impl Connection<'_> {
     }
 
     /// Keeps a statement under a name. The memory of the unnamed statement is not counted, because the next
-    /// one replaces it.
+    /// unnamed statement replaces it.
     pub(super) fn keep(&mut self, name: String, prepared: Arc<Prepared>) -> Result<()> {
         let mut hold = self.session.hold();
         if !name.is_empty() {
@@ -153,7 +153,7 @@ impl Connection<'_> {
             let formats: Formats = smallvec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
             (fields, formats)
         } else {
-            // A cursor that SQL declared can be described like a portal.
+            // A cursor that was declared in SQL can be described like a portal.
             match (self.portals.get(name), self.session.cursor_fields(name)) {
                 (Some(portal), _) => (portal.fields.clone(), portal.formats.clone()),
                 (None, Some(fields)) => {

@@ -1,9 +1,9 @@
-//! Messages from the wire.
+//! Cuts the bytes of a connection into messages.
 //!
 //! Bind and Execute come with every execution, so they are read in place. pgwire decodes all other messages
-//! and trusts the shape of their bodies. So each body is walked first: if its counts and lengths do not add
-//! up to its own length, it is refused. Thus no client can make the decoder read past the end. A message that
-//! is too long is skipped and not kept in memory, so that the connection stays usable.
+//! and trusts the shape of their bodies. So each body is walked first: a body is refused if its counts and
+//! lengths do not add up to its own length. Thus no client can make the decoder read past the end of a body.
+//! A message that is too long is skipped and not kept in memory, so that the connection stays usable.
 
 use std::io;
 
@@ -24,22 +24,22 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Longest message whose memory is not counted, in bytes. It fits into the buffer that every connection
-/// keeps.
+/// Longest message whose memory is not counted, in bytes. Such a message fits into the buffer that every
+/// connection keeps.
 const COUNTED_BYTES: usize = KEPT_BYTES;
 
 /// Longest first packet in bytes, as in PostgreSQL.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// Room that is made for one read, in bytes: at first, and at most. It doubles while reads fill the buffer.
+/// Space that is made for the first read, in bytes. The space doubles while reads fill the buffer.
 const READ_BYTES: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Largest buffer that is kept when it is empty, in bytes. A larger one is freed, so that one long message
+/// Largest buffer that is kept when it is empty, in bytes. A larger buffer is freed, so that one long message
 /// does not cost memory for the rest of the connection.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// A message, or the reason why there is none.
+/// A message, or the reason why there is no message.
 #[derive(Debug)]
 pub enum Frame {
     /// A well-formed message that is neither Bind nor Execute.
@@ -48,14 +48,15 @@ pub enum Frame {
     Bind(BindBody),
     /// An Execute.
     Execute(Execute),
-    /// A message of known kind that is too long. It is skipped.
+    /// A message of known kind that is too long and was skipped.
     TooLong {
         /// The message's kind.
         kind: u8,
         /// The message's length in bytes.
         bytes: usize,
     },
-    /// A message of known kind that is refused: a text in it is not UTF-8, or there is no memory for it.
+    /// A message of known kind that is refused, because a text in it is not UTF-8, or because there is no
+    /// memory for it.
     Refused {
         /// The message's kind.
         kind: u8,
@@ -71,8 +72,8 @@ pub enum Frame {
 /// The first packet of a connection.
 #[derive(Debug)]
 pub enum Opening {
-    /// The client wants TLS or GSS encryption. The answer `N` declines, and the client sends another first
-    /// packet.
+    /// The client wants TLS or GSS encryption. The answer `N` declines, after which the client sends its
+    /// first packet again without encryption.
     Encryption,
     /// The client wants to cancel a statement of another connection.
     Cancel(CancelRequest),
@@ -88,10 +89,10 @@ pub enum Opening {
 pub struct Frames<R> {
     stream: R,
     buffer: BytesMut,
-    /// Room that the next read makes in the buffer, in bytes.
+    /// Space that the next read makes in the buffer, in bytes.
     ahead: usize,
     skip: usize,
-    /// The session's memory account, once there is a session.
+    /// The session's memory account; `None` before the session begins.
     account: Option<Account>,
     /// The counted memory of the latest message.
     hold: MemoryReservation,
@@ -115,18 +116,18 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
     }
 
-    /// Continues a stream that another process read before. `unread` has the bytes that are no whole message
-    /// yet, `skip` counts the bytes that are to be skipped next.
+    /// Continues a stream of which another process read the beginning. `unread` has the bytes that are no
+    /// whole message yet. `skip` is the number of bytes to skip next.
     pub fn resumed(stream: R, unread: &[u8], skip: usize) -> Self {
         Frames { buffer: BytesMut::from(unread), skip, ..Frames::new(stream) }
     }
 
-    /// Returns the stream, with the other arguments of [`Frames::resumed`].
+    /// Returns the stream, and the two other values that [`Frames::resumed`] takes.
     pub fn into_parts(self) -> (R, BytesMut, usize) {
         (self.stream, self.buffer, self.skip)
     }
 
-    /// Counts long messages as memory of this session from now on.
+    /// Counts the memory of long messages for this session from now on.
     pub fn count_into(&mut self, account: &Account) {
         self.account = Some(account.clone());
     }
@@ -264,8 +265,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-/// Returns the frame for a body that could not be read: an error if a text in it is not UTF-8, otherwise the
-/// end of the connection.
+/// Returns the frame for a body that could not be read. A text that is not UTF-8 gives an error; any other
+/// cause ends the connection.
 fn malformed(kind: u8, body: &[u8]) -> Frame {
     match not_text(kind, body) {
         Some(error) => Frame::Refused { kind, error },
@@ -273,8 +274,8 @@ fn malformed(kind: u8, body: &[u8]) -> Frame {
     }
 }
 
-/// Returns the error for the first text of a body that is not UTF-8. In all kinds of bodies the texts come
-/// first.
+/// Returns the error for the first text of a body that is not UTF-8. In all kinds of bodies the texts precede
+/// the other parts.
 fn not_text(kind: u8, body: &[u8]) -> Option<SqlError> {
     let (skipped, texts) = match kind {
         b'Q' | b'f' | b'E' => (0, 1),
@@ -307,7 +308,7 @@ impl BindBody {
 /// The parts of a Bind.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind<'a> {
-    /// The name of the new portal. Empty means the unnamed one.
+    /// The name of the new portal. The empty name means the unnamed portal.
     pub portal: &'a str,
     /// The name of the statement to bind.
     pub statement: &'a str,
@@ -357,7 +358,7 @@ impl<'a> Bind<'a> {
 /// The parts of an Execute.
 #[derive(Debug)]
 pub struct Execute {
-    /// The name of the portal to execute. Empty means the unnamed one.
+    /// The name of the portal to execute. The empty name means the unnamed portal.
     pub portal: String,
     /// Most rows to send; 0 or less means all.
     pub rows_max: i32,
@@ -376,7 +377,7 @@ fn is_kind(kind: u8) -> bool {
     b"QPBDCEHSXdcfp".contains(&kind)
 }
 
-/// Walks a body in the way of its decoder.
+/// Whether a body has the shape that its decoder expects.
 fn is_well_formed(kind: u8, body: &[u8]) -> bool {
     let mut walk = Walk(body);
     let walked = match kind {
@@ -440,7 +441,8 @@ mod tests {
         Frames::new(bytes).next().await.unwrap()
     }
 
-    /// Every cut and every changed byte of a good message gives a message or a refusal, and never a panic.
+    /// Damages a good message by every cut and every changed byte. Each damaged message gives a message or a
+    /// refusal, and never a panic.
     #[tokio::test]
     async fn damaged_messages_are_refused() {
         let bind = extendedquery::Bind::new(

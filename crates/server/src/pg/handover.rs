@@ -1,9 +1,10 @@
 //! Hands connections over to another process.
 //!
-//! A gateway that restarts gives its sockets to its successor, with the state from which the successor
-//! rebuilds each session. A connection is handed over only between two statements and outside of a block.
-//! Bytes that the client sent and the gateway has not read stay in the socket. Bytes that it read and that
-//! are no whole message go along. So clients notice a pause, and nothing else.
+//! A gateway that restarts gives its sockets to its successor, together with the state from which the
+//! successor rebuilds each session. A connection is handed over only between two statements and outside of a
+//! block. Bytes that the client sent and the gateway has not read stay in the socket. Bytes that the gateway
+//! has read and that are no whole message are handed over with the state. So clients notice nothing but a
+//! pause.
 
 use std::{io, net, time::Duration};
 
@@ -45,8 +46,8 @@ pub struct ClientState {
     session: handover::SessionState,
     secret: i32,
     statements: Vec<(String, StatementState)>,
-    /// `unread` has bytes that were read and are no whole message yet. `skip` counts bytes of a refused
-    /// message that are still to be skipped.
+    /// Bytes that were read and are no whole message yet. `skip` is the number of bytes of a refused message
+    /// that are still to be skipped.
     unread: Vec<u8>,
     skip: usize,
 }
@@ -56,7 +57,7 @@ pub struct ClientState {
 pub enum Closing {
     /// Every connection ends after its current statement.
     Drain,
-    /// Connections are handed over. A connection that is still busy after this time ends as with
+    /// Connections are handed over. A connection that is still busy after this time ends as under
     /// [`Closing::Drain`].
     HandOver(Duration),
 }
@@ -71,8 +72,8 @@ impl Connection<'_> {
             && self.session.is_between()
     }
 
-    /// Hands the connection over. The caller has flushed the output, and the connection is between two
-    /// statements.
+    /// Hands the connection over. The caller must have flushed the output, and the connection must be between
+    /// two statements.
     pub(super) fn hand_over(self, secret: i32) -> io::Result<HandedClient> {
         let session =
             self.session.handover_state().expect("a connection is handed over only between two statements");
@@ -87,7 +88,7 @@ impl Connection<'_> {
     }
 }
 
-/// Continues a connection that was handed over, once the gateway knows the tables.
+/// Continues a connection that was handed over, as soon as the gateway knows the tables.
 pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<Option<HandedClient>> {
     let HandedClient { stream, client_state } = handed;
     let ClientState { session, secret, statements, unread, skip } = client_state;
@@ -118,7 +119,7 @@ pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<
 }
 
 impl Server {
-    /// Waits up to [`READY_WITHIN`] until the gateway has heard from the cluster. Returns whether it has.
+    /// Waits up to [`READY_WITHIN`] until the gateway knows the tables. Returns whether it knows them.
     pub(super) async fn becomes_ready(&self) -> bool {
         let until = Instant::now() + READY_WITHIN;
         while !self.backend.is_ready() && Instant::now() < until {

@@ -1,4 +1,4 @@
-//! Ends a statement early, by the client's cancellation or by the timeout. Ends a connection between two
+//! Ends a statement early, because the client cancels it or its timeout passes. Ends a connection between two
 //! statements, when the server stops or hands its connections over.
 
 use std::{
@@ -16,9 +16,9 @@ use futures_util::task::AtomicWaker;
 use quorate_sql::error::{Result, SqlError, code};
 use tokio::time::{Instant, sleep_until};
 
-/// A session's cancellation. It stays set until it ends a statement. So it is not lost if it comes between
-/// two waits, or while the statement writes to a client that does not read. Only the connection's own task
-/// waits for it.
+/// The cancellation of a session's current statement. A cancellation stays set until it ends a statement. So
+/// it is not lost if it comes between two waits, or while the statement writes to a client that does not
+/// read. Only the connection's own task waits for it.
 #[derive(Default)]
 pub(super) struct Cancel {
     asked: AtomicBool,
@@ -59,8 +59,9 @@ impl Cancel {
         self.handing_over.load(Ordering::Acquire)
     }
 
-    /// Whether the connection has to end here: the server stops, or the connection is to be handed over and
-    /// `is_between` two statements. If not, registers the task to be woken when that changes.
+    /// Whether the connection has to end here, because the server stops, or because the connection is to be
+    /// handed over and `is_between` two statements. Otherwise registers the task to be woken when that
+    /// changes.
     pub(super) fn poll_stopping(&self, cx: &Context<'_>, is_between: bool) -> bool {
         self.waits.register(cx.waker());
         self.is_stopping() || is_between && self.hands_over()
@@ -72,12 +73,12 @@ impl Cancel {
 
     fn poll_taken(&self, cx: &Context<'_>) -> bool {
         self.waits.register(cx.waker());
-        // From here on the task is woken. A cancellation that came earlier is seen by `consume`.
+        // From here on a cancellation wakes the task. `consume` finds a cancellation that came earlier.
         self.consume()
     }
 }
 
-/// The two things that end a statement early: its cancellation and its deadline.
+/// The two reasons for ending a statement early: its cancellation and its deadline.
 #[derive(Clone)]
 pub(super) struct Limit {
     cancel: Arc<Cancel>,
@@ -95,7 +96,8 @@ impl Limit {
         self.run_io(work).await?
     }
 
-    /// Does the same for work whose errors are not SQL errors. The work may be dropped at any of its waits.
+    /// Runs `work` whose errors are not SQL errors. Fails if the statement is cancelled or its deadline
+    /// passes. `work` may be dropped at any of its waits.
     pub(super) async fn run_io<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let cancelled = || SqlError::new(code::QUERY_CANCELED, "canceling statement due to user request");
         if self.cancel.consume() {

@@ -1,8 +1,8 @@
-//! The PostgreSQL protocol, version 3: connections, cancellation, and the close of the door.
+//! The PostgreSQL protocol, version 3: connections, cancellation, and the closing of the door.
 //!
-//! Messages are pgwire's. The conversation ([`connection`]) is our own, because blocks, pipelines, portals
-//! and COPY form one state machine here. A connection is one task: it reads a message, acts, and writes.
-//! While a result streams, the task waits for the socket, and the ranges wait for the task.
+//! The types of messages are pgwire's. The conversation ([`connection`]) is our own, because blocks,
+//! pipelines, portals and COPY form one state machine here. A connection is one task: it reads a message,
+//! acts, and writes. While a result streams, the task waits for the socket, and the ranges wait for the task.
 
 mod bulk;
 pub mod connection;
@@ -42,9 +42,9 @@ impl Server {
         self.serve_at(listener, None, closing).await;
     }
 
-    /// Serves new connections and those in `handed`, until `closing` is ready. `handed` is `None` if no
-    /// earlier process handed connections over. Returns the door if `closing` asks to hand it over to another
-    /// process.
+    /// Serves new connections and the connections in `handed`, until `closing` is ready. `handed` is `None`
+    /// if no earlier process handed connections over. Returns the door if `closing` asks to hand it over to
+    /// another process.
     pub async fn serve_at(
         self: Arc<Self>,
         listener: TcpListener,
@@ -72,7 +72,8 @@ impl Server {
                         });
                     }
                     Err(error) => {
-                        // The process has usually run out of descriptors. Waits for some to be closed.
+                        // The usual cause is that the process has run out of descriptors. The pause gives
+                        // connections time to close.
                         tracing::warn!(%error, "the SQL door could not accept a connection; it tries again in 50 ms");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -85,7 +86,7 @@ impl Server {
             self.sessions.hand_over();
             if tokio::time::timeout(within, join_all(&mut tasks, &mut handed)).await.is_err() {
                 self.sessions.stop();
-                // A connection that is still open after this ends with the process.
+                // A connection that is still open after this timeout ends with the process.
                 let _ = tokio::time::timeout(FAREWELL_TIMEOUT, join_all(&mut tasks, &mut handed)).await;
             }
             return match listener.into_std() {
@@ -103,7 +104,7 @@ impl Server {
         None
     }
 
-    /// Serves a connection to its end, and counts it as an open session meanwhile.
+    /// Serves a connection until it ends, and counts it as an open session for this time.
     async fn counted(
         &self,
         talk: impl Future<Output = io::Result<Option<HandedClient>>>,
@@ -123,10 +124,10 @@ impl Server {
     }
 }
 
-/// Longest time for the last message to clients whose connections end.
+/// Longest time for sending the last message to clients whose connections end.
 const FAREWELL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Waits until all connections have ended, and collects those that are handed over.
+/// Waits until all connections have ended, and collects the connections that are handed over.
 async fn join_all(tasks: &mut JoinSet<Option<HandedClient>>, handed: &mut Vec<HandedClient>) {
     while let Some(ended) = tasks.join_next().await {
         handed.extend(ended.ok().flatten());

@@ -7,17 +7,19 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Most connections that have not sent their startup packet yet. Beyond it the oldest is closed.
+/// Most connections that have not sent their startup packet yet. If there are more, the oldest is closed.
 pub const OPENINGS_MAX: usize = 256;
 
-/// Connections that have not sent their startup packet. They take no place of counted connections, so that a
-/// client that opens many silent ones keeps nobody out. Above [`OPENINGS_MAX`] the oldest is closed.
+/// Connections that have not sent their startup packet. They do not count towards the limit of connections,
+/// so that a client that opens many silent connections keeps nobody out. Above [`OPENINGS_MAX`] the oldest is
+/// closed.
 #[derive(Default)]
 pub(super) struct PendingStartups {
     silent: Mutex<VecDeque<Arc<Notify>>>,
 }
 
-/// A connection that has not sent its startup packet. Dropping this ends its count.
+/// A connection that has not sent its startup packet. Dropping this value removes the connection from the
+/// count.
 pub(super) struct PendingStartup<'a> {
     openings: &'a PendingStartups,
     pub(super) displaced: Arc<Notify>,

@@ -36,8 +36,8 @@ impl OutputBuffer<'_> {
             .expect("each message of the gateway is within the limits of the protocol");
     }
 
-    /// Writes the buffer. If the future is dropped at a wait, the rest stays in the buffer and is written
-    /// later.
+    /// Writes the buffer. If the future is dropped at a wait, the bytes that are not written yet stay in the
+    /// buffer and are written later.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while !self.buffer.is_empty() {
             let written = self.stream.write(&self.buffer).await?;
@@ -47,7 +47,8 @@ impl OutputBuffer<'_> {
             self.metrics.bytes.inc_by(written as u64);
             self.buffer.advance(written);
         }
-        // The memory of one long row is not kept for the short rows after it.
+        // A buffer that grew for one long row is freed, so that the short rows after it do not hold its
+        // memory.
         if self.buffer.capacity() > 4 * BUFFER_BYTES {
             self.buffer = BytesMut::new();
         }
@@ -62,7 +63,7 @@ impl OutputBuffer<'_> {
         if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
-    /// Ends a statement with its tag. It is encoded in place, because every statement has a tag.
+    /// Ends a statement with its tag. The tag is encoded in place, because every statement has a tag.
     pub(super) fn complete(&mut self, tag: impl fmt::Display) {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'C', 0, 0, 0, 0]);
@@ -113,7 +114,7 @@ impl OutputBuffer<'_> {
         self.flush_if_full().await
     }
 
-    /// Begins a DataRow: the letter, its length, and the number of fields. `end_row` fills in both numbers.
+    /// Begins a DataRow: the letter, the length, and the number of fields. `end_row` fills in both numbers.
     fn begin_row(&mut self) -> usize {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'D', 0, 0, 0, 0, 0, 0]);
@@ -139,8 +140,8 @@ impl OutputBuffer<'_> {
         Ok(())
     }
 
-    /// Sends at most `most` rows, and returns the number sent, which is lower only at the end. `ready` has
-    /// rows that were taken from `rows` and not sent yet.
+    /// Sends at most `most` rows, and returns the number of rows sent. Fewer rows mean that the result has
+    /// ended. `ready` has rows that were taken from `rows` and not sent yet.
     pub(super) async fn rows(
         &mut self,
         rows: &mut Rows,
@@ -163,7 +164,8 @@ impl OutputBuffer<'_> {
                     return Ok(Err(error));
                 }
                 if self.is_full() {
-                    // A client that does not read can still cancel. That frees the resources behind the rows.
+                    // A client that does not read can still cancel, which frees the resources behind the
+                    // rows.
                     match limit.run_io(self.flush()).await {
                         Ok(flushed) => flushed?,
                         Err(error) => return Ok(Err(error)),
@@ -188,7 +190,7 @@ impl OutputBuffer<'_> {
         }
     }
 
-    /// Encodes the next row of a batch, which is not empty.
+    /// Encodes the next row of a batch. The batch must not be empty.
     fn next_row(
         &mut self,
         batch: &mut RowBatch,
@@ -232,14 +234,14 @@ impl OutputBuffer<'_> {
     }
 
     pub(super) fn notice(&mut self, notice: &SqlError) {
-        // Messages of classes 00 and 42 are notices, all others are warnings.
+        // Messages of the classes 00 and 42 are notices, and messages of all other classes are warnings.
         let severity = if matches!(&notice.code[..2], "00" | "42") { "NOTICE" } else { "WARNING" };
         self.put(Backend::NoticeResponse(NoticeResponse::new(fields_of(severity, notice, ""))));
     }
 }
 
 fn fields_of(severity: &str, error: &SqlError, text: &str) -> Vec<(u8, String)> {
-    // A C string ends at a NUL, which a message may quote.
+    // The protocol ends a text at a NUL, which a message may quote.
     let error = &error.clone().bounded();
     let clean = |text: &str| text.replace('\0', "\u{fffd}");
     let mut fields = vec![

@@ -14,7 +14,7 @@ use quorate_table::value::{Row, Value};
 /// A prepared statement of a connection.
 pub(super) struct NamedStatement {
     pub(super) prepared: Arc<Prepared>,
-    /// The statement's memory, freed with it.
+    /// Memory of the statement, freed together with it.
     pub(super) _hold: MemoryReservation,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct NamedStatement {
 pub(super) struct Portal {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
-    /// The values' memory, freed with the portal.
+    /// Memory of the arguments, freed together with the portal.
     pub(super) _hold: MemoryReservation,
     pub(super) formats: Formats,
     pub(super) fields: Option<Arc<Vec<Field>>>,
@@ -30,9 +30,10 @@ pub(super) struct Portal {
 }
 
 pub(super) enum PortalState {
-    /// The portal has not been executed.
+    /// The portal was not executed yet.
     Bound,
-    /// A stream of rows. The batch has rows that were taken from the stream and not sent yet.
+    /// A stream of rows, the rows that were taken from the stream and not sent yet, and the word with which
+    /// the tag begins.
     Open(Box<Rows>, RowBatch, &'static str),
     /// The rows, all in memory.
     Buffered { rows: std::vec::IntoIter<Row>, tag: String, _hold: MemoryReservation },
@@ -43,7 +44,7 @@ pub(super) enum PortalState {
 /// The portals of a connection.
 #[derive(Default)]
 pub(super) struct Portals {
-    /// The unnamed portal. Every statement makes one, so it is kept outside the map.
+    /// The unnamed portal. It is kept outside of the map, because most statements make an unnamed portal.
     unnamed: Option<Portal>,
     named: BTreeMap<String, Portal>,
 }

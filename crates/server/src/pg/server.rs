@@ -32,7 +32,7 @@ impl Server {
         Server::with(backend, CONNECTIONS_MAX, Arc::default())
     }
 
-    /// Creates a gateway to `backend` with a limit of simultaneous connections and its metrics.
+    /// Creates a gateway to `backend` with a limit of simultaneous connections and with metrics.
     pub fn with(backend: Arc<dyn Backend>, connections_max: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Server {
             backend,

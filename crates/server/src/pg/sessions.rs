@@ -23,13 +23,13 @@ pub(super) struct Sessions {
 struct OpenSessions {
     /// The secret and the cancellation of each session, by its process id in the protocol.
     sessions: BTreeMap<i32, (i32, Arc<Cancel>)>,
-    /// Whether the server stops. A new session stops at once.
+    /// Whether the server stops, so that a new session is stopped at once.
     stopping: bool,
-    /// Whether sessions are handed over. A new session is handed over at once.
+    /// Whether sessions are handed over, so that a new session is handed over at once.
     handing_over: bool,
 }
 
-/// A session's entry in [`Sessions`]. Dropping it removes the session.
+/// A session's entry in [`Sessions`]. Dropping the registration removes the session.
 pub(super) struct Registration<'a> {
     sessions: &'a Sessions,
     pub(super) pid: i32,
@@ -43,7 +43,7 @@ impl Sessions {
         self.enter(pid, rand::rng().random())
     }
 
-    /// Registers a session that an earlier process handed over, under its old id and secret.
+    /// Registers a session that an earlier process handed over, under the id and secret that it had there.
     pub(super) fn register_again(&self, pid: i32, secret: i32) -> Registration<'_> {
         self.next.fetch_max(pid, Ordering::Relaxed);
         self.enter(pid, secret)

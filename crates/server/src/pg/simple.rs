@@ -1,4 +1,4 @@
-//! The simple protocol: a text of statements, each executed and answered in text format.
+//! The simple protocol: a text of statements, each of which is executed and answered in text format.
 
 use std::{io, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The way from a socket to a session: encryption is declined, cancellations are passed on, the startup
-//! packet is read, and the client is greeted.
+//! The steps from a socket to a session: declines encryption, passes cancellations on, reads the startup
+//! packet, and greets the client.
 
 use std::{io, time::Duration};
 
@@ -29,17 +29,17 @@ use super::{
     server::Server,
 };
 
-/// Longest time until a client has sent its startup packet.
+/// Longest time within which a client must send its startup packet.
 const STARTUP: Duration = Duration::from_secs(60);
 
-/// Waits until the server stops.
+/// Waits for the signal that the server stops.
 async fn stop(mut stopped: watch::Receiver<bool>) {
-    // An error means that the server is gone, which is a stop, too.
+    // An error means that the sender of the signal is gone, so the server has stopped.
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
-/// Serves a client until the client or the server ends the connection. Returns the connection if it is handed
-/// over.
+/// Serves a client until the client or the server ends the connection. Returns the connection if the
+/// connection is handed over to another process.
 pub(super) async fn serve(
     server: &Server,
     stream: TcpStream,
@@ -87,7 +87,7 @@ pub(super) async fn serve(
     if connection.handed_over { connection.hand_over(registration.secret).map(Some) } else { Ok(None) }
 }
 
-/// Reads up to the startup packet. Returns `None` if the connection ends without one.
+/// Reads packets up to the startup packet. Returns `None` if the connection ends before the startup packet.
 async fn open(
     frames: &mut Frames<tcp::OwnedReadHalf>,
     output: &mut OutputBuffer<'_>,

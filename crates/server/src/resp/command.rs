@@ -1,10 +1,10 @@
-//! Commands on keys: each one is a request to a map, or is refused by name.
+//! Commands on keys: each command becomes a request to a map, or is refused by name.
 //!
-//! One parser serves maps of all strategies. A map whose requests are atomic takes every request as it is
-//! ([`reply_form`](super::reply_form) makes the answer). A map of partial quorums takes those that are
-//! operations on single keys ([`command_plan`](super::command_plan)). The parser refuses the others by name
-//! there, because two replicas that do not hear each other would both carry them out: conditional writes
-//! (`SETNX`), and writes that also read (`APPEND`, `EXPIRE`).
+//! One parser serves maps of all strategies. A map whose requests are atomic takes every request unchanged
+//! ([`reply_form`](super::reply_form) makes the answer). A map of partial quorums takes the requests that are
+//! operations on single keys ([`command_plan`](super::command_plan)). For such a map the parser refuses all
+//! other requests by name: conditional writes (`SETNX`), and writes that also read (`APPEND`, `EXPIRE`). Two
+//! replicas that do not hear each other would both carry such a request out.
 
 use bytes::Bytes;
 use quorate::maps::strategy::keyspace::{Life, Only, Request, When};
@@ -36,19 +36,19 @@ impl KeyCommand {
         KeyCommand { request: Request::Put { pairs, life, when, tell }, form }
     }
 
-    /// Returns a command that is answered by a count.
+    /// Returns a command whose answer is a count.
     fn counted(request: Request) -> KeyCommand {
         KeyCommand { request, form: ReplyForm::Count }
     }
 }
 
-/// Whether a command is `QUORATE ID …`, a prefix of a write.
+/// Whether a command begins with the prefix `QUORATE ID` of a write that may be repeated.
 pub(super) fn is_id(name: &[u8], arguments: Arguments<'_>) -> bool {
     name == b"QUORATE" && arguments.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"ID"))
 }
 
-/// Parses a command on keys of a map of this kind. `name` is in capitals. Returns `None` if the command is
-/// not one on keys. An error is the reason for a refusal.
+/// Parses a command on keys of a map of this kind. `name` is in capitals. Returns `None` if it is no command
+/// on keys. An error is the reason for a refusal.
 pub(super) fn parse(
     name: &[u8],
     arguments: Arguments<'_>,
@@ -231,7 +231,7 @@ fn once(arguments: Arguments<'_>) -> Result<KeyCommand, String> {
 /// Longest id of a request, in bytes.
 const ID_BYTES_MAX: usize = 64;
 
-/// Keys that a piece of a scan looks at, about.
+/// Approximate number of keys that a piece of a scan looks at.
 const SCANNED_AT_ONCE: u32 = 100;
 
 /// Parses `SET` with its options. As in Redis, syntax errors are reported before errors in numbers.
@@ -272,7 +272,7 @@ fn new_life(name: &[u8], options: Arguments<'_>) -> Result<Option<Life>, String>
     life.map(|option| option.life(name)).transpose()
 }
 
-/// Parses the condition of `EXPIRE` and its like.
+/// Parses the condition of `EXPIRE` and of similar commands.
 fn only(options: Arguments<'_>) -> Result<Only, String> {
     let (mut unlimited, mut limited, mut longer, mut shorter) = (false, false, false, false);
     for index in 0..options.len() {
@@ -295,7 +295,7 @@ fn only(options: Arguments<'_>) -> Result<Only, String> {
         (_, true, true) => {
             return Err(String::from("ERR GT and LT options at the same time are not compatible"));
         }
-        // An unlimited life is longer than any other, so `GT` never applies to it.
+        // An unlimited life is longer than any limited life, so `GT` never applies to a key without a limit.
         (_, true, false) => Only::Longer,
         (true, false, true) => Only::LimitedShorter,
         (false, false, true) => Only::Shorter,
@@ -305,17 +305,17 @@ fn only(options: Arguments<'_>) -> Result<Only, String> {
     })
 }
 
-/// Returns each key once, in the order of first mention, and for each place the index of its key. The places
-/// are empty if no key repeats.
+/// Returns each key once, in the order of first mention, and for each place in `keys` the index of its key.
+/// The list of places is empty if no key repeats.
 pub(super) fn once_each(keys: Vec<Bytes>) -> (Vec<Bytes>, Places) {
-    // Sorting takes O(n log n) for any choice of keys, so that no client can make this slow.
+    // Sorting takes O(n log n) for any choice of keys, so no client can choose keys that make this step slow.
     let mut order: Vec<u32> = (0..keys.len() as u32).collect();
     order.sort_by_key(|index| &keys[*index as usize]);
     let repeats = |pair: &[u32]| keys[pair[0] as usize] == keys[pair[1] as usize];
     if !order.windows(2).any(repeats) {
         return (keys, Places::new());
     }
-    // The sort is stable: among equal keys the first one stands first.
+    // The sort is stable, so the first mention of a key stands first among equal keys.
     let mut firsts: Vec<u32> = vec![0; keys.len()];
     for (at, index) in order.iter().enumerate() {
         let repeats = at > 0 && repeats(&order[at - 1..=at]);

@@ -1,8 +1,9 @@
-//! The plan of a command on a map of partial quorums: its operations, and the answer of their outcomes.
+//! The plan of a command on a map of partial quorums: its operations, and the answer that their outcomes
+//! make.
 //!
 //! A plan has one operation for each of its keys. Commands that count their changes (`DEL`, `HSET`, `HDEL`)
-//! read first and then write. Another client may write in between, so the number is only what the read saw.
-//! `INCR` and its like are one operation, so concurrent increments add up.
+//! read first and then write. Another client may write between the two steps, so the count only reflects the
+//! read. `INCR` and similar commands are one operation, so concurrent increments add up.
 
 use bytes::Bytes;
 use quorate::maps::strategy::keyspace::{Life, Request, When};
@@ -26,7 +27,7 @@ pub(super) struct CommandPlan {
     pub(super) operations: Operations,
 }
 
-/// Room for one operation, because most commands have one.
+/// The operations of a step. There is inline room for one, because most commands have one operation.
 pub(super) type Operations = SmallVec<[(Bytes, Action); 1]>;
 
 /// The way in which outcomes make an answer.
@@ -40,25 +41,26 @@ pub(super) enum PlanShape {
     Read(ReadForm),
     /// The second step deletes the keys that were found.
     Delete,
-    /// The second step writes `fields`. The answer is the number of new ones if `counts`, otherwise `OK`.
+    /// The second step writes `fields`. The answer is the number of new fields if `counts`, otherwise `OK`.
     PutFields { fields: Vec<(Bytes, Bytes)>, counts: bool },
     /// The second step deletes these fields.
     DeleteFields(Vec<Bytes>),
-    /// The second step of one of the three above. This is the answer once all its operations succeeded.
+    /// The second step of a command of one of the three preceding shapes. The reply is the answer if all
+    /// operations of the step succeed.
     Second(Reply),
 }
 
-/// The next thing to do once all outcomes have come.
+/// The next step of a command after all outcomes of the current step have come.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextStep {
     Answer(Reply),
-    /// More operations, whose outcomes make the answer.
+    /// Operations of a second step, whose outcomes make the answer.
     More(CommandPlan),
 }
 
 impl CommandPlan {
-    /// Makes the operations of a command. `name` is in capitals. A request that needs more than operations on
-    /// single keys is refused.
+    /// Makes the operations of a command. `name` is in capitals. Refuses a request that needs more than
+    /// operations on single keys.
     pub(super) fn new(name: &[u8], KeyCommand { request, form }: KeyCommand) -> Result<CommandPlan, String> {
         let (shape, operations) = match (request, form) {
             (Request::Read(keys), ReplyForm::Read(form)) => (PlanShape::Read(form), reads(keys)),
@@ -68,7 +70,7 @@ impl CommandPlan {
                 },
                 ReplyForm::Done,
             ) => (PlanShape::Done, puts(pairs, life)),
-            // A key that is named twice counts once.
+            // A key that is named twice is counted once.
             (Request::Delete { keys, tell: false }, _) => (PlanShape::Delete, reads(once_each(keys).0)),
             (Request::Add { key, added }, _) => (PlanShape::Count, smallvec![(key, Action::Add(added))]),
             (Request::PutFields { key, fields, absent: false }, form) => {
@@ -91,7 +93,7 @@ fn reads(keys: impl IntoIterator<Item = Bytes>) -> Operations {
     keys.into_iter().map(|key| (key, Action::Read)).collect()
 }
 
-/// Returns the writes of strings. If a key is named twice, its last value counts.
+/// Returns the writes of strings. If a key is named twice, its last value is written.
 fn puts(pairs: Vec<(Bytes, Bytes)>, life: Life) -> Operations {
     let lifetime = if let Life::For(span) = life { Some(span) } else { None };
     let put = |(key, value)| (key, Action::Put { value, lifetime });
@@ -112,12 +114,13 @@ fn puts(pairs: Vec<(Bytes, Bytes)>, life: Life) -> Operations {
 }
 
 impl PlanShape {
-    /// Whether a second step follows.
+    /// Whether the command has a second step after this step.
     pub(super) fn has_second(&self) -> bool {
         matches!(self, PlanShape::Delete | PlanShape::PutFields { .. } | PlanShape::DeleteFields(_))
     }
 
-    /// Whether the answer contains values that were found. If not, a value is dropped when it comes.
+    /// Whether the answer contains the values that were found. If it does not, each value is dropped when it
+    /// comes.
     pub(super) fn tells_value(&self) -> bool {
         match self {
             PlanShape::Read(form) => form.tells_value(),
@@ -126,19 +129,20 @@ impl PlanShape {
         }
     }
 
-    /// Whether the command has two steps.
+    /// Whether this is a step of a command of two steps.
     pub(super) fn is_step(&self) -> bool {
         self.has_second() || matches!(self, PlanShape::Second(_))
     }
 
-    /// Makes the next step or the answer from the outcomes, one for each operation. `level` is the level of a
-    /// second step's writes. A remaining life is computed by the clock of the read that found the value
+    /// Makes the next step or the answer from the outcomes, one for each operation. `level` is the level of
+    /// the second step's writes. A remaining life is computed by the clock of the read that found the value
     /// alive.
     ///
-    /// A delete of a key that the first step did not find is left out if both steps are at quorum levels. Its
-    /// tombstone would hide nothing, because the first step saw every write that a quorum acknowledged before
-    /// it began. The command takes effect at the moment of that read, as a delete of nothing. At lower levels
-    /// the first step may have missed the value, so the tombstone is written.
+    /// If both steps are at quorum levels, the second step does not delete a key that the first step did not
+    /// find. The tombstone would hide nothing, because the first step saw every write that a quorum
+    /// acknowledged before the command began. The command then takes effect at the moment of that read, as a
+    /// delete of nothing. At lower levels the first step may have missed the value, so the tombstone is
+    /// written.
     pub(super) fn conclude(
         self,
         keys: &[Bytes],
@@ -148,7 +152,7 @@ impl PlanShape {
         let mut found: SmallVec<[ReadResult; 1]> = SmallVec::new();
         let (mut counted_to, mut wall) = (0, 0);
         let mut sees_all = level.is_quorum();
-        // A first step has only read.
+        // A first step only reads, so only these shapes have written something.
         let wrote = matches!(self, PlanShape::Done | PlanShape::Count | PlanShape::Second(_));
         for outcome in outcomes {
             match outcome {
@@ -212,8 +216,8 @@ fn second(reply: Reply, key: &Bytes, action: Action) -> NextStep {
     NextStep::More(CommandPlan { shape: PlanShape::Second(reply), operations })
 }
 
-/// Describes a failed operation. The first word says what may have happened. Only a write adds that nothing
-/// was written.
+/// Describes a failed operation. The first word says what may have happened. If a write changed nothing, the
+/// text says that, too.
 fn failure(outcome: &OperationOutcome, wrote: bool) -> String {
     let nothing = if wrote { ": nothing was written" } else { "" };
     let words = match outcome {
@@ -368,7 +372,8 @@ mod tests {
         }
     }
 
-    /// A tombstone for a missing key would stay for as long as a cell is away.
+    /// A delete at quorum levels writes no tombstone for a key or field that its read did not find. The
+    /// tombstone would stay for as long as a cell is away.
     #[test]
     fn what_a_quorum_did_not_find_is_not_deleted() {
         use Level::{EachQuorum, LocalQuorum, One, Quorum};
@@ -409,8 +414,8 @@ mod tests {
             assert_eq!(second("hdel h b c", std::slice::from_ref(&hash), read, write), (vec![], number(0)));
             assert_eq!(second("hdel h a", std::slice::from_ref(&nothing), read, write), (vec![], number(0)));
         }
-        // A read that may have missed the value does not decide. `level` of an outcome shows a read that fell
-        // back.
+        // If the read may have missed the value, the delete is written anyway. The `level` of an outcome
+        // shows whether the read fell back to a lower level.
         for (read, write) in [(One, Quorum), (Quorum, One), (LocalQuorum, EachQuorum), (One, One)] {
             assert_eq!(
                 second("del k", std::slice::from_ref(&nothing), read, write),

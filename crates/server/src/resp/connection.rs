@@ -1,18 +1,19 @@
-//! Commands about the connection itself: levels, maps, the protocol's version, and the questions that clients
-//! ask when they connect.
+//! Commands about the connection itself: levels, maps, the protocol's version, and the requests for
+//! information that clients send when they connect.
 //!
-//! **Refused openings.** Some commands change the meaning of later ones. A client may send both in one
-//! pipeline and ignore the refusal of the first. So the later commands are refused too, until the refused
-//! opening is closed:
+//! **Refused openings.** Some commands change the meaning of later commands. A client may send both in one
+//! pipeline and ignore the refusal of the first. So the later commands are refused, too, until a command
+//! closes the refused opening:
 //!
 //! | refused | refused with it | up to |
 //! |---|---|---|
 //! | `MULTI` | every command; `EXEC` answers `EXECABORT` | `EXEC`, `DISCARD`, `RESET` |
 //! | `SELECT` ≠ 0, `QUORATE MAP` of no map | commands on keys | `SELECT 0`, `QUORATE MAP` of a map, `RESET` |
 //!
-//! `CLIENT REPLY` is obeyed, because a client that asked for silence would take each later answer for that of
-//! another command. `SUBSCRIBE`, `MONITOR`, `WATCH` and `EVAL` leave nothing open when they are refused. A
-//! command on keys after them does what it would do alone, and `MULTI` after `WATCH` is refused itself.
+//! `CLIENT REPLY` is obeyed, because a client that asked for silence would take each later answer for the
+//! answer to another command. `SUBSCRIBE`, `MONITOR`, `WATCH` and `EVAL` leave nothing open when they are
+//! refused. A command on keys that follows them has the effect that it would have alone, and `MULTI` after
+//! `WATCH` is itself refused.
 
 use std::time::Duration;
 
@@ -39,9 +40,9 @@ pub(super) struct ClientSession {
     pub(super) version: Version,
     pub(super) map: String,
     pub(super) dial: Dial,
-    /// The dial of the next command on keys, if `NEXT` was given.
+    /// The dial that holds for the next command on keys only, if the client gave `NEXT`.
     pub(super) next: Option<Dial>,
-    /// The name that the client gave itself, at most [`NAME_BYTES_MAX`] long.
+    /// The name that the client chose for itself, at most [`NAME_BYTES_MAX`] long.
     pub(super) name: Bytes,
     /// Whether a `MULTI` was refused and not yet closed by `EXEC` or `DISCARD`.
     #[serde(default)]
@@ -68,7 +69,7 @@ pub(super) enum Replies {
 /// Longest name that a client may give itself, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
 
-/// The last answer to a browser.
+/// The last answer to a browser, before its connection ends.
 pub(super) const NO_HTTP: &str =
     "ERR Protocol error: the client sent HTTP, and this port speaks the Redis protocol";
 
@@ -86,7 +87,7 @@ pub(super) enum CommandEffect {
     Reset,
 }
 
-/// The process's knowledge about itself, for answers.
+/// Facts about this process, for answers.
 pub(super) struct ProcessInfo<'a> {
     pub(super) roster: Option<&'a Roster>,
     /// The id of this process.
@@ -94,9 +95,9 @@ pub(super) struct ProcessInfo<'a> {
     pub(super) clients: usize,
     /// Clients that have connected since the start.
     pub(super) connections: u64,
-    /// Requests that were taken.
+    /// Requests that were taken since the start.
     pub(super) commands: u64,
-    /// Operations on keys that were handed on.
+    /// Operations on keys that were passed to the cell or to another strategy since the start.
     pub(super) operations: u64,
     /// Time since the process began to serve.
     pub(super) uptime: Duration,
@@ -118,7 +119,7 @@ impl ClientSession {
         }
     }
 
-    /// Whether an earlier refused command changes the meaning of the next one.
+    /// Whether a refused command changes the meaning of the commands after it.
     pub(super) fn is_barred(&self) -> bool {
         self.in_transaction || self.astray
     }
@@ -163,7 +164,7 @@ impl ClientSession {
         })
     }
 
-    /// Carries out a command that is not on keys. `strings` has the command's name first.
+    /// Carries out a command that is not on keys. The first of `strings` is the command's name.
     pub(super) fn command(&mut self, strings: &[Bytes], about: &ProcessInfo<'_>) -> CommandEffect {
         let text = |index: usize| strings.get(index).map(|it| String::from_utf8_lossy(it).into_owned());
         let word = |index: usize| text(index).map(|it| it.to_ascii_uppercase());
@@ -174,7 +175,8 @@ impl ClientSession {
             ("PING", 1) => CommandEffect::Answer(Reply::Simple("PONG")),
             ("PING" | "ECHO", 2) => CommandEffect::Answer(Reply::Bulk(strings[1].clone())),
             ("QUIT", _) => CommandEffect::Quit(Reply::OK),
-            // As in Redis: a browser that a web page made send a request here is cut off.
+            // As in Redis, the connection ends if a web page made a browser send an HTTP request to this
+            // door.
             ("POST" | "HOST:", _) => CommandEffect::Quit(Reply::Error(String::from(NO_HTTP))),
             ("SELECT", 2) => {
                 let database = number(&strings[1]);
@@ -221,7 +223,7 @@ impl ClientSession {
             },
             ("CLIENT", 2..) => done(self.client(&word(1).unwrap_or_default(), strings)),
             ("COMMAND", 2) if word(1).as_deref() == Some("COUNT") => CommandEffect::Answer(Reply::Number(0)),
-            // Clients ask for documentation, and continue without it.
+            // Clients ask for documentation of commands, and continue if they get an empty answer.
             ("COMMAND", _) if word(1).as_deref() == Some("DOCS") => {
                 CommandEffect::Answer(Reply::Map(Vec::new()))
             }
@@ -307,7 +309,7 @@ impl ClientSession {
                 self.name = checked_name(&strings[2])?;
                 Ok(Reply::OK)
             }
-            // The client's library and its version. Nothing here uses them.
+            // A client reports its library and the library's version. Nothing here uses them.
             ("SETINFO", 4) => Ok(Reply::OK),
             _ => {
                 let what: String = what.chars().take(64).collect();
@@ -377,7 +379,8 @@ impl ClientSession {
         Ok(CommandEffect::Answer(reply))
     }
 
-    /// Sets the dial of the connection, or with `NEXT` at the end that of the next command on keys.
+    /// Sets the dial of the connection. With `NEXT` at the end, sets only the dial of the next command on
+    /// keys.
     fn turn(
         &mut self,
         words: &[&str],
@@ -401,7 +404,7 @@ fn checked_name(name: &Bytes) -> Result<Bytes, String> {
     if !name.iter().all(u8::is_ascii_graphic) {
         return Err(String::from("ERR Client names cannot contain spaces, newlines or special characters."));
     }
-    // A copy, so that the name does not keep the whole request in memory.
+    // The name is copied, so that it does not keep the whole request in memory.
     Ok(Bytes::copy_from_slice(name))
 }
 
@@ -414,7 +417,7 @@ fn named(about: &ProcessInfo<'_>, name: &str) -> Result<ProcessId, String> {
     roster.named(name).ok_or_else(|| format!("no member is called '{name}': QUORATE CELLS lists the members"))
 }
 
-/// Parses the options of a new map. The default is up to three copies at the lowest site, without read
+/// Parses the options of a new map. By default, a map has up to three copies at the lowest site, and no read
 /// repair.
 fn parse_map(options: &[&str], roster: &Roster, me: Option<ProcessId>) -> Result<Map, String> {
     let site = roster.layout().cells().map(|(_, cell)| cell.site).min().unwrap_or_default();
@@ -513,7 +516,7 @@ fn cells(about: &ProcessInfo<'_>) -> Vec<Reply> {
     roster.members().map(member).collect()
 }
 
-/// Returns the answer to `INFO`: the sections in `wanted`, or all if it is empty.
+/// Returns the answer to `INFO`: the sections in `wanted`, or all sections if `wanted` is empty.
 fn info(about: &ProcessInfo<'_>, wanted: &[String]) -> String {
     let (mut maps, mut cells, mut spares) = (String::new(), 0, 0);
     if let Some(roster) = about.roster {
@@ -564,7 +567,7 @@ fn info(about: &ProcessInfo<'_>, wanted: &[String]) -> String {
     told.join("\r\n")
 }
 
-/// The Redis version whose answers commands follow. Tools ask for it.
+/// The Redis version whose answers are followed. Tools ask for the version.
 const REDIS_VERSION: &str = "7.0.0";
 
 #[cfg(test)]
@@ -732,7 +735,7 @@ mod tests {
             assert_eq!(ask(&mut session, closing), CommandEffect::Answer(Reply::OK));
             assert!(!session.is_barred());
         }
-        // The end of a transaction leaves the wrong database in place.
+        // The end of a transaction does not close the refused choice of a database.
         error(ask(&mut session, "select 1"));
         error(ask(&mut session, "multi"));
         error(ask(&mut session, "exec"));

@@ -7,9 +7,9 @@ use quorate_runtime::metrics::{Counter, Histogram, Metrics};
 
 /// Counters and durations of requests.
 pub(super) struct RequestCounters {
-    /// Operations of partial quorums by level: reads, then writes.
+    /// Operations on maps of partial quorums by level, with a pair of reads and writes each.
     operations: Vec<(Level, [CountAndDuration; 2])>,
-    /// Requests to maps of other strategies.
+    /// Requests to maps of strategies other than partial quorums.
     requests: CountAndDuration,
     failed: Counter,
     malformed: Counter,
@@ -39,7 +39,7 @@ impl CountAndDuration {
 }
 
 impl RequestCounters {
-    /// Creates the metrics and adds them to `metrics`.
+    /// Creates the counters and adds them to `metrics`.
     pub(super) fn new(metrics: &Metrics) -> RequestCounters {
         let tally = |level: Level, kind: &str| {
             let what = format!("Operations on maps that ended: {kind} at level {}", level.name());
@@ -58,7 +58,7 @@ impl RequestCounters {
         }
     }
 
-    /// Counts an operation of partial quorums that ended.
+    /// Counts an operation on a map of partial quorums that has ended.
     pub(super) fn ended(&self, level: Level, reads: bool, took: Duration, is_done: bool) {
         let Some((_, [read, write])) = self.operations.iter().find(|(it, _)| *it == level) else { return };
         let tally = if reads { read } else { write };
@@ -68,7 +68,7 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a request to a map of another strategy that ended.
+    /// Counts a request that has ended, to a map of a strategy other than partial quorums.
     pub(super) fn answered(&self, took: Duration, is_done: bool) {
         self.requests.count(took);
         if !is_done {
@@ -76,7 +76,7 @@ impl RequestCounters {
         }
     }
 
-    /// Counts a client that was cut off for malformed bytes.
+    /// Counts a client whose connection was cut because of malformed bytes.
     pub(super) fn malformed(&self) {
         self.malformed.inc();
     }

@@ -1,9 +1,9 @@
 //! The dial of a connection: the level and the delay of its commands.
 //!
-//! In addition to fixed levels there are the two techniques of 004 §II.A. *Continuous partial quorums* choose
-//! the level of each operation by chance: the strong one with probability p, otherwise the weak one. p may
-//! differ for reads and writes. *Artificial delays* make each read begin later, and each write end later. The
-//! two can be combined.
+//! A connection uses fixed levels, or the two techniques of 004 §II.A. *Continuous partial quorums* choose
+//! the level of each operation by chance: the strong level with probability p, otherwise the weak level. The
+//! probability may differ for reads and writes. *Artificial delays* postpone the start of each read and the
+//! end of each write. The two techniques can be combined.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl<T: Copy> ReadWrite<T> {
 pub(super) struct LevelChoice {
     pub(super) weak: Level,
     pub(super) strong: Level,
-    /// Probability of the strong level, 0 to 1.
+    /// Probability of the strong level, from 0 to 1.
     pub(super) p: f64,
 }
 
@@ -39,7 +39,7 @@ impl LevelChoice {
         LevelChoice { weak: level, strong: level, p: 1.0 }
     }
 
-    /// Returns the level of an operation. `unit` is a random number from 0 up to, and without, 1.
+    /// Returns the level of an operation. `unit` is a random number that is at least 0 and less than 1.
     fn draw(&self, unit: f64) -> Level {
         if unit < self.p { self.strong } else { self.weak }
     }
@@ -49,7 +49,7 @@ impl LevelChoice {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Dial {
     pub(super) levels: ReadWrite<LevelChoice>,
-    /// Time by which a read begins later, and a write ends later.
+    /// Artificial delays: of the start of each read, and of the end of each write.
     pub(super) delays: ReadWrite<Duration>,
 }
 
@@ -68,10 +68,10 @@ impl Dial {
         Dial { levels, delays: ReadWrite::default() }
     }
 
-    /// Draws the strength of the next command. Reads and writes are drawn independently.
+    /// Draws the levels of the next command. The levels for reads and for writes are drawn independently.
     pub(super) fn draw(&self, chance: &mut Chance) -> DrawnLevels {
         let mut level = |choice: &LevelChoice| {
-            // A certain level draws no random number.
+            // If both levels are the same, no random number is drawn.
             if choice.weak == choice.strong { choice.strong } else { choice.draw(unit(chance.bits())) }
         };
         let levels = ReadWrite { read: level(&self.levels.read), write: level(&self.levels.write) };
@@ -79,7 +79,7 @@ impl Dial {
     }
 }
 
-/// Maps random bits to a number from 0 up to, and without, 1.
+/// Maps random bits to a number that is at least 0 and less than 1.
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -102,14 +102,14 @@ fn read_write<T: Copy>(
     }
 }
 
-/// Parses the arguments of `QUORATE LEVEL`: fixed levels. The delays stay.
+/// Parses the arguments of `QUORATE LEVEL`: fixed levels. The delays of `before` stay.
 pub(super) fn parse_levels(names: &[&str], before: Dial) -> Result<Dial, String> {
     let usage = "QUORATE LEVEL takes one level, or one for reads and one for writes";
     let levels = read_write(names, level, usage)?;
     Ok(Dial { delays: before.delays, ..Dial::fixed(levels) })
 }
 
-/// Parses the arguments of `QUORATE P`: probabilities, and optionally the two levels.
+/// Parses the arguments of `QUORATE P`: the probabilities, and optionally the two levels.
 pub(super) fn parse_p(words: &[&str], before: Dial) -> Result<Dial, String> {
     let (numbers, between) = match words {
         [numbers @ .., between, weak, strong] if between.eq_ignore_ascii_case("between") => {
@@ -137,7 +137,7 @@ pub(super) fn parse_p(words: &[&str], before: Dial) -> Result<Dial, String> {
     Ok(Dial { levels, delays: before.delays })
 }
 
-/// The levels between which P chooses by default (004 §II.A).
+/// The weak and the strong level if `QUORATE P` names no levels (004 §II.A).
 const USUAL: (Level, Level) = (Level::One, Level::Quorum);
 
 /// Parses the arguments of `QUORATE DELAY`.
@@ -147,7 +147,7 @@ pub(super) fn parse_delays(words: &[&str], before: Dial) -> Result<Dial, String>
     Ok(Dial { levels: before.levels, delays })
 }
 
-/// Parses a whole number of `us`, `ms` or `s`. Without a unit it is in milliseconds.
+/// Parses a whole number of `us`, `ms` or `s`. A number without a unit counts milliseconds.
 fn parse_delay(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let delay = digits.parse::<u64>().ok().and_then(|count| match &text[digits.len()..] {
@@ -204,7 +204,7 @@ mod tests {
             strong.read += u32::from(levels.read == Level::All);
             strong.write += u32::from(levels.write == Level::All);
         }
-        // Nine standard deviations on either side.
+        // The bounds are nine standard deviations from the mean on either side.
         assert!((4_450..5_550).contains(&strong.read), "{strong:?}");
         assert_eq!(strong.write, 20_000);
         let never = parse_p(&["0"], start()).unwrap().draw(&mut chance);

@@ -1,4 +1,4 @@
-//! Options and arguments about the life of a value.
+//! Options and arguments that limit the life of a value.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{
     refusal::{NO_NUMBER, SYNTAX, invalid_expiry},
 };
 
-/// An option about a life, with its digits.
+/// An option that limits the life of a value, with the digits of its number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expiry<'a> {
     Kept,
@@ -19,7 +19,7 @@ pub(super) enum Expiry<'a> {
 }
 
 /// Parses the option `word` into `chosen`. Returns the number of strings that belong to the option after its
-/// word. The same option may be given twice, and the last one counts.
+/// word. If the same option is given twice, the last one counts.
 pub(super) fn option<'a>(
     chosen: &mut Option<Expiry<'a>>,
     word: &str,
@@ -50,7 +50,7 @@ impl<'a> Expiry<'a> {
         })
     }
 
-    /// Whether both are the same option.
+    /// Whether `self` and `other` are the same option, with the same or another number.
     fn is_like(self, other: Expiry<'_>) -> bool {
         match (self, other) {
             (Expiry::Kept, Expiry::Kept) | (Expiry::Persist, Expiry::Persist) => true,
@@ -91,11 +91,11 @@ impl Unit {
     }
 }
 
-/// Parses a positive time from now on.
+/// Parses a life, a positive time from now on.
 pub(super) fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
     let count = u64::try_from(count).ok().filter(|count| *count > 0);
-    // A longer life could overflow when the wall clock is added to it.
+    // A longer life could overflow when it is added to the wall clock.
     let millis = count.and_then(|count| count.checked_mul(unit.millis()));
     let millis = millis.filter(|millis| *millis < LIFETIME_MILLIS_MAX).ok_or_else(|| invalid_expiry(name))?;
     Ok(Life::For(Duration::from_millis(millis)))
@@ -104,10 +104,11 @@ pub(super) fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Lif
 /// A hundred years, in milliseconds.
 const LIFETIME_MILLIS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
-/// Parses the end of a life: a time from now on, or a time on the wall clock. A past end deletes at once.
+/// Parses the end of a life: a time from now on, or a time on the wall clock. An end in the past deletes the
+/// key at once.
 pub(super) fn end(name: &[u8], digits: Option<&[u8]>, unit: Unit, from_now: bool) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
-    // The milliseconds must fit in 64 bits, for times in the past, too.
+    // The milliseconds must fit in 64 bits, even for times in the past.
     let in_millis = count.checked_mul(unit.millis() as i64);
     let in_millis = in_millis.ok_or_else(|| invalid_expiry(name))?;
     let Ok(span) = u64::try_from(in_millis) else { return Ok(Life::Until(0)) };

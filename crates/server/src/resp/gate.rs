@@ -1,4 +1,5 @@
-//! The gate of a cell's door for clients: whether it is open, and the clients that are handed over at it.
+//! The gate of a cell's door for clients: whether it is open, and the clients that are handed over while it
+//! is closed.
 
 use std::{
     net::TcpStream,
@@ -39,7 +40,8 @@ impl HandedClient {
     }
 }
 
-/// A handle with which another thread opens and closes a door. The protocol thread obeys within a turn.
+/// A handle with which another thread opens and closes a door. The protocol thread carries the order out at
+/// its next turn.
 #[derive(Clone)]
 pub struct HandoverHandle(pub(super) Sender<HandoverOrder>);
 
@@ -49,9 +51,10 @@ pub(super) enum HandoverOrder {
 }
 
 impl HandoverHandle {
-    /// Lets the door serve its clients: those that were handed over, and those that connected meanwhile.
+    /// Lets the door serve its clients: the clients that were handed over, and the clients that connected
+    /// before the door opened.
     pub fn open(&self) {
-        // A door that is gone has no clients.
+        // If the door no longer exists, it has no clients.
         let _ = self.0.send(HandoverOrder::Open);
     }
 
@@ -63,12 +66,12 @@ impl HandoverHandle {
         if self.0.send(order).is_err() {
             return Vec::new();
         }
-        // The wait has a limit, because the protocol thread may have ended.
+        // The wait has a limit, because the protocol thread may have ended without an answer.
         handed.recv_timeout(patience + GRACE).unwrap_or_default()
     }
 }
 
-/// Longest time until the next turn of the protocol thread.
+/// Longest time that the protocol thread may take for its next turn.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Whether the door serves its clients.
@@ -79,9 +82,9 @@ pub(super) struct HandoverGate {
 
 pub(super) enum State {
     Open,
-    /// The door does not serve yet. These clients came from the earlier process.
+    /// The door does not serve yet. It holds the clients that an earlier process handed over.
     Waiting(Vec<HandedClient>),
-    /// The door has stopped serving. These clients can be handed over.
+    /// The door has stopped serving. It collects the clients that can be handed over.
     Closing {
         handed: Vec<HandedClient>,
         until: Time,

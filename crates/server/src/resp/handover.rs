@@ -2,12 +2,12 @@
 //!
 //! A cell that restarts in place leaves its clients to its successor. Its [`RedisClients`] takes no more
 //! requests, and hands each client over once all its answers are written. Bytes that a client sent and the
-//! door has not read stay in the socket. Bytes that it read and that are no whole request go along, and so do
-//! the settings of the connection. The successor serves these clients once its cell can answer. So clients
-//! notice a pause, and nothing else.
+//! door has not read stay in the socket. Bytes that the door has read and that are no whole request are
+//! handed over, and so are the settings of the connection. The successor serves these clients once its cell
+//! can answer. So clients notice nothing but a pause.
 //!
-//! A client whose operations have not ended within the patience is cut off without an answer, as if the cell
-//! had died.
+//! A client whose operations do not end within the patience is cut off without an answer, as if the cell had
+//! died.
 
 use quorate_runtime::{
     clock,
@@ -26,13 +26,13 @@ impl RedisClients {
         HandoverHandle(self.gate.orders.0.clone())
     }
 
-    /// Takes over the clients of an earlier process. They and new clients wait until the door is
+    /// Takes over the clients of an earlier process. These clients, and new clients, wait until the door is
     /// [opened](HandoverHandle::open).
     pub fn resume(&mut self, handed: Vec<HandedClient>) {
         self.gate.state = State::Waiting(handed);
     }
 
-    /// Obeys the orders of the handle, at the end of a turn.
+    /// Carries out the orders of the handle, at the end of a turn.
     pub(super) fn process_handover_orders(&mut self, clients: &mut Clients) {
         if let State::Waiting(handed) = &mut self.gate.state {
             std::mem::take(handed).into_iter().for_each(|handed| self.adopt(handed, clients));
@@ -61,8 +61,8 @@ impl RedisClients {
         }
     }
 
-    /// Collects the clients that have all their answers. Sends the collection once no other client is left,
-    /// or when the patience is over.
+    /// Collects the clients that have received all their answers. Sends the collection once no client is left
+    /// to collect, or when the patience is over.
     fn hand_over(&mut self, clients: &mut Clients) {
         let State::Closing { until, .. } = self.gate.state else { return };
         let is_over = until <= clock::now();
@@ -77,7 +77,7 @@ impl RedisClients {
         let State::Closing { handed, to, .. } = &mut self.gate.state else { return };
         handed.extend(left);
         if is_all {
-            // The thread that ordered it may have stopped waiting.
+            // The thread that ordered the closing may have stopped waiting.
             let _ = to.send(std::mem::take(handed));
             self.gate.state = State::Closed;
         }

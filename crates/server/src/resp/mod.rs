@@ -9,17 +9,17 @@
 //! strings and single lines as requests.
 //!
 //! **Levels.** A connection begins with the map and the level of its [`Settings`]. `QUORATE LEVEL read
-//! [write]` sets the levels of all later commands, and with `NEXT` at the end those of the next command only.
-//! `QUORATE MAP name` chooses the map. `QUORATE P` lets chance choose between two levels, and `QUORATE DELAY`
-//! makes operations take longer (`dial`).
+//! [write]` sets the levels of all later commands, or with `NEXT` at the end only the levels of the next
+//! command. `QUORATE MAP name` chooses the map. `QUORATE P` lets chance choose between two levels, and
+//! `QUORATE DELAY` makes operations take longer (`dial`).
 //!
-//! **Strategies.** A map may have another strategy than partial quorums ([`quorate::maps::strategy`]).
-//! Levels, delays and the dial do not apply to it. Each command on it is one request, and
+//! **Strategies.** A map may have a strategy other than partial quorums ([`quorate::maps::strategy`]).
+//! Levels, delays and the dial do not apply to such a map. Each command on it is one request, and
 //! `reply_form` makes the answer.
 //!
-//! **Roles.** [`RedisClients`] keeps the state of each client. It gets bytes, and hands operations to the
-//! cell of its own process, which coordinates them. Nothing here waits, and everything runs on the protocol
-//! thread.
+//! **Roles.** [`RedisClients`] keeps the state of each client. It receives bytes, and passes operations to
+//! the cell of its own process, which coordinates them. Nothing here waits, and everything runs on the
+//! protocol thread.
 //!
 //! ```text
 //!   bytes ──▶ parse ──▶ command ──▶ command_plan ──▶ operations ──▶ cell

@@ -1,9 +1,9 @@
 //! Parses requests from bytes: flat arrays of bulk strings, or one line.
 //!
 //! A request is an array of strings and nothing else, so a nested array is refused at its first byte, and
-//! nothing here recurses. Lengths are checked when they are read, before their bytes have come. The parser
-//! remembers its place in an incomplete request, so a client that sends one byte at a time costs no more than
-//! one that sends all at once.
+//! nothing here recurses. Lengths are checked when they are read, before the bytes that they count have come.
+//! The parser remembers its place in an incomplete request. So a request that comes byte by byte costs no
+//! more than a request that comes at once.
 //!
 //! A request of one line is split as Redis splits it (`sdssplitargs`), including quotes, escapes and
 //! hexadecimal bytes.
@@ -30,31 +30,31 @@ impl Default for RequestLimits {
     }
 }
 
-/// The reasons why bytes are no request. Nothing after them can be understood.
+/// The reasons why bytes are no request. No bytes after them can be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// The number of strings is no number, or above the limit.
+    /// The number of strings is not a number, or is above the limit.
     #[error("Protocol error: invalid multibulk length")]
     Count,
-    /// A string was expected, and another type came, for example an array.
+    /// A value of another type, for example an array, came instead of a string.
     #[error("Protocol error: expected '$', got '{}'", char::from(*.0).escape_default())]
     NoString(u8),
-    /// The length of a string is no number, or above the limit.
+    /// The length of a string is not a number, or is above the limit.
     #[error("Protocol error: invalid bulk length")]
     Length,
-    /// A string is not followed by the end of a line.
+    /// The bytes after a string are not the end of a line.
     #[error("Protocol error: a bulk string is longer than its declared length")]
     End,
-    /// A line is above the limit.
+    /// A line is longer than the limit.
     #[error("Protocol error: too big inline request")]
     Line,
-    /// The request is above the limit.
+    /// The request is longer than the limit.
     #[error("Protocol error: the request is too large")]
     Bytes,
     /// A quote in a line has no end, or its end is not followed by a space.
     #[error("Protocol error: unbalanced quotes in request")]
     Quotes,
-    /// A line has a zero byte, at which Redis would stop reading it.
+    /// A line contains a zero byte, at which Redis would stop reading the line.
     #[error("Protocol error: zero byte in an inline request")]
     Zero,
 }
@@ -63,15 +63,15 @@ pub enum Malformed {
 #[derive(Debug, Default)]
 pub struct Parser {
     limits: RequestLimits,
-    /// The strings of the first request in the input, as far as they were found.
+    /// The places of the strings of the first request in the input, as far as they were found.
     strings: Vec<Range<usize>>,
     /// The number of strings in the request, `None` until it is known.
     count: Option<usize>,
     /// The offset at which the next part of the request begins.
     at: usize,
-    /// The offset up to which no end of a line was found.
+    /// The offset up to which the input was searched for the end of a line in vain.
     searched: usize,
-    /// The strings of a line with quotes, without the quotes. Empty for every other request.
+    /// The strings of a line with quotes, without the quotes. Empty if the request is not a line with quotes.
     unquoted: Vec<u8>,
 }
 
@@ -81,8 +81,9 @@ impl Parser {
         Parser { limits, ..Parser::default() }
     }
 
-    /// Parses the request at the beginning of `input`. Returns its length once it is complete. Then
-    /// [`Parser::take_strings`] returns its strings, and the next call must begin after the request.
+    /// Parses the request at the beginning of `input`. Returns the request's length once it is complete. Then
+    /// [`Parser::take_strings`] returns its strings, and the input of the next call must begin after the
+    /// request.
     pub fn parse(&mut self, input: &[u8]) -> Result<Option<usize>, Malformed> {
         if self.count.is_none() && self.at == 0 && input.first().is_some_and(|first| *first != b'*') {
             self.strings.clear();
@@ -112,18 +113,17 @@ impl Parser {
         Ok(Some(self.finish()))
     }
 
-    /// Returns the bytes in which the strings of a line with quotes are. `None` if the strings are in the
-    /// input.
+    /// Returns the bytes that hold the strings of a line with quotes. `None` if the strings lie in the input.
     pub fn take_unquoted(&mut self) -> Option<Vec<u8>> {
         (!self.unquoted.is_empty()).then(|| std::mem::take(&mut self.unquoted))
     }
 
-    /// Returns the places of the strings of the request that was just completed.
+    /// Returns the places of the strings of the request that was completed last.
     pub fn take_strings(&mut self) -> Vec<Range<usize>> {
         std::mem::take(&mut self.strings)
     }
 
-    /// Takes back the memory of these strings for the next request.
+    /// Takes the memory of these strings back, for the next request.
     pub fn give_back(&mut self, strings: Vec<Range<usize>>) {
         if strings.capacity() <= STRINGS_KEPT {
             self.strings = strings;
@@ -137,7 +137,7 @@ impl Parser {
         std::mem::take(&mut self.at)
     }
 
-    /// Parses one more string. Returns whether it was complete.
+    /// Parses the next string. Returns whether the string was complete.
     fn parse_string(&mut self, input: &[u8]) -> Result<bool, Malformed> {
         let head = self.at;
         match input.get(head) {
@@ -156,7 +156,7 @@ impl Parser {
             return Err(Malformed::Bytes);
         }
         let Some(tail) = input.get(end..end + 2) else {
-            // The next call reads the head again, which is short.
+            // The next call reads the head of the string again, which is short.
             (self.at, self.searched) = (head, head);
             return Ok(false);
         };
@@ -168,7 +168,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Returns the line at the present offset without its end, if it is complete.
+    /// Returns the line that begins at the current offset, without its end. `None` if the line is incomplete.
     fn line(&mut self, input: &[u8]) -> Result<Option<Range<usize>>, Malformed> {
         let from = self.searched.max(self.at);
         let Some(found) = input[from..].iter().position(|byte| *byte == b'\n') else {
@@ -188,7 +188,7 @@ impl Parser {
     /// Parses a request of one line.
     fn parse_line(&mut self, input: &[u8]) -> Result<Option<usize>, Malformed> {
         let Some(line) = self.line(input)? else {
-            // The next call starts at the same offset, and continues the search.
+            // The next call starts at the same offset, and continues the search for the end of the line.
             return Ok(None);
         };
         let bytes = &input[line.clone()];
@@ -210,11 +210,11 @@ impl Parser {
         Ok(Some(self.finish()))
     }
 
-    /// Splits a line that has quotes. The strings lie in `unquoted`.
+    /// Splits a line that has quotes, and writes its strings to `unquoted`.
     fn unquote(&mut self, line: &[u8]) -> Result<(), Malformed> {
         let Parser { strings, unquoted, .. } = self;
-        // Makes `unquoted` non-empty even if all strings are empty, so that they are not looked for in the
-        // input.
+        // An empty `unquoted` would mean that the strings lie in the input, so this byte makes it non-empty
+        // even if all strings are empty.
         unquoted.push(b' ');
         let mut rest = line;
         loop {
@@ -246,8 +246,8 @@ impl Parser {
     }
 }
 
-/// Appends the text between a quote and its end. Returns the rest of the line, which is empty or begins with
-/// a space.
+/// Appends the text up to the quote that ends it. Returns the part of the line after this quote, which is
+/// empty or begins with a space.
 fn unquote_one<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], Malformed> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     loop {
@@ -281,17 +281,17 @@ fn unquote_one<'a>(quote: u8, mut rest: &'a [u8], out: &mut Vec<u8>) -> Result<&
     }
 }
 
-/// Whether a byte before a word is skipped, as by the C library's `isspace`.
+/// Whether a byte is a space that is skipped before a word, by the rules of the C library's `isspace`.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Whether a byte ends a word. Redis counts fewer bytes here than before a word.
+/// Whether a byte ends a word. Redis accepts fewer kinds of white space after a word than before a word.
 fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Most strings for which a client keeps memory.
+/// Most strings whose memory a client keeps for its next request.
 const STRINGS_KEPT: usize = 64;
 
 /// Parses a number by the rules of Redis's `string2ll`: 64 bits, no plus sign, no leading zero, no space.
@@ -307,7 +307,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns all requests in the bytes, fed in pieces of this size, and the way in which that ended.
+    /// Returns all requests in the bytes, which are parsed in pieces of this size. The second result says how
+    /// the parsing ended.
     fn requests(
         input: &[u8],
         piece: usize,
@@ -384,12 +385,13 @@ mod tests {
             let (_, ended) = requests(input, 1, limits);
             assert_eq!(ended, Err(refusal), "{}", input.escape_ascii());
         }
-        // Two strings, each of them short enough, are too long together.
+        // Each of the two strings is short enough, but together they are too long for a request.
         let both = [&b"*2\r\n$40\r\n"[..], &[b'x'; 40], b"\r\n$20\r\n"].concat();
         assert_eq!(requests(&both, 1, limits).1, Err(Malformed::Bytes));
     }
 
-    /// Redis 7.0.15 gave the expected answers. `checks/redis` compares thousands of others with it.
+    /// Lines are split as Redis splits them. Redis 7.0.15 gave the expected answers. `checks/redis` compares
+    /// thousands of further lines with Redis.
     #[test]
     fn a_line_is_split_as_redis_splits_it() {
         for (line, wanted) in [

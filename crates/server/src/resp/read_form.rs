@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::{refusal::WRONG_TYPE, reply::Reply};
 
-/// For each place of an answer, the index of the key that fills it. Empty if key and place have the same
-/// index throughout. A key that is named twice is read once, so that its value is held once.
+/// For each place in an answer, the index of the key that fills the place. Empty if every key has the index
+/// of its place. A key that is named twice is read once, so that its value is held once.
 pub(super) type Places = Vec<u32>;
 
 /// The result of reading a key: its value and its expiry, in nanoseconds of the wall clock.
 pub(super) type ReadResult = (Value, Option<u64>);
 
-/// The way in which the values of keys make an answer.
+/// The way in which an answer is made from the values of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReadForm {
     Get,
@@ -22,7 +22,7 @@ pub(super) enum ReadForm {
     Exists(Places),
     Length,
     Type,
-    /// The remaining life, in units of this many nanoseconds.
+    /// The remaining life. The number is the answer's unit in nanoseconds.
     Life(u64),
     Field(Bytes),
     Fields(Vec<Bytes>),
@@ -35,13 +35,14 @@ pub(super) enum ReadForm {
 }
 
 impl ReadForm {
-    /// Whether the answer contains the value itself, and not only its kind or its life. If not, the value is
-    /// dropped when it comes.
+    /// Whether the answer contains the value itself, and not only the value's kind or life. If it does not,
+    /// the value is dropped when it comes.
     pub(super) fn tells_value(&self) -> bool {
         !matches!(self, ReadForm::Exists(_) | ReadForm::Type | ReadForm::Life(_))
     }
 
-    /// Makes the answer. `found` has the result for each key, and `wall` is the wall clock in nanoseconds.
+    /// Makes the answer. `found` has the result for each key, and `wall` is the time of the wall clock in
+    /// nanoseconds.
     #[inline]
     pub(super) fn answer(self, mut found: SmallVec<[ReadResult; 1]>, wall: u64) -> Reply {
         match self {
@@ -52,7 +53,7 @@ impl ReadForm {
                 });
             }
             ReadForm::GetMany(places) => {
-                // As in Redis, a value that is no string counts as missing here.
+                // As in Redis, `MGET` answers with null for a value that is no string.
                 let reply = |(value, _)| {
                     if let Value::String(value) = value { Reply::Bulk(value) } else { Reply::Null }
                 };
@@ -120,7 +121,7 @@ impl ReadForm {
     }
 }
 
-/// Whether the key exists.
+/// Whether the key of a result exists.
 pub(super) fn is_there((value, _): &ReadResult) -> bool {
     *value != Value::Nothing
 }
@@ -137,7 +138,7 @@ pub(super) fn hash((value, _): &ReadResult) -> Result<&[(Bytes, Bytes)], Reply> 
     }
 }
 
-/// Returns the value of a field. `fields` are sorted by name.
+/// Returns the value of a field. `fields` must be sorted by name.
 pub(super) fn value_of<'a>(fields: &'a [(Bytes, Bytes)], name: &Bytes) -> Option<&'a Bytes> {
     let at = fields.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
     Some(&fields[at].1)

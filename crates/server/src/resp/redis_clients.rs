@@ -1,14 +1,15 @@
-//! The clients of a cell, and their requests that have no answer yet.
+//! The clients of a cell, and their requests that have not been answered yet.
 //!
-//! **Weights.** Each request under way and each answer that is not sent yet has a *weight*: the bytes of
-//! memory that it takes, roughly. Weights are summed up for each client and for all of them ([`HeldLimits`]):
+//! **Weights.** Each request under way and each unsent answer has a *weight*: the approximate memory that it
+//! takes, in bytes. Weights are summed up for each client and for all clients together ([`HeldLimits`]):
 //!
 //! 1. A client whose sum is above its bound is not read from until it has received answers.
 //! 2. A request or an answer that would raise the sum of all clients above the bound is refused (`BUSY`).
 //! 3. An answer above its own limit is refused (`TOOLARGE`). An answer of several values is refused as soon
-//!    as the values that have come are too large together. Later values are dropped.
-//! 4. Of a pipeline of large reads, only the values at its front are kept. A later read drops its value, and
-//!    reads again when it is the first. So a client gets all its answers, though only a few are held.
+//!    as the values that have come are too large together, and later values are dropped.
+//! 4. Of a pipeline of large reads, only the values at its front are kept. A read behind the front drops its
+//!    value, and reads again when it is the first. So a client gets all its answers, although only a few of
+//!    them are in memory at a time.
 
 mod outcomes;
 mod quorum_command;
@@ -51,13 +52,13 @@ use super::{
 /// The settings of new connections and the limits of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The level of reads and writes.
+    /// The level of reads and writes of a new connection.
     pub level: Level,
-    /// The name of the map.
+    /// The name of the map that a new connection uses.
     pub map: String,
-    /// Limits of a request.
+    /// The limits of a request.
     pub limits: RequestLimits,
-    /// Limits of the memory that clients take.
+    /// Limits of the memory that requests and answers of clients take.
     pub held: HeldLimits,
 }
 
@@ -66,9 +67,9 @@ pub struct Settings {
 pub struct HeldLimits {
     /// Largest answer.
     pub answer_bytes_max: usize,
-    /// Requests under way and answers of one client. Above it the client is not read from.
+    /// Requests under way and unsent answers of one client. A client above this limit is not read from.
     pub client_bytes_max: usize,
-    /// Requests under way and answers of all clients.
+    /// Requests under way and unsent answers of all clients together.
     pub bytes_max: usize,
 }
 
@@ -94,18 +95,18 @@ pub struct RedisClients {
     settings: Settings,
     me: Option<ProcessId>,
     roster: Option<Arc<Roster>>,
-    /// Number of rosters that have come.
+    /// Number of rosters that this process has received.
     epoch: u64,
     strategies: Strategies,
     clients: FxHashMap<ClientId, RedisClient>,
     /// The sum of the weights of all slots.
     weight: usize,
-    /// Operations that were handed on and have not ended, by their ids.
+    /// Operations that were passed to the cell or to another strategy and have not ended, by their ids.
     pending: Slab<PendingRequest>,
-    /// Clients that may have answers to send or work to continue, each once.
+    /// Clients that may have answers to send or work to continue. Each occurs once.
     touched: Vec<ClientId>,
-    /// Clients that have connected, requests that were taken, and operations that were handed on, since the
-    /// start.
+    /// Number of clients that have connected since the start. `commands` counts the requests that were taken,
+    /// and `operations` the operations that were passed on.
     connections: u64,
     commands: u64,
     operations: u64,
@@ -121,21 +122,21 @@ struct RedisClient {
     /// The session's map, with the epoch of the roster in which it was found.
     place: Option<(u64, MapPlace)>,
     parser: Parser,
-    /// Requests that were taken and not answered, in their order.
+    /// Requests that were taken and whose answers were not sent yet, in their order.
     slots: VecDeque<RequestSlot>,
     /// Sum of the weights of the slots, in bytes.
     weight: usize,
-    /// Number of the first slot. The others are numbered in order after it.
+    /// Number of the first slot. The slots after it have the following numbers.
     first: u64,
     /// Number of writing commands under way on maps of partial quorums.
     writing: usize,
-    /// Second steps and repeated operations that are due, by slot number.
+    /// Operations of second steps, and repeated operations, that are due to begin, by slot number.
     due: Vec<(u64, OperationParts)>,
-    /// Whether a command of two steps is under way. Until it ends, no later command begins.
+    /// Whether a command of two steps is under way. No later command begins before it has ended.
     two_step_running: bool,
-    /// Whether nothing is taken until something has ended.
+    /// Whether no request is taken until an earlier one has ended, or the door opens.
     paused: bool,
-    /// Whether nothing more is taken, because the connection ends.
+    /// Whether no further request is taken, because the connection ends.
     closing: bool,
     touched: bool,
 }
@@ -152,7 +153,7 @@ struct RequestSlot {
     state: State,
     /// Memory of the request and of the values found for it, in bytes.
     weight: usize,
-    /// Whether the client wants no answer.
+    /// Whether the client asked for no answer to this request.
     reply_suppressed: bool,
 }
 
@@ -173,43 +174,45 @@ enum State {
     Strategy(StrategyCommand),
 }
 
-/// A command on a map of another strategy, whose request is under way.
+/// A command on a map of a strategy other than partial quorums. The command's request is under way.
 struct StrategyCommand {
     map: MapId,
     form: ReplyForm,
     keys: Vec<Bytes>,
     writes: bool,
-    /// Whether the command's values were dropped. The request is repeated when it is the first.
+    /// Whether the command's values were dropped. The request is repeated when the command is the first of
+    /// its client.
     deferred: bool,
 }
 
-/// Something that was handed on. Its answer belongs in a slot of a client.
+/// A piece of work that was passed on. Its answer belongs in a slot of a client.
 struct PendingRequest {
     client: ClientId,
     slot: u64,
     part: usize,
     began: Time,
-    /// The operation for the record, `None` for a change of the maps and for other strategies.
+    /// The operation, for the record of recent operations. `None` for a change of the maps, and for
+    /// strategies other than partial quorums.
     operation: Option<OperationDescription>,
 }
 
 /// Most requests of one client that are under way.
 const IN_FLIGHT_MAX: usize = 256;
 
-/// Memory of a part of a request in addition to its bytes, roughly, in bytes: its place in `pending`, its
-/// outcome and its key.
+/// Approximate memory of a part of a request in addition to its bytes, in bytes: the part's place in
+/// `pending`, its outcome and its key.
 const PART_BYTES: usize = 256;
 
-/// Most pairs of keys that are compared to find out whether two commands share a key. Above it they wait for
-/// each other.
+/// Most pairs of keys that are compared to find out whether two commands share a key. If there are more
+/// pairs, the commands count as sharing a key.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// Number of clients above which a client without requests under way frees the memory of its slots.
 const CLIENTS_ROOMY: usize = 512;
-/// Number of slots for which a client keeps memory then.
+/// Number of slots whose memory such a client keeps.
 const SLOTS_KEPT: usize = 16;
 
-/// Most requests of one client that are begun in a turn.
+/// Most requests of one client that begin in one turn.
 const REQUESTS_PER_TURN: usize = 256;
 
 impl RedisClients {
@@ -236,7 +239,8 @@ impl RedisClients {
         }
     }
 
-    /// Returns the connection to maps of other strategies, for the process that serves them.
+    /// Returns the connection to maps of strategies other than partial quorums, for the process that serves
+    /// these maps.
     pub fn strategies(&self) -> Strategies {
         self.strategies.clone()
     }
@@ -251,7 +255,7 @@ impl RedisClients {
         self.clients.len()
     }
 
-    /// Adds a client. If it is `paused`, none of its requests is taken yet.
+    /// Adds a client. No request of a `paused` client is taken yet.
     pub(super) fn add(&mut self, id: ClientId, session: ClientSession, paused: bool) {
         let fresh = RedisClient {
             session,
@@ -270,7 +274,7 @@ impl RedisClients {
         self.clients.insert(id, fresh);
     }
 
-    /// Returns the clients whose requests are all answered.
+    /// Returns the clients that have no request under way and no unsent answer.
     pub(super) fn settled(&self) -> impl Iterator<Item = ClientId> {
         let is_settled = |client: &RedisClient| client.slots.is_empty() && !client.closing;
         self.clients.iter().filter(move |(_, client)| is_settled(client)).map(|(id, _)| *id)
@@ -283,7 +287,7 @@ impl RedisClients {
         Some(client.session)
     }
 
-    /// Serves again the clients that wait for the door.
+    /// Continues the clients that were paused until the door opened.
     pub(super) fn go_on(&mut self, clients: &mut Clients) {
         let waits = |client: &&mut RedisClient| client.paused && !client.two_step_running;
         let waiting = self.clients.iter_mut().filter(|(_, client)| waits(client));
@@ -294,7 +298,7 @@ impl RedisClients {
     }
 
     /// Takes one complete request. `place` is the session's map if it was looked up already. Returns whether
-    /// the request was begun. If not, it waits for an earlier one.
+    /// the request was begun. A request that was not begun waits for an earlier request.
     fn request(
         &mut self,
         id: ClientId,
@@ -309,7 +313,8 @@ impl RedisClients {
         let name = capital(&input[name.clone()], &mut capitals);
         let arguments = Arguments::new(input, &strings[1..]);
         if is_barred {
-            // An id is a prefix of a command on keys.
+            // The prefix with an id only stands before commands on keys, so the prefix is affected like such
+            // a command.
             let name = if command::is_id(name, arguments) { &b"ID"[..] } else { name };
             if let Some(reply) =
                 self.clients.get(&id).and_then(|client| client.session.refusal_after_opening(name))
@@ -364,7 +369,7 @@ impl RedisClients {
         self.connection(id, &strings, now, ask);
     }
 
-    /// Looks up the map of a client's session. `None` if there is no such map.
+    /// Looks up the map of a client's session. `None` if no map has this name.
     fn place(&mut self, id: ClientId) -> Option<MapPlace> {
         let client = self.clients.get_mut(&id)?;
         let roster = self.roster.as_ref()?;
@@ -375,8 +380,8 @@ impl RedisClients {
         Some(place)
     }
 
-    /// Hands a command to a map of another strategy. Returns whether the command was begun; if not, it waits
-    /// for an earlier one.
+    /// Passes a command to a map of a strategy other than partial quorums. Returns whether the command was
+    /// begun. A command that was not begun waits for an earlier command.
     // Kept out of line, so that the path of partial quorums stays short.
     #[inline(never)]
     fn ask(
@@ -390,7 +395,7 @@ impl RedisClients {
         let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
         let writes = !request.is_read();
         let shares = |asking: &StrategyCommand| {
-            // A command without keys is about all keys.
+            // A command without keys concerns all keys.
             let same = || {
                 keys.is_empty() || keys.len() * asking.keys.len() > PAIRS_MAX || {
                     keys.iter().any(|key| asking.keys.contains(key))
@@ -489,7 +494,7 @@ impl RedisClients {
         ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
     }
 
-    /// Begins a command on keys. Returns `false` if it has to wait for an earlier one.
+    /// Begins a command on keys. Returns `false` if the command has to wait for an earlier command.
     fn begin(
         &mut self,
         id: ClientId,
@@ -527,7 +532,7 @@ impl RedisClients {
         true
     }
 
-    /// Hands on operations of one step of a command.
+    /// Passes the operations of one step of a command to the cell.
     fn hand_on(
         &mut self,
         (client, slot): (ClientId, u64),
@@ -643,7 +648,7 @@ impl Door<Relay<maps::CellEndpoint>> for RedisClients {
         for id in clients.take_drained() {
             self.touch(id);
         }
-        // A request that is repeated here may be answered at once.
+        // Clients may be touched again in this loop, because a repeated request may be answered at once.
         while let Some(id) = self.touched.pop() {
             let is_crowded = self.clients.len() > CLIENTS_ROOMY;
             let Some(client) = self.clients.get_mut(&id) else { continue };
@@ -711,7 +716,7 @@ impl Door<Relay<maps::CellEndpoint>> for RedisClients {
 }
 
 impl RedisClient {
-    /// Adds a request of this weight. Returns its number.
+    /// Adds a request of this weight. Returns the number of its slot.
     fn push(&mut self, state: State, weight: usize, total: &mut usize) -> u64 {
         let reply_suppressed = self.session.replies != Replies::On;
         if self.session.replies == Replies::SkipNext {
@@ -723,14 +728,15 @@ impl RedisClient {
         self.first + self.slots.len() as u64 - 1
     }
 
-    /// Changes the weight of a slot.
+    /// Sets the weight of a slot, and adapts the sums.
     fn weigh(&mut self, index: usize, weight: usize, total: &mut usize) {
         let before = std::mem::replace(&mut self.slots[index].weight, weight);
         self.weight = self.weight - before + weight;
         *total = *total - before + weight;
     }
 
-    /// Whether a command has to wait for one under way, because they share a key and one of them writes it.
+    /// Whether a command has to wait for a command under way, because they share a key and one of them writes
+    /// it.
     fn conflicts(&self, map: MapId, work: &CommandPlan) -> bool {
         let writes = work.writes();
         if !writes && self.writing == 0 {
@@ -751,15 +757,16 @@ fn busy() -> Reply {
     ))
 }
 
-/// Whether a request of one line is the first line of HTTP. A web page can make a browser send one here.
+/// Whether a request of one line is the first line of an HTTP request. A web page can make a browser send
+/// HTTP to this door.
 fn is_http(input: &[u8], strings: &[std::ops::Range<usize>]) -> bool {
     matches!(strings, [_, _, version] if input[version.clone()].starts_with(b"HTTP/"))
 }
 
-/// Length of the longest command name that could be known, in bytes.
+/// Length of the longest name that a command could have, in bytes.
 const NAME_BYTES: usize = 32;
 
-/// Returns a name in capitals. A name that is too long to be known is returned unchanged.
+/// Returns a name in capitals. A name longer than any command's name is returned unchanged.
 fn capital<'a>(name: &'a [u8], space: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
     match space.get_mut(..name.len()) {
         None => name,

@@ -1,11 +1,11 @@
 //! The texts with which commands are refused.
 
-/// The kind of a map, by the commands that it can carry out.
+/// The kind of a map, which determines the commands that the map can carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MapKind {
     /// A map of partial quorums, which carries out operations on single keys.
     Quorum,
-    /// A map of another strategy. Each command on it is one atomic request.
+    /// A map of a strategy other than partial quorums. Each command on it is one atomic request.
     Atomic,
 }
 
@@ -22,8 +22,8 @@ pub(super) fn arity(name: &[u8]) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-/// Returns the refusal of a Redis command that is known and not offered by maps of this kind, otherwise
-/// `None`.
+/// Returns the refusal of a Redis command that is known but not offered by maps of this kind. `None` for all
+/// other commands.
 pub(super) fn refused(name: &[u8], kind: MapKind) -> Option<String> {
     let why = match (name, kind) {
         (b"KEYS" | b"RANDOMKEY", _) | (b"DBSIZE", MapKind::Quorum) => {
@@ -56,7 +56,7 @@ pub(super) fn refused(name: &[u8], kind: MapKind) -> Option<String> {
     Some(named(name, why))
 }
 
-/// Returns the need of a command that partial quorums cannot meet, and where the command is supported.
+/// Returns what a command needs and partial quorums cannot give, and where the command is supported.
 fn not_at_quorums(name: &[u8]) -> Option<(&'static str, &'static str)> {
     Some(match name {
         b"SETNX" | b"MSETNX" | b"HSETNX" => (CONDITIONAL, ELSEWHERE),
@@ -68,7 +68,8 @@ fn not_at_quorums(name: &[u8]) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Returns the refusal of an option of `SET` that maps of this kind do not offer, otherwise `None`.
+/// Returns the refusal of an option of `SET` that maps of this kind do not offer. `None` for all other
+/// options.
 pub(super) fn refused_option(option: &str, kind: MapKind) -> Option<String> {
     let why = match (option, kind) {
         (_, MapKind::Atomic) => return None,

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol in which a client wants its answers.
+/// The version of the protocol in which a client gets its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Version {
     /// RESP2, the version of a client that sends no `HELLO`.
@@ -26,9 +26,9 @@ pub enum Reply {
     Bulk(Bytes),
     /// No value.
     Null,
-    /// Several answers.
+    /// A list of answers.
     Array(Vec<Reply>),
-    /// Pairs. RESP2 encodes them as one array of keys and values in turn.
+    /// Pairs of keys and values. RESP2 encodes them as one array in which keys and values alternate.
     Map(Vec<(Reply, Reply)>),
 }
 
@@ -41,7 +41,8 @@ impl Reply {
         Reply::Bulk(Bytes::from(text.into()))
     }
 
-    /// Returns the size in memory and encoded, in bytes, roughly. A value that occurs twice counts twice.
+    /// Returns the approximate size of the answer in memory and encoded, in bytes. A value that occurs twice
+    /// counts twice.
     pub fn bytes(&self) -> usize {
         size_of::<Reply>()
             + match self {
@@ -58,7 +59,7 @@ impl Reply {
         match self {
             Reply::Simple(word) => line(out, b'+', word.as_bytes()),
             Reply::Error(text) => {
-                // An error must be one line, even if it quotes a client's line breaks.
+                // An error must fit on one line, even if it quotes line breaks from a client.
                 out.put_u8(b'-');
                 out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
                 out.put_slice(b"\r\n");

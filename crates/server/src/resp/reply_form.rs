@@ -1,4 +1,4 @@
-//! The answers of maps of other strategies than partial quorums.
+//! The answers of maps whose strategy is not partial quorums.
 
 use quorate::maps::strategy::{
     Outcome, RequestError,
@@ -13,7 +13,7 @@ use super::{
     scan,
 };
 
-/// The way in which the outcome of a command is answered.
+/// The way in which an answer is made from the outcome of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyForm {
     /// The values of keys.
@@ -21,7 +21,7 @@ pub(super) enum ReplyForm {
     Scan(scan::ScanRequest),
     /// `OK`.
     Done,
-    /// `OK`, or null if the condition did not hold.
+    /// `OK`, or null if the condition of the command did not hold.
     DoneIf,
     /// The value before the write.
     Before,
@@ -30,7 +30,7 @@ pub(super) enum ReplyForm {
 }
 
 impl ReplyForm {
-    /// Makes the answer. `wall` is the wall clock in nanoseconds.
+    /// Makes the answer. `wall` is the time of the wall clock in nanoseconds.
     pub(super) fn answer(self, outcome: Outcome, wall: u64) -> Reply {
         let answer = match outcome {
             Ok(answer) => answer,
@@ -58,7 +58,7 @@ impl ReplyForm {
     }
 }
 
-/// Describes a request that failed. Only a write adds that nothing was written.
+/// Describes a request that failed. If a write changed nothing, the text says that, too.
 fn words(undone: &RequestError, reads: bool) -> String {
     match (undone, reads) {
         (RequestError::Unsupported(what), _) => format!("ERR this map does not support {what}"),

@@ -1,8 +1,8 @@
 //! `SCAN`: its cursor, and the filter on the keys of a piece.
 //!
-//! The cursor is the token after which the next piece begins, and 0 at the beginning and at the end. So it
-//! carries the whole state of a scan and never expires. The cells determine the number of keys in a piece.
-//! `COUNT` is accepted and changes nothing.
+//! The cursor is the token after which the next piece begins. At the beginning and at the end of a scan it is
+//! 0. So the cursor carries the whole state of a scan and never expires. The cells determine the number of
+//! keys in a piece, so `COUNT` is accepted and changes nothing.
 
 use bytes::Bytes;
 use quorate_protocol::partial::{Kind, Rejection, Scanned, Token};
@@ -18,13 +18,13 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ScanRequest {
     pub(super) behind: Option<Token>,
-    /// The pattern that a key must match to be returned.
+    /// The pattern that a key must match to be returned. `None` returns every key.
     pattern: Option<Bytes>,
     kind: Option<Kind>,
 }
 
 impl ScanRequest {
-    /// Parses the strings after the command's name.
+    /// Parses the strings after the name `SCAN`.
     pub(super) fn parse(arguments: Arguments<'_>) -> Result<ScanRequest, String> {
         let cursor = arguments.get(0).ok_or_else(|| arity(b"SCAN"))?;
         let cursor = token(cursor).ok_or("ERR invalid cursor")?;
@@ -40,7 +40,7 @@ impl ScanRequest {
                     request.kind = Some(match &value.to_ascii_lowercase()[..] {
                         b"string" => Kind::String,
                         b"hash" => Kind::Hash,
-                        // Maps have no other kinds, so no key matches.
+                        // Maps hold no values of other types, so no key matches.
                         _ => Kind::Nothing,
                     });
                 }
@@ -50,12 +50,12 @@ impl ScanRequest {
         Ok(request)
     }
 
-    /// Makes the answer from the outcome.
+    /// Makes the answer from the outcome of a piece.
     pub(super) fn answer(&self, outcome: Scanned) -> Reply {
         let failed = |words: &str| Reply::Error(words.to_owned());
         match outcome {
             Scanned::Piece { keys, next } => {
-                // Token 0 is taken for 1, because cursor 0 means the end. One key in 2^64 has token 0.
+                // Cursor 0 means the end, so token 0 becomes cursor 1. One key in 2^64 has token 0.
                 let cursor = next.map_or(0, |Token(token)| token.max(1));
                 let wanted = |(key, kind): &(Bytes, Kind)| {
                     self.kind.is_none_or(|it| it == *kind)
@@ -84,11 +84,11 @@ fn token(digits: &[u8]) -> Option<u64> {
     text.parse().ok().filter(|_| canonical)
 }
 
-/// Whether a key matches a pattern: `*`, `?`, `[a-c]`, `[^a]`, and `\\` before one of these. The time is at
-/// most the product of both lengths, for any number of stars.
+/// Whether a key matches a pattern of `*`, `?`, `[a-c]`, `[^a]`, and `\\` before one of these signs. The time
+/// is at most the product of both lengths, for any number of stars.
 fn matches(pattern: &[u8], key: &[u8]) -> bool {
     let (mut at, mut place) = (0, 0);
-    // The place in the pattern after the last star, and the place in the key where that star's match ends.
+    // The place in the pattern after the last star, and the place in the key at which the star's match ends.
     let mut star: Option<(usize, usize)> = None;
     while place < key.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -97,7 +97,7 @@ fn matches(pattern: &[u8], key: &[u8]) -> bool {
         } else if let Some(width) = one(&pattern[at..], key[place]) {
             (at, place) = (at + width, place + 1);
         } else if let Some((behind, from)) = star {
-            // The star takes one more byte.
+            // The star's match grows by one byte.
             (at, place) = (behind, from + 1);
             star = Some((behind, from + 1));
         } else {
@@ -114,7 +114,7 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
         b'[' => {
             let (negated, mut at) = if pattern.get(1) == Some(&b'^') { (true, 2) } else { (false, 1) };
             let mut found = false;
-            // A class without an end extends to the end of the pattern.
+            // A class without a closing bracket extends to the end of the pattern.
             while at < pattern.len() && pattern[at] != b']' {
                 if pattern[at] == b'\\' && at + 1 < pattern.len() {
                     at += 1;
@@ -172,7 +172,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), key.as_bytes()), wanted, "{pattern} of {key}");
         }
-        // Many stars take no longer than the product of the lengths.
+        // A pattern of many stars takes no more time than the product of both lengths.
         assert!(!matches("*a".repeat(200).as_bytes(), "b".repeat(20_000).as_bytes()));
     }
 

@@ -1,4 +1,4 @@
-//! The outcomes of the operations that clients' requests need, and the answers that they make.
+//! The outcomes of the operations that clients' requests consist of, and the answers that the outcomes make.
 
 use quorate::maps::{self, OperationKind, strategy};
 use quorate_protocol::{
@@ -17,7 +17,7 @@ use crate::resp::{
     reply_form::ReplyForm,
 };
 
-/// Factor of a client's bound. Above it, reads other than the first one drop their values.
+/// Multiple of a client's bound above which reads drop their values, except for the client's first request.
 const DEFERRED_ABOVE: usize = 4;
 
 impl maps::Front for RedisClients {
@@ -93,7 +93,7 @@ impl RedisClients {
         }
         let outcome = waiting.reduced(outcome);
         let bytes = value_bytes(&outcome);
-        // A read behind another request can drop its value and read again later.
+        // A read that is not the first request can drop its value and read again later.
         let may_wait = index > 0 && waiting.only_reads();
         if waiting.refused.is_none() && bytes > 0 {
             waiting.refused = if waiting.gathered + bytes > answer_bytes_max {
@@ -116,7 +116,8 @@ impl RedisClients {
                 waiting.outcomes[pending.part] = Some(outcome);
                 client.weigh(index, weight + bytes, &mut self.weight);
             }
-            // The answer is a refusal, so this value and the earlier ones are of no use.
+            // The answer will be a refusal, or the command will read again, so this value and the earlier
+            // ones are not needed.
             Some(_) => {
                 let gathered = waiting.drop_values();
                 client.weigh(index, weight - gathered, &mut self.weight);
@@ -155,7 +156,7 @@ impl RedisClients {
             }
             NextStep::More(work) => {
                 *waiting = QuorumCommand::new(&work, waiting.map, waiting.drawn);
-                // The values that the first step found are dropped.
+                // The memory of the values that the first step found is free now.
                 let weight = client.slots[index].weight - gathered;
                 client.weigh(index, weight, &mut self.weight);
                 client.due.push((pending.slot, work.operations.into_iter().enumerate().collect()));
@@ -164,8 +165,9 @@ impl RedisClients {
         }
     }
 
-    /// Notes that the cell had no room for a part, if the part can begin again later. It can if it reads or
-    /// deletes its key, and if other parts of its command will end and free room. Returns whether it can.
+    /// Records that the cell had no room for a part, if the part can begin again later. A part can begin
+    /// again if it reads or deletes its key, and if other parts of its command will end and free room.
+    /// Returns whether the part can begin again.
     fn turn_away(&mut self, pending: &PendingRequest) -> bool {
         let Some(OperationDescription { deed: OperationKind::Read | OperationKind::Delete, .. }) =
             &pending.operation
@@ -201,8 +203,8 @@ impl RedisClients {
         self.conclude(id, slot, reply, true);
     }
 
-    /// Puts an answer into its slot. If the clients hold too much, an answer that `may_fail` is replaced by a
-    /// refusal; only the answer of a command that wrote nothing may fail.
+    /// Puts an answer into its slot. If the clients hold too much memory, an answer that `may_fail` is
+    /// replaced by a refusal. Only the answer of a command that wrote nothing may fail.
     fn conclude(&mut self, id: ClientId, slot: u64, reply: Reply, may_fail: bool) {
         let HeldLimits { answer_bytes_max, bytes_max, .. } = self.settings.held;
         let Some(client) = self.clients.get_mut(&id) else { return };
@@ -231,7 +233,7 @@ fn value_bytes(outcome: &OperationOutcome) -> usize {
     }
 }
 
-/// Returns the size of the values in an answer of another strategy, in bytes.
+/// Returns the size of the values in an outcome of a strategy other than partial quorums, in bytes.
 fn answer_bytes(outcome: &strategy::Outcome) -> usize {
     match outcome {
         Ok(strategy::keyspace::KeyspaceAnswer::Found(found)) => {

@@ -1,4 +1,4 @@
-//! A command on a map of partial quorums, and the operations that are its parts.
+//! A command on a map of partial quorums, and its parts: the operations that it consists of.
 
 use bytes::Bytes;
 use quorate::maps::{EndedOperation, OperationEnd, OperationKind};
@@ -13,40 +13,41 @@ use crate::resp::{
     dial::DrawnLevels,
 };
 
-/// A command whose operations, its parts, are under way.
+/// A command whose operations are under way. The operations are the parts of the command.
 pub(super) struct QuorumCommand {
     pub(super) shape: PlanShape,
     pub(super) map: MapId,
     pub(super) drawn: DrawnLevels,
     pub(super) keys: SmallVec<[Bytes; 1]>,
     pub(super) outcomes: SmallVec<[Option<OperationOutcome>; 1]>,
-    /// Number of parts without an outcome.
+    /// Number of parts that have no outcome yet.
     pub(super) left: usize,
-    /// Parts that the cell had no room for. They begin again when other parts of the command have ended.
+    /// Parts that the cell had no room for. They begin again when other parts of the command end.
     pub(super) turned_away: Vec<usize>,
     pub(super) writes: bool,
     /// Size of the values in `outcomes`, in bytes.
     pub(super) gathered: usize,
-    /// The reason why values were dropped. It is the answer once all outcomes have come.
+    /// The reason why values were dropped, if they were. Once all outcomes have come, the answer is a refusal
+    /// with this reason.
     pub(super) refused: Option<DropReason>,
-    /// Whether the command's values were dropped. The command reads again when it is the first.
+    /// Whether the command's values were dropped. The command reads again when it is the first of its client.
     pub(super) deferred: bool,
 }
 
-/// Operations of a command, each with its part.
+/// Operations of a command, each with the number of its part.
 pub(super) type OperationParts = SmallVec<[(usize, (Bytes, Action)); 1]>;
 
-/// The reason why a value is not kept until it can be sent.
+/// The reason why a value is not kept until its answer can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DropReason {
-    /// The answer would be above the limit of an answer.
+    /// The answer would exceed the limit of an answer.
     TooLarge,
-    /// The clients together would hold too much.
+    /// The clients together would hold too much memory.
     Busy,
 }
 
-/// Most parts that begin again when one part of their command has ended. So a command that the cell has
-/// little room for goes on with few parts at a time, and with more as room comes.
+/// Most parts that begin again when one part of their command has ended. So a command for which the cell has
+/// little room continues with few parts at a time, and with more parts as room becomes free.
 const BEGUN_AGAIN: usize = 2;
 
 impl QuorumCommand {
@@ -66,7 +67,7 @@ impl QuorumCommand {
         }
     }
 
-    /// Whether the command changes nothing, so that it can be repeated.
+    /// Whether the command changes nothing, so that its operations can be repeated.
     pub(super) fn only_reads(&self) -> bool {
         !self.writes && !self.shape.is_step() && !self.keys.is_empty()
     }
@@ -86,7 +87,7 @@ impl QuorumCommand {
         }
     }
 
-    /// Drops the values that were found. Returns their size in bytes.
+    /// Drops the values that were found so far. Returns the size of the dropped values, in bytes.
     pub(super) fn drop_values(&mut self) -> usize {
         if self.gathered > 0 {
             self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
@@ -94,13 +95,13 @@ impl QuorumCommand {
         std::mem::take(&mut self.gathered)
     }
 
-    /// Waits, without values, until the request is the first.
+    /// Drops all outcomes. The command reads again when it is the first of its client.
     pub(super) fn defer(&mut self) {
         self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
         (self.left, self.refused, self.deferred) = (self.keys.len(), None, true);
     }
 
-    /// Returns the reads of the command, to be repeated.
+    /// Returns the reads of all parts, to be repeated.
     pub(super) fn all_reads(&self) -> OperationParts {
         (0..self.keys.len()).map(|part| (part, (self.keys[part].clone(), Action::Read))).collect()
     }
@@ -110,8 +111,8 @@ impl QuorumCommand {
         self.left - self.turned_away.len()
     }
 
-    /// Returns parts that begin again because another part ended. If none may begin again, ends those that
-    /// were turned away.
+    /// Returns the parts that begin again because another part has ended. If no part may begin again, ends
+    /// the parts that were turned away.
     pub(super) fn begin_again(&mut self, had_no_room: bool) -> OperationParts {
         if self.refused.is_some() || had_no_room && self.running() == 0 {
             for part in std::mem::take(&mut self.turned_away) {
@@ -123,7 +124,7 @@ impl QuorumCommand {
             return OperationParts::new();
         }
         let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
-        // A first step reads, and a second step of several parts deletes.
+        // The parts of a first step read, and the parts of a second step of several parts delete.
         let action = if matches!(self.shape, PlanShape::Second(_)) { Action::Delete } else { Action::Read };
         self.turned_away
             .drain(first..)
