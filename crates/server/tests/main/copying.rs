@@ -1,4 +1,4 @@
-//! Checks what each COPY leaves at the backend.
+//! Checks the calls with which each COPY ends at the backend.
 
 use std::{
     collections::VecDeque,
@@ -25,13 +25,13 @@ use tokio_postgres::Client;
 
 use super::Gateway;
 
-/// Tables in this process, and the calls of each COPY to them.
+/// Tables in this process, with a record of the calls that each COPY makes.
 struct Observed {
     tables: LocalBackend,
     seen: Mutex<Vec<(&'static str, LoadId, WriteName)>>,
-    /// Faults of the next discards, in order.
+    /// Errors with which the next discards end, in order.
     faults: Mutex<VecDeque<OperationError>>,
-    /// Number of rows that vanish from the next chunk.
+    /// Number of rows that the backend loses from the next chunk.
     lost: Mutex<usize>,
 }
 
@@ -148,8 +148,8 @@ async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
     let staged = backend.loads("stage");
     assert_eq!(staged.len(), 2);
     assert_eq!(backend.wait_for_discards(2).await, staged, "the second load was answered from memory");
-    // This load has no id, so nobody can have sent it before. The gateway publishes it and leaves nothing to
-    // discard.
+    // No earlier client can have sent this load, because the load has no id. The gateway publishes it, and
+    // has nothing to discard.
     assert_eq!(load(&client, "4\n").await.unwrap(), 1);
     client.batch_execute("select 1").await.unwrap();
     assert_eq!(backend.loads("discard").len(), 2);

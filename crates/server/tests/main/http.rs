@@ -40,7 +40,7 @@ impl AdminView for TestView {
     }
 }
 
-/// Starts a door with these settings, in a runtime that lives as long as the test.
+/// Starts a door with these settings, in a runtime that lives until the test ends.
 fn door(settings: Settings, recent: usize) -> (tokio::runtime::Runtime, SocketAddr) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -63,7 +63,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Sends a request of these lines, and returns the whole answer.
+/// Sends a request of these lines, and returns the whole answer as text.
 fn ask(address: SocketAddr, lines: &[&str], body: &str) -> String {
     let mut stream = connect(address);
     let length = format!("Content-Length: {}", body.len());
@@ -148,8 +148,8 @@ fn a_foreign_name_and_what_a_page_can_send_are_refused() {
     assert!(ask(address, &operate, &long).starts_with("HTTP/1.1 413"));
 }
 
-/// The door cuts connections that send no request, the oldest first. It cuts slow senders when its patience
-/// ends.
+/// Many connections send no request, or send one slowly. The door cuts the connections without a request, the
+/// oldest first, and cuts slow senders when its patience ends.
 #[test]
 fn silent_and_slow_connections_give_way() {
     let limits = Limits { connections_max: 4, patience: Duration::from_millis(400), ..Limits::default() };
@@ -160,7 +160,7 @@ fn silent_and_slow_connections_give_way() {
         assert!(ask(address, &["GET /status HTTP/1.1", "Host: localhost"], "").ends_with("{}"));
     }
     drop(silent);
-    // A byte now and then does not make a request, either.
+    // A byte now and then does not extend the patience.
     let mut slow = connect(address);
     let began = Instant::now();
     let cut = std::iter::repeat_n(b'G', 1_000).any(|byte| {
@@ -170,7 +170,8 @@ fn silent_and_slow_connections_give_way() {
     assert!(cut && began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-/// Unread answers occupy bounded memory, and the door cuts their connections when its patience ends.
+/// Clients do not read their answers. The unread answers occupy bounded memory, and the door cuts the
+/// connections when its patience ends.
 #[test]
 fn answers_that_nobody_takes_are_bounded() {
     let limits = Limits { patience: Duration::from_secs(2), ..Limits::default() };

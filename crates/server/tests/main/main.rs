@@ -15,7 +15,7 @@ use quorate_server::pg;
 use quorate_sql::{backend::Backend, local::LocalBackend};
 use tokio::{net::TcpListener, sync::oneshot};
 
-/// A gateway of one test. Dropping it stops the gateway.
+/// A gateway of one test. Dropping the value stops the gateway.
 struct Gateway {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -32,7 +32,7 @@ impl Gateway {
         let (stop, stopped) = oneshot::channel::<()>();
         let server = pg::Server::new(backend);
         tokio::spawn(server.serve(listener, async {
-            // The signal arrives, or its sender is gone.
+            // The wait ends when the signal arrives, or when the sender of the signal is gone.
             let _ = stopped.await;
         }));
         Gateway { address, stop: Some(stop) }

@@ -1,4 +1,4 @@
-//! Speaks the protocol by hand, for messages that no driver sends.
+//! Speaks the PostgreSQL protocol by hand, for messages that no driver sends.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -104,7 +104,7 @@ impl Raw {
         Raw { stream: TcpStream::connect(address).await.expect("the door is open") }
     }
 
-    /// Begins a session. Returns it with the packet that cancels it.
+    /// Begins a session. Returns the connection with the packet that cancels its statements.
     pub(crate) async fn begin(address: SocketAddr) -> (Raw, Vec<u8>) {
         let mut raw = Raw::silent(address).await;
         raw.send(&startup()).await.unwrap();
@@ -118,7 +118,7 @@ impl Raw {
         timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("it is read")
     }
 
-    /// Returns the next message, or `None` at the end of the connection.
+    /// Returns the next message, or `None` if the connection has ended.
     pub(crate) async fn next(&mut self) -> Option<Said> {
         let mut head = [0; 5];
         let read = timeout(PATIENCE, self.stream.read_exact(&mut head)).await.expect("an answer comes");
@@ -132,7 +132,7 @@ impl Raw {
         read.is_ok().then_some(Said { kind: char::from(head[0]), body })
     }
 
-    /// Returns all messages up to the one that says that the server is ready.
+    /// Returns all messages up to and including the message that the server is ready.
     pub(crate) async fn until_ready(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         loop {
@@ -148,7 +148,7 @@ impl Raw {
     /// Closes the sending side, and reads until the server ends the connection. Returns `None` if the server
     /// cut the connection because it had not read everything.
     pub(crate) async fn ended(mut self) -> Option<Vec<u8>> {
-        // The server may have ended the connection already.
+        // An error is no failure here: the server may have ended the connection already.
         let _ = self.stream.shutdown().await;
         let mut all = Vec::new();
         let read = timeout(PATIENCE, self.stream.read_to_end(&mut all)).await.expect("the server ends it");

@@ -1,5 +1,5 @@
-//! Tests the Redis door as clients use it: over a socket, with cells in this process and bounds small enough
-//! to reach.
+//! Tests the Redis door as clients use it: over a socket, with cells in this process, and with bounds so
+//! small that the tests reach them.
 
 use std::{
     collections::BTreeMap,
@@ -119,7 +119,7 @@ impl RedisClient {
         self.0.get_mut().write_all(lines.as_bytes()).unwrap();
     }
 
-    /// Returns the next answer, with its parts joined, or `end` at the end of the connection.
+    /// Returns the next answer as one text, or `end` if the connection has ended.
     fn answer(&mut self) -> String {
         let mut line = String::new();
         if self.0.read_line(&mut line).unwrap_or(0) == 0 {
@@ -171,7 +171,7 @@ impl RedisClient {
 fn an_answer_that_is_too_large_is_refused_and_a_pipeline_of_large_ones_is_not() {
     let cells = RedisCells::new(ClientLimits::default());
     let value = "v".repeat(VALUE_BYTES);
-    // Both cells are asked, so that each reads its own values and the other cell's.
+    // Each cell is asked for all keys, so that it reads its own values and the values of the other cell.
     for cell in 0..2 {
         let mut client = cells.client(cell);
         for key in ["a", "b", "c", "d", "e", "f"] {
@@ -205,7 +205,7 @@ fn an_answer_that_is_too_large_is_refused_and_a_pipeline_of_large_ones_is_not() 
         let told = client.ask(&format!("HMGET h {}", "x ".repeat(5_000)));
         assert!(told.starts_with("TOOLARGE"), "{told:.80}");
     }
-    // This map belongs to a service.
+    // The strategy of this map is a service.
     let mut client = cells.client(0);
     client.check("QUORATE MAP once", "OK");
     client.set(&["SET", "k", &value[..VALUE_BYTES - 64]]);
@@ -220,8 +220,8 @@ fn an_answer_that_is_too_large_is_refused_and_a_pipeline_of_large_ones_is_not() 
     }
 }
 
-/// A cell has room for a few values at a time. A command that names more values continues as room becomes
-/// free. `EXISTS` and `DEL` read the values, too, and once answered `BUSY` for ever.
+/// A command names more values than a cell has room for. The command continues as room becomes free. `EXISTS`
+/// and `DEL` read the values, too, and once answered `BUSY` for ever.
 #[test]
 fn a_command_on_more_values_than_a_cell_has_room_for_is_answered() {
     let mut settings = partial::Settings::default();
@@ -291,7 +291,8 @@ fn a_refused_opening_refuses_what_it_would_have_enclosed() {
             client.ask_all(&["QUORATE MAP nowhere", "SET n 1", "QUORATE ID x INCR n", &again, "EXISTS n"]);
         assert!(told[1].starts_with("NOMAP") && told[2].starts_with("NOMAP"), "{told:?}");
         assert_eq!(told[3..], ["OK", "0"]);
-        // The door obeys a client that asks for silence, so that each later answer belongs to its command.
+        // The door obeys a client that asks for silence, so that the client can assign each later answer to
+        // its command.
         client.send("CLIENT REPLY OFF\r\nSET n 1\r\nGET n\r\nCLIENT REPLY ON\r\nCLIENT REPLY SKIP\r\nGET n\r\nGET n\r\n");
         assert_eq!([client.answer(), client.answer()], ["OK", "1"]);
         client.check("DEL n", "1");

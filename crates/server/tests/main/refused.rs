@@ -151,7 +151,7 @@ async fn values_in_binary_are_of_their_types() {
         ("numeric", numeric([1, 0, 0x1234, 0], &[7]), "22P03"),
         ("numeric", numeric([1, 0, 0, 0], &[7, 7]), "22P03"),
         ("numeric", numeric([0xffff, 0, 0, 0], &[]), "08P01"),
-        // PostgreSQL has NaN and infinity; numeric here does not.
+        // PostgreSQL has NaN and infinity as a numeric, and this gateway does not.
         ("numeric", numeric([0, 0, 0xc000, 0], &[]), "0A000"),
         ("numeric", numeric([0, 0, 0xd000, 0], &[]), "0A000"),
         ("numeric", numeric([0, 0, 0xf000, 0], &[]), "0A000"),
@@ -160,7 +160,7 @@ async fn values_in_binary_are_of_their_types() {
         ("int[]", array(-1, 0, &[], &[]), "22P03"),
         ("int[]", array(1, 0, &[1, 1], &[0xff, 0xff, 0xff, 0xfe]), "22P03"),
         ("int[]", array(1, 1, &[1, 1], &[0xff; 4]), "{NULL}"),
-        // PostgreSQL has these arrays; here an array has one dimension and begins at 1.
+        // PostgreSQL has such arrays. Here an array has one dimension and begins at 1.
         ("int[]", array(1, 0, &[1, 0], &one), "0A000"),
         ("int[]", array(2, 0, &[1, 1, 1, 1], &one), "0A000"),
     ];
@@ -215,8 +215,8 @@ const CSV: &str = "(format csv)";
 const HEADER: &str = "(header)";
 const ESCAPED: &str = "(format csv, quote '''', escape '\\')";
 
-/// The data, the options of COPY, and PostgreSQL 15's outcome: the loaded rows, or the SQLSTATE of its
-/// refusal.
+/// A case: the data, the options of COPY, and PostgreSQL 15's outcome. The outcome is the loaded rows, or the
+/// SQLSTATE of the refusal.
 type Case = (&'static [u8], &'static str, Result<&'static [Option<&'static str>], &'static str>);
 
 const LINES: &[Case] = &[
@@ -309,8 +309,8 @@ const LINES: &[Case] = &[
     (b"", HEADER, Ok(&[])),
 ];
 
-/// A client whose time zone was refused cannot send a time without a zone, which the door would read in
-/// another zone.
+/// A client asked for a time zone that the gateway refused. A time without a zone from this client is
+/// refused, because the gateway would read it in another zone than the client means.
 #[tokio::test]
 async fn a_time_without_a_zone_needs_a_zone_that_was_granted() {
     let gateway = Gateway::start().await;
@@ -362,7 +362,8 @@ async fn a_time_without_a_zone_needs_a_zone_that_was_granted() {
     }
 }
 
-/// The gateway counts the bytes of answers that it gathers, and refuses an answer before it is whole.
+/// Answers that must be gathered, and then prepared statements, need more memory than their limits. The
+/// gateway counts their bytes, and refuses what would exceed a limit.
 #[tokio::test]
 async fn what_is_gathered_is_bounded() {
     let gateway = Gateway::start().await;

@@ -1,4 +1,4 @@
-//! Repeated writes under a request id, while the cluster gives no definite answer.
+//! Writes that are repeated under a request id, while the cluster gives no definite answer.
 
 use std::{
     collections::VecDeque,
@@ -21,10 +21,10 @@ use quorate_table::{
 
 use super::Gateway;
 
-/// The fate of a write.
+/// The way in which a write ends.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// The write is applied, and its answer is lost.
+    /// The write is applied, but its answer is lost.
     AppliedSilently,
     NotSent,
     Unavailable,
@@ -32,7 +32,7 @@ enum Way {
     Expired,
 }
 
-/// Tables whose next writes end in the given ways. Later writes succeed.
+/// Tables whose next writes end in the given ways. The writes after these succeed.
 struct Troubled {
     tables: LocalBackend,
     ways: Mutex<VecDeque<Way>>,
@@ -97,7 +97,7 @@ impl Backend for Troubled {
     }
 }
 
-/// Sends the statement. An error comes with its code and the id in its detail.
+/// Sends the statement. An error is returned as its code and the request id in its detail.
 async fn send(client: &tokio_postgres::Client, sql: &str) -> Result<u64, (String, Option<String>)> {
     client.execute(sql, &[]).await.map_err(|error| {
         let error = error.as_db_error().expect("the server refused it");
@@ -133,24 +133,23 @@ async fn a_repetition_is_open_until_the_ranges_answer() {
     for way in open {
         assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.clone()))), "{way:?}");
     }
-    // Statements of another session meet the next two ways. The gateway tells that session that nothing was
-    // applied.
+    // The next two ways apply to statements of another session, which learns that nothing was applied.
     let other = gateway.connect().await;
     let fresh = "insert into log values (2)";
     assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "40001"));
     assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "58000"));
     assert_eq!(count(&client).await, 1);
-    // The id belongs to the first statement. Another statement is refused and does not use the id up.
+    // The id belongs to the first statement. Another statement is refused and does not use up the id.
     assert!(matches!(send(&client, fresh).await, Err((code, _)) if code == "22023"));
     assert_eq!(send(&client, insert).await, Ok(1));
     assert_eq!(count(&client).await, 1);
-    // The client has the outcome, so its next write is a new one.
+    // The client knows the outcome, so its next statement is a new write.
     assert_eq!(send(&client, insert).await, Ok(1));
     assert_eq!(count(&client).await, 2);
 }
 
-/// The end of a block restores settings, but not the id of a write that was done in the block. The next write
-/// would be answered as a repetition, without effect.
+/// A block used a request id for a write, and its end restores the settings from before the block. The end
+/// must not restore the id: the next write would pass for a repetition and would have no effect.
 #[tokio::test]
 async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
     let tables = LocalBackend::new();
@@ -174,7 +173,7 @@ async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
         expected += 1;
         assert_eq!(count(&client).await, expected, "{block:?}");
         let set: String = client.query_one("show quorate.request_id", &[]).await.unwrap().get(0);
-        // SET LOCAL has used another id up, so the outer one is still unused.
+        // Only SET LOCAL leaves the id from before the block unused, because the write used the local id.
         assert_eq!(set, if block[1].starts_with("set local") { id } else { String::new() }, "{block:?}");
         client.batch_execute("reset quorate.request_id").await.unwrap();
         assert_eq!(send(&client, insert).await, Ok(1));

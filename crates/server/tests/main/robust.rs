@@ -1,5 +1,5 @@
-//! The door survives bytes that are no messages, messages in a wrong order, clients that leave early or stay
-//! silent, and cancellations at any moment.
+//! The door withstands bytes that are no messages, messages in a wrong order, clients that leave early or
+//! stay silent, and cancellations at any moment.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     raw::{Raw, bind, execute, kinds, message, parse, query, startup, sync},
 };
 
-/// Starts a gateway whose counters the test can read.
+/// Starts a gateway whose metrics the test can read.
 async fn counted(connections: usize) -> (Gateway, Arc<Metrics>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -40,7 +40,7 @@ async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what}: not within ten seconds");
 }
 
-/// Returns the messages of a session that uses most of the protocol.
+/// Returns the messages of a session that uses most message kinds of the protocol.
 fn script() -> Vec<u8> {
     let statements = [
         query("create table if not exists t (n int primary key, s text)"),
@@ -65,9 +65,9 @@ fn script() -> Vec<u8> {
     [vec![startup()], statements.to_vec()].concat().concat()
 }
 
-/// Damages a script at random.
+/// Damages a script at random places.
 fn damage(random: &mut Pcg64, bytes: &mut Vec<u8>) {
-    // Half of the damaged scripts keep their start-up packet, so that they get further.
+    // Half of the damaged scripts keep their startup packet intact, so that the server reads beyond it.
     let from = if random.random() { startup().len() } else { 0 };
     for _ in 0..random.random_range(1..4) {
         if bytes.len() <= from {
@@ -83,7 +83,7 @@ fn damage(random: &mut Pcg64, bytes: &mut Vec<u8>) {
                 drop(bytes.splice(at..at, (0..random.random_range(1..9)).map(|_| 0xff).collect::<Vec<u8>>()))
             }
             5 => {
-                // The damage may hit the place of a length.
+                // The damage may hit a length, so these values are extremes of lengths.
                 let lengths = [i32::MIN, -1, 0, 3, 5, 9_999, 1 << 24, 1 << 30, i32::MAX];
                 let length = lengths[random.random_range(0..lengths.len())].to_be_bytes();
                 drop(bytes.splice(at..bytes.len().min(at + 4), length));
@@ -108,7 +108,8 @@ async fn damaged_sessions_end_and_harm_nobody() {
                 let mut bytes = script();
                 damage(&mut random, &mut bytes);
                 let mut raw = Raw::silent(address).await;
-                // The server may have closed the connection before it has read everything.
+                // Sending may fail, because the server may have closed the connection before it read
+                // everything.
                 let _ = raw.send(&bytes).await;
                 if random.random_range(0..4) > 0 {
                     well_formed(&raw.ended().await.unwrap_or_default());
@@ -117,7 +118,7 @@ async fn damaged_sessions_end_and_harm_nobody() {
         });
     }
     tasks.join_all().await;
-    // The door may not have accepted the last connections yet.
+    // The door may not have accepted the last connections yet, so the test waits.
     becomes("all are let in", || metrics.connections.get() == 2_000).await;
     becomes("every connection is gone", || metrics.sessions.get() == 0).await;
     assert!(
@@ -131,10 +132,10 @@ async fn damaged_sessions_end_and_harm_nobody() {
     assert_eq!(row.get::<_, i32>(0), 42);
 }
 
-/// Checks that the answer is a sequence of whole messages, whatever the server understood.
+/// Checks that the answer is a sequence of whole messages, however the server understood the damaged script.
 fn well_formed(mut bytes: &[u8]) {
     while bytes.first() == Some(&b'N') && bytes.get(1).is_none_or(|kind| *kind != 0) {
-        // The damaged packet asked for encryption. The server declines with a single letter.
+        // The damaged packet asked for encryption, and the server declined with a single letter.
         bytes = &bytes[1..];
     }
     while let Some((head, rest)) = bytes.split_first_chunk::<5>() {
@@ -172,7 +173,8 @@ async fn what_does_not_fit_is_refused_and_the_connection_goes_on() {
         ("a statement that is none", parse("", "selec 1"), "42601"),
         ("two statements", parse("", "select 1; select 2"), "42601"),
     ] {
-        // The server ignores messages up to Sync, and serves the messages after it as usual.
+        // After an error, the server ignores messages up to Sync, and serves the messages after the Sync as
+        // usual.
         let good = [bind("s", &[1], &[one, two], &[1]), execute("", 0), sync()].concat();
         raw.send(&[bad, good.clone(), good].concat()).await.unwrap();
         let refused = raw.until_ready().await;
@@ -198,10 +200,10 @@ async fn a_long_pipeline_stops_at_its_error_and_nowhere_else() {
         ]
         .concat()
     };
-    // The 300th statement repeats a key.
+    // The 300th statement inserts a key that exists.
     let mut pipeline: Vec<u8> = (0..600).flat_map(|n| one(if n == 300 { 7 } else { n })).collect();
     pipeline.extend(sync());
-    // A second pipeline is already behind the first.
+    // The second pipeline arrives together with the first.
     pipeline.extend((1_000..1_400).flat_map(one));
     pipeline.extend(sync());
     raw.send(&pipeline).await.unwrap();
@@ -222,16 +224,16 @@ async fn connections_that_say_nothing_keep_nobody_out() {
     let mut silent = Vec::new();
     for number in 0..2 * pg::OPENINGS_MAX {
         let mut raw = Raw::silent(gateway.address).await;
-        // A byte now and then counts as silence.
+        // A client that sends a byte now and then counts as silent.
         raw.send(&startup()[..number % 8]).await.unwrap();
         silent.push(raw);
     }
-    // A client that introduces itself gets in.
+    // A client that sends its startup packet is accepted.
     let client = gateway.connect().await;
     client.batch_execute("create table t (n int)").await.unwrap();
     let most = pg::OPENINGS_MAX as i64 + 1;
     becomes("the oldest are sent away", || metrics.sessions.get() <= most).await;
-    // The gateway accepts two sessions, and no third one.
+    // The gateway accepts two sessions, but no third session.
     let _second = gateway.connect().await;
     let mut third = Raw::silent(gateway.address).await;
     third.send(&startup()).await.unwrap();
@@ -258,7 +260,7 @@ async fn thousands_come_and_go() {
     gateway.connect().await.batch_execute("select 1").await.unwrap();
 }
 
-/// Cancels a session over a new connection, and waits until the door has noted it.
+/// Cancels a session over a new connection, and waits until the door has recorded the cancellation.
 async fn cancel(gateway: &Gateway, key: &[u8]) {
     let mut raw = Raw::silent(gateway.address).await;
     raw.send(key).await.unwrap();
@@ -307,7 +309,7 @@ async fn a_cancellation_meets_the_statement_that_runs_or_none() {
     assert_eq!(kinds(&raw.until_ready().await), "EZ");
 }
 
-/// Creates a table with more rows than sockets hold.
+/// Creates a table with more rows than the buffers of sockets hold.
 async fn rows_of_thirty_mebibytes(client: &tokio_postgres::Client) {
     client.batch_execute("create table t (n int, s text)").await.unwrap();
     let mut copy = std::pin::pin!(client.copy_in("copy t from stdin").await.unwrap());
@@ -324,7 +326,7 @@ async fn a_timeout_is_of_the_whole_statement() {
     let client = gateway.connect().await;
     rows_of_thirty_mebibytes(&client).await;
     client.batch_execute("set statement_timeout = 500").await.unwrap();
-    // Rows arrive all the time, but the last row would arrive after the timeout.
+    // Rows arrive all the time, but the timeout passes before the last row.
     let rows = client.query_raw("select s from t", Vec::<i32>::new()).await.unwrap();
     let mut rows = std::pin::pin!(rows);
     let mut last = None;

@@ -1,4 +1,4 @@
-//! Tests the protocol as drivers use it.
+//! Tests the PostgreSQL protocol as drivers use it.
 
 use std::time::Duration;
 
@@ -123,7 +123,8 @@ async fn arrays_go_in_as_parameters() {
     let words = vec!["0", "1", "a,\"b\""];
     let others = "select n from squares where square <> all($1) and n < 4 order by n";
     assert_eq!(numbers(client.query(others, &[&words]).await.unwrap()), [2, 3]);
-    // A declared type stays. The column widens to the elements' type, or the elements to the column's.
+    // A declared type is kept: the column is converted to the type of the elements if that is wider, and
+    // otherwise the elements to the column's type.
     let declared = client.prepare_typed(any, &[Type::INT8_ARRAY]).await.unwrap();
     assert_eq!(numbers(client.query(&declared, &[&vec![5i64, 1 << 40]]).await.unwrap()), [5]);
     let later =
@@ -255,8 +256,8 @@ async fn a_block_holds_reads_and_one_write() {
     let detail = second.as_db_error().unwrap().detail().unwrap();
     assert!(detail.starts_with("INSERT 0 1 was applied and cannot be rolled back"), "{detail}");
     assert_eq!(code(&client.query("select 1", &[]).await.unwrap_err()), "25P02");
-    // The refusal named the effect that stands. The driver's own ROLLBACK must not hide it behind another
-    // error.
+    // The refusal named the effect that stands. The ROLLBACK that the driver sends next must not hide the
+    // refusal behind another error.
     client.batch_execute("rollback").await.unwrap();
     assert_eq!(count().await, 4);
     client.batch_execute("begin; insert into squares values (12, 'x')").await.unwrap();
@@ -281,7 +282,7 @@ async fn a_write_under_one_id_is_done_once() {
         assert_eq!(client.execute("insert into log values (1)", &[]).await.unwrap(), 1);
     }
     assert_eq!(client.execute("insert into log values (2)", &[]).await.unwrap(), 1);
-    // Under the same id, the gateway refuses another statement and other parameters. The id stays set until
+    // The gateway refuses another statement, and other parameters, under the same id. The id stays set until
     // the client resets it.
     client.batch_execute("set quorate.request_id = 'ff-7'").await.unwrap();
     assert_eq!(code(&client.execute("insert into log values ($1)", &[&1]).await.unwrap_err()), "22023");
@@ -299,7 +300,7 @@ async fn a_write_under_one_id_is_done_once() {
     assert_eq!(client.execute("insert into log values (5)", &[]).await.unwrap(), 1);
     let rows = client.query("select n from log order by n", &[]).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
-    // An id that the gateway gave out belongs to its statement. An id that it has not given out yet is
+    // An id that the gateway issued belongs to one statement. An id that the gateway has not issued yet is
     // refused.
     for name in ["1-3-00000000000000aa", "1-1000000-00000000000000aa"] {
         client.batch_execute(&format!("set quorate.request_id = '{name}'")).await.unwrap();
@@ -369,7 +370,7 @@ async fn a_statement_can_be_cancelled_and_times_out() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         token.cancel_query(NoTls).await.unwrap();
     };
-    // A COPY waits for its data until the cancellation.
+    // A COPY waits for data until it is cancelled.
     let sink = client.copy_in::<_, bytes::Bytes>("copy t from stdin").await.unwrap();
     futures_util::pin_mut!(sink);
     canceller.await;
@@ -470,7 +471,7 @@ async fn a_long_statement_is_answered_or_refused() {
         let error = client.batch_execute(&sql).await.unwrap_err();
         assert_eq!(code(&error), "54001", "{}: {error:?}", &sql[..40]);
     }
-    // The door accepts this depth on every path of a statement.
+    // The door accepts expressions of this depth in every kind of statement.
     for sql in [
         format!("select {}true", "not ".repeat(120)),
         format!("select {}1{}", "(".repeat(120), ")".repeat(120)),
@@ -566,8 +567,8 @@ async fn the_catalog_describes_the_tables() {
         .await
         .unwrap();
     assert_eq!(names.get::<_, &str>(0), "t,z");
-    // JDBC asks for foreign keys in this way. The product of these items does not fit in memory, and the
-    // conditions on the referencing table leave little of it.
+    // JDBC asks for foreign keys in this way. The product of the FROM items does not fit in memory, but the
+    // conditions on the referencing table leave few of its rows.
     let keys = client
         .query(
             "select pkc.relname from pg_namespace pkn, pg_class pkc, pg_attribute pka, pg_namespace fkn, pg_class fkc, \
@@ -600,7 +601,7 @@ async fn the_catalog_describes_the_tables() {
         .unwrap();
     let keys: Vec<(&str, i32, i16)> = keys.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
     assert_eq!(keys, [("a", 1, 2), ("b", 2, 1)]);
-    // Functions that return rows run in parallel. The shorter one is filled up with NULL.
+    // Functions that return rows run side by side. NULL fills up the rows of the shorter one.
     let rows = client
         .query("select generate_subscripts(array[5, 6], 1), generate_series(1, 3) n order by n", &[])
         .await
