@@ -1,4 +1,5 @@
-//! The roles of processes, still pure: production and the simulator carry the same values.
+//! The roles of processes, without input and output of their own: production and the simulator run the same
+//! values.
 //!
 //! | module | promise |
 //! |---|---|

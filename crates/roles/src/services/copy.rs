@@ -1,15 +1,15 @@
-//! Copies of the state, on their way out.
+//! Copies of a service's state, from the request until they are given to the receiver.
 
 use bytes::Bytes;
 
-/// A copy of the state, or the reason why there is none.
+/// A copy of the state, or the reason why it could not be made.
 pub type Exported = Result<Bytes, String>;
 
-/// A requested copy. It leaves once no change in it can be reverted.
+/// A requested copy. It is given to its receiver once none of its changes can be reverted.
 #[derive(Debug)]
 pub(super) struct Copying<C> {
     receiver: C,
-    /// The copy, and the number of its last change that was not chosen when it was taken.
+    /// The copy, and the number of the latest change in it that was not chosen when the copy was taken.
     taken: Option<(Exported, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl<C> Copying<C> {
         self.taken = Some((copy, through));
     }
 
-    /// Drops the copy if it holds the change of this number, which is taken back.
+    /// Drops the copy if it holds the change `number`, because this change is taken back.
     pub(super) fn spoil(&mut self, number: u64) {
         self.taken.take_if(|(_, through)| number <= *through);
     }
@@ -37,7 +37,7 @@ impl<C> Copying<C> {
         self.taken.as_ref().is_some_and(|(_, through)| is_chosen(*through))
     }
 
-    /// Returns the receiver and the copy, which is ready.
+    /// Returns the receiver and the copy. The copy must be ready.
     pub(super) fn into_parts(self) -> (C, Exported) {
         let (copy, _) = self.taken.expect("a copy that is ready was taken");
         (self.receiver, copy)

@@ -1,16 +1,14 @@
-//! The endpoint of one service in one process: first a seeker of the set, then a replica of the set or its
-//! client.
+//! The endpoint of one service in one process. It begins as a seeker of the set, and becomes a replica or a
+//! client of the set.
 //!
-//! A set is named by random bits that only its members know at first. A joiner or a client knows a name,
-//! which makes the channel, and addresses. It reaches for the processes there and shows an empty pass. A
-//! member of a set refuses that pass and shows its own ([`Set`]). The node reports that to its host
-//! (`PolicyMismatch`), and the host to the endpoint
-//! ([`Command::Begin`]).
-//! From then on the pass is the fence: no session exists between two sets of one name.
+//! A set is named by random bits that only its members know at first. A process that joins, or a client,
+//! knows the service's name, which makes the channel, and some addresses. It reaches for the processes at
+//! these addresses and shows an empty pass. A member of a set refuses that pass and shows its own ([`Set`]).
+//! The node reports the refusal to its host (`PolicyMismatch`), and the host passes the set to the endpoint
+//! ([`Command::Begin`]). From then on the pass is the fence: no session exists between two sets of one name.
 //!
-//! A replica that ended comes back as another process, at another address. At its former place a *redirect*
-//! stays: it shows the set as a replica does, and directs callers to the replicas
-//! that its successor knows.
+//! A replica that ended comes back as another process, at another address. A *redirect* stays at its former
+//! place: it shows the set as a replica does, and directs callers to the replicas that the successor knows.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -44,10 +42,10 @@ pub enum ServiceEndpoint<H: EndpointHost> {
     Redirect(Redirect<H>),
 }
 
-/// The place of a replica that has become another process.
+/// The former place of a replica that continues as another process.
 pub struct Redirect<H: EndpointHost> {
     set: Set,
-    /// The process that replaced the replica.
+    /// The process that continues the replica.
     successor: H::Successor,
 }
 
@@ -60,7 +58,7 @@ impl<H: EndpointHost> Redirect<H> {
                 Body::Paxos(paxos::Message::Refer { leader, members })
             }
             Body::Open { .. } | Body::Calls { .. } => Body::Redirect { leader, members },
-            // The sender awaits no answer.
+            // The sender of any other message awaits no answer.
             _ => return,
         };
         if message.group == self.set.group {
@@ -75,7 +73,7 @@ pub struct ServiceReplica<H: EndpointHost> {
     replica: Replica,
     /// The service, if the endpoint executes it.
     inline: Option<Box<Inline<H::Executor>>>,
-    /// The control of the thread that executes the service, if there is one.
+    /// The control of the thread that executes the service, if a thread executes it.
     latch: H::Latch,
 }
 
@@ -88,7 +86,7 @@ impl<H: EndpointHost> ServiceReplica<H> {
 /// An endpoint that does not know its set yet.
 pub struct Seeker<H: EndpointHost> {
     wanted: SeekerGoal<H>,
-    /// The processes for which the endpoint reaches, with their addresses.
+    /// The processes that the endpoint tries to reach, with their addresses.
     peers: BTreeMap<ProcessId, String>,
     /// Calls that wait for the set, oldest first.
     waiting: VecDeque<WaitingCall>,
@@ -119,7 +117,7 @@ pub enum Command<H: EndpointHost> {
     },
     /// Results from the executor's thread.
     Executed(Vec<service::Command>, <H::Latch as ResultLatch>::Passage),
-    /// The wishes of an operator, and of a host whose service has broken.
+    /// A wish of an operator, or of a host whose service has broken.
     Wish(service::Command),
     /// A client's calls. Each ends in one [`Event::Client`].
     Calls(Vec<ClientCommand>),
@@ -131,33 +129,34 @@ pub enum Command<H: EndpointHost> {
 pub enum Event<H: EndpointHost> {
     /// An order or news of the replica.
     Replica(service::Event),
-    /// The end of a call.
+    /// The end of a call, with the call's fate.
     Client(ClientEvent),
     /// The reason why a service that was executed here cannot continue. Its replica resigns.
     Broken(String),
-    /// A service that was executed here and takes too long. It gets a thread, which receives all later
-    /// orders.
+    /// A service that was executed here and takes too long. The host must give it a thread, to which all
+    /// later orders go.
     Long(H::Executor),
 }
 
 impl<H: EndpointHost> ServiceEndpoint<H> {
-    /// Makes a future replica, which founds or joins a set. It may execute the service itself.
+    /// Makes a seeker that founds or joins a set and then becomes a replica. `inline` holds the service if
+    /// the endpoint executes it.
     pub fn replica(me: Peer, options: ReplicaOptions, inline: Option<Box<Inline<H::Executor>>>) -> Self {
         ServiceEndpoint::seeker(SeekerGoal::Replica { me, options, inline })
     }
 
-    /// Makes a future client.
+    /// Makes a seeker that becomes a client.
     pub fn client(settings: ClientSettings) -> Self {
         ServiceEndpoint::seeker(SeekerGoal::Client(settings))
     }
 
-    /// Makes a redirect that directs callers to the replicas of the successor.
+    /// Makes a redirect, which directs callers to the replicas that `successor` knows.
     pub fn redirect(set: Set, successor: H::Successor) -> Self {
         ServiceEndpoint::Redirect(Redirect { set, successor })
     }
 
-    /// Returns the address at which others know the replica that wrote these records, or `None` if they do
-    /// not know it yet.
+    /// Returns the address at which the other replicas know the replica that wrote these records. `None` if
+    /// they do not know it yet.
     pub fn known_at(me: ProcessId, records: Vec<Bytes>, options: ReplicaOptions) -> Option<String> {
         let nowhere = Peer { id: me, address: String::new() };
         match Self::recovered(&nowhere, records, (options, None), Time::ZERO) {
@@ -233,16 +232,17 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
                     self.give_client(cx, Input::Command(call), out);
                 }
             }
-            // If the service has got a thread meanwhile, the asker repeats its request.
+            // If a thread executes the service by now, the sender of the command repeats its request.
             (ServiceEndpoint::Replica(service_replica), Command::Copy(wanted)) => {
                 if let Some(inline) = &mut service_replica.inline {
                     inline.want_copy(cx, wanted);
                 }
             }
             (ServiceEndpoint::Redirect(_), _) => {}
-            // An operator's wish that comes before there is a replica ends with the operator's patience.
+            // A wish that an operator sends before the endpoint is a replica is lost, and the operator's wait
+            // for it times out.
             (ServiceEndpoint::Seeker(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_)) => {}
-            // Several of the asked processes show the set.
+            // The set is already known: several of the reached processes show it.
             (ServiceEndpoint::Replica(..) | ServiceEndpoint::Client(_), Command::Begin { .. }) => {}
             (ServiceEndpoint::Client(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_))
             | (ServiceEndpoint::Replica(..), Command::Calls(_)) => {
@@ -251,7 +251,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         }
     }
 
-    /// Turns the seeker into the wanted endpoint, because the set is known.
+    /// Turns the seeker into a replica or a client, because the set is known.
     fn begin(&mut self, cx: &mut Context<'_>, set: Set, founded: bool, out: &mut dyn Sink<Self>) {
         let ServiceEndpoint::Seeker(seeker) = self else { return };
         let peers = mem::take(&mut seeker.peers);
@@ -299,7 +299,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         }
     }
 
-    /// Makes the executor's thread wait while the replica holds as many results as it may.
+    /// Makes the executor's thread wait as long as the replica holds as many results as it may.
     fn watch_results(&mut self) {
         if let ServiceEndpoint::Replica(service_replica) = self {
             service_replica.latch.set(service_replica.replica.holds_too_much());
@@ -318,16 +318,16 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
 pub enum Unrecovered {
     /// The journal's content is not a replica's log.
     Corrupt(String),
-    /// The other replicas know this replica at this address, which is not its present address.
+    /// The address of this replica at which the other replicas know it, if this is not its present address.
     Moved(String),
 }
 
-/// The sink of a replica or a client.
+/// The sink that a replica or a client writes to. It passes effects on to the sink of the endpoint.
 pub(super) struct Below<'a, H: EndpointHost, E> {
     pub(super) out: &'a mut dyn Sink<ServiceEndpoint<H>>,
-    /// The set whose log is written.
+    /// The set whose log is written; `None` for a client.
     pub(super) set: Option<Set>,
-    /// The receiver of events.
+    /// The function that wraps events for the endpoint's sink.
     pub(super) emit: E,
 }
 
@@ -388,7 +388,8 @@ impl<H: EndpointHost> Protocol for ServiceEndpoint<H> {
             (ServiceEndpoint::Redirect(redirect), Input::Receive { from, message }) => {
                 redirect.receive(from, &message, out);
             }
-            // A seeker admits nobody, so it has no links. A redirect waits for nothing.
+            // Other inputs do not occur: a seeker admits nobody, so it has no links, and a redirect has no
+            // deadline.
             (ServiceEndpoint::Seeker(_) | ServiceEndpoint::Redirect(_), _) => {}
         }
     }
@@ -414,14 +415,14 @@ impl<H: EndpointHost> Protocol for ServiceEndpoint<H> {
         match self {
             ServiceEndpoint::Replica(service_replica) => Arc::new(ReplicaPolicy(service_replica.set)),
             ServiceEndpoint::Redirect(redirect) => Arc::new(ReplicaPolicy(redirect.set)),
-            // A seeker adopts another policy with its set.
+            // A seeker gets another policy when it learns its set.
             ServiceEndpoint::Seeker(_) | ServiceEndpoint::Client(_) => Arc::new(SeekerPolicy),
         }
     }
 }
 
 impl<H: EndpointHost> Seeker<H> {
-    /// Reaches for the processes that were found, and for no others.
+    /// Reaches for the processes that were found, and gives up all others.
     fn reach(&mut self, found: Vec<Peer>, out: &mut dyn Sink<ServiceEndpoint<H>>) {
         let found: BTreeMap<ProcessId, String> =
             found.into_iter().map(|peer| (peer.id, peer.address)).collect();
@@ -438,7 +439,8 @@ impl<H: EndpointHost> Seeker<H> {
     fn keep(&mut self, now: Time, call: ClientCommand, out: &mut dyn Sink<ServiceEndpoint<H>>) {
         let SeekerGoal::Client(settings) = &self.wanted else { unreachable!("clients are called") };
         match (call.command(), call) {
-            // The question refers to a call of a known set, which cannot come before the set is known.
+            // `Again` asks about a call that was already made to a set, and no such call exists before the
+            // set is known.
             (_, ClientCommand::Again { command, .. }) => {
                 out.emit(Event::Client(ClientEvent { command, fate: Fate::Expired }));
             }

@@ -1,4 +1,4 @@
-//! The parts of an endpoint that its host brings along.
+//! The parts of an endpoint that its host supplies.
 
 use quorate_protocol::{
     Context, Peer, ProcessId,
@@ -7,7 +7,7 @@ use quorate_protocol::{
 
 use super::executor::Broken;
 
-/// A host of endpoints of services: production, or the simulator.
+/// A host of endpoints of services: the production host, or the simulator.
 pub trait EndpointHost: Sized + 'static {
     /// Executes a service in the turns of its replica.
     type Executor: InlineExecutor;
@@ -17,7 +17,8 @@ pub trait EndpointHost: Sized + 'static {
     type Successor: Successor;
 }
 
-/// The user's code in the turns of its replica. A batch is a number of orders in one turn.
+/// The user's code, executed in the turns of its replica. A batch is the orders that are executed together in
+/// one turn.
 pub trait InlineExecutor {
     /// A receiver of a copy of the state.
     type Receiver;
@@ -25,7 +26,7 @@ pub trait InlineExecutor {
     /// Begins a batch.
     fn begin_batch(&mut self);
 
-    /// Carries out an order, and puts the answer, if the order has one.
+    /// Carries out an order. Calls `put` with the answer, if the order has one.
     fn perform(
         &mut self,
         cx: &mut Context<'_>,
@@ -33,30 +34,30 @@ pub trait InlineExecutor {
         put: &mut dyn FnMut(Command),
     ) -> Result<(), Broken>;
 
-    /// Ends a batch in which the user's code worked for `orders` orders. Returns whether the batches take so
+    /// Ends a batch in which the user's code worked on `orders` orders. Returns whether the batches take so
     /// long that the service must get a thread.
     fn end_batch(&mut self, orders: u32) -> bool;
 
-    /// Notes a request for a copy of the state.
+    /// Records a request for a copy of the state.
     fn want_copy(&mut self, receiver: Self::Receiver);
 
-    /// Gives the copies of the state that hold no revertible change.
+    /// Gives their receivers the copies of the state that hold no revertible change.
     fn give_copies(&mut self, cx: &mut Context<'_>);
 }
 
 /// The replica's control of the thread that executes its service.
 pub trait ResultLatch: Default {
-    /// Results on their way from the thread.
+    /// The way on which results come from the thread.
     type Passage;
 
-    /// Notes the way on which results come.
+    /// Records the way on which results come.
     fn hold(&mut self, passage: &Self::Passage);
 
-    /// Shuts the way while the replica holds as many results as it may.
+    /// Shuts the way if `is_shut`, because the replica holds as many results as it may. Otherwise opens it.
     fn set(&mut self, is_shut: bool);
 }
 
-/// The process that replaced a replica.
+/// The process that continues a replica.
 pub trait Successor {
     /// Returns the leader, if the successor knows one, and the replicas that it knows.
     fn replicas(&self) -> (Option<ProcessId>, Vec<Peer>);

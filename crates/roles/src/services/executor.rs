@@ -1,7 +1,8 @@
 //! The book-keeping of a service's replica: work, undo, commit, revert, checkpoints and copies.
 //!
-//! The state of the object is always the chosen changes, followed by those in the undo list. What the driver
-//! passes in order is carried out in order, and each order that has an answer is answered in its turn.
+//! The state of the object is always the chosen changes, followed by the changes in the undo list. The orders
+//! that the driver passes are carried out in the same order, and each order that has an answer is answered
+//! before the next order is carried out.
 
 use std::mem;
 
@@ -31,20 +32,20 @@ pub struct Work {
     pub read: bool,
 }
 
-/// The data to execute, revert and copy a service. `U` takes back a change of the object, and `C` receives a
-/// copy of the state.
+/// The data to execute a service, to revert its changes and to copy its state. `U` takes back a change of the
+/// object, and `C` receives a copy of the state.
 #[derive(Debug)]
 pub struct Executor<U, C> {
     undo: UndoList<Undo<U>>,
     /// Whether the log carries whole states instead of changes.
     whole_states: bool,
-    /// The rest of a checkpoint that is being sent.
+    /// The part of a checkpoint that is still to be sent.
     checkpoint: Bytes,
     /// The received part of another replica's checkpoint.
     coming: BytesMut,
-    /// Copies of the state that are requested, or hold changes which are not chosen.
+    /// Copies of the state that were requested and not given yet.
     copies: Vec<Copying<C>>,
-    /// The state of an earlier set, with which this one begins.
+    /// The restoration of an earlier set's state, with which this set begins.
     restoring: Restoring,
     /// Number of changes in the state.
     changes: u64,
@@ -57,7 +58,7 @@ pub struct Executor<U, C> {
 enum Undo<U> {
     /// A change of the object.
     Change(U),
-    /// A part of an earlier set's state, with the number of bytes before it.
+    /// A part of an earlier set's state. The number counts the bytes before this part.
     Part(usize),
     /// A request without a change.
     Nothing,
@@ -88,17 +89,17 @@ impl<U, C> Executor<U, C> {
         self.restored
     }
 
-    /// Whether the object holds nothing that may be reverted.
+    /// Whether the object's state holds no change that may be reverted.
     pub fn is_chosen(&self) -> bool {
         self.undo.is_empty()
     }
 
-    /// Whether the state of an earlier set is incomplete. Then requests are not for the object.
+    /// Whether the state of an earlier set is incomplete. As long as it is, no request reaches the object.
     pub fn is_restoring(&self) -> bool {
         self.restoring.is_under_way()
     }
 
-    /// Carries out an order of the replica, and puts the answer, if the order has one.
+    /// Carries out an order of the replica. Calls `put` with the answer, if the order has one.
     pub fn perform(
         &mut self,
         object: &mut impl Object<Undo = U>,
@@ -155,7 +156,7 @@ impl<U, C> Executor<U, C> {
                 self.coming.extend_from_slice(&bytes);
             }
             Event::Restore { through } => self.restore(object, through)?,
-            // These events are for the host.
+            // The host handles these events.
             Event::Leader(_)
             | Event::Serving
             | Event::Members(_)
@@ -167,7 +168,8 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Completes a work by the result of its request, whose change the object has applied.
+    /// Completes a work with the result of its request. The object has already applied the change in this
+    /// result.
     pub fn complete(
         &mut self,
         object: &mut impl Object<Undo = U>,
@@ -179,7 +181,7 @@ impl<U, C> Executor<U, C> {
         report(work.number, found, put)
     }
 
-    /// Keeps the data to take a work back, and returns the result.
+    /// Keeps the data that takes a work back, and returns the work's result.
     fn keep(
         &mut self,
         object: &mut impl Object<Undo = U>,
@@ -257,7 +259,7 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Returns the state, whose count of changes is the present one plus `more`.
+    /// Returns the state, with `more` added to its number of changes.
     fn state(&self, object: &mut impl Object<Undo = U>, more: u64) -> Result<Bytes, String> {
         if self.restoring.is_under_way() {
             return Ok(self.restoring.checkpoint());
@@ -266,7 +268,7 @@ impl<U, C> Executor<U, C> {
         Ok(join_state(object.clock(), self.changes + more, &state))
     }
 
-    /// Replaces the state by another replica's.
+    /// Replaces the state by the state of another replica.
     fn take_over(&mut self, object: &mut impl Object<Undo = U>, bytes: &[u8]) -> Result<(), String> {
         let cut_off = || String::from("the state is cut off");
         if StatePart::is(bytes) {
@@ -293,8 +295,8 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Begins with the state of an earlier set, which the founder's host puts into the log: a part of it, or
-    /// all.
+    /// Begins with the state of an earlier set, which the founder's host puts into the log. `change` is a
+    /// part of this state, or the whole state if the log carries whole states.
     fn begin_with(
         &mut self,
         object: &mut impl Object<Undo = U>,
@@ -311,7 +313,7 @@ impl<U, C> Executor<U, C> {
         Ok(service::Executed::Changed { reply: Bytes::new(), change })
     }
 
-    /// Takes a part of an earlier set's state.
+    /// Adds a part of an earlier set's state. The last part completes the state.
     fn take_part(&mut self, object: &mut impl Object<Undo = U>, change: &Bytes) -> Result<(), String> {
         let part =
             StatePart::decode(change).ok_or_else(|| String::from("a part of a restored state is cut off"))?;
@@ -322,12 +324,12 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Notes a request for a copy of the state.
+    /// Records a request for a copy of the state.
     pub fn want_copy(&mut self, receiver: C) {
         self.copies.push(Copying::wanted(receiver));
     }
 
-    /// Gives the requested copies of which all changes are chosen. The driver calls it after it has passed
+    /// Gives the requested copies in which all changes are chosen. The driver calls this after it has passed
     /// orders.
     pub fn give_copies(&mut self, object: &mut impl Object<Undo = U>, give: impl Fn(C, Exported)) {
         if self.copies.is_empty() {
@@ -348,7 +350,7 @@ impl<U, C> Executor<U, C> {
     }
 }
 
-/// Puts the result of a work.
+/// Calls `put` with the result of a work.
 fn report(
     work: u64,
     found: Result<service::Executed, Refused>,
@@ -363,14 +365,14 @@ fn report(
     broken
 }
 
-/// Returns the result of a work that is refused for this reason.
+/// Returns the result of a work that is refused for `reason`.
 pub(super) fn rejection(work: u64, reason: &str) -> Command {
     let length = reason.len().min(REASON_BYTES_MAX);
     let reason = Bytes::copy_from_slice(&reason.as_bytes()[..length]);
     Command::Executed { work, result: service::Executed::Rejected { reason } }
 }
 
-/// Length at which a reason of a rejection is cut, in bytes.
+/// Length to which the reason of a rejection is cut, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -5,15 +5,16 @@
 //!
 //! **Attacks considered.**
 //!
-//! - *Results are longer than the log has room for.* Results of a quarter of a MiB go to the replica before
-//!   more is executed. While the replica holds as many results as it may ([`Replica::holds_too_much`]),
-//!   requests wait for a later turn. The log goes on by messages, which are turns.
-//! - *Results follow the end of a batch*, or records that become complete after it. Then the end is given
-//!   again, so that the executed requests are proposed.
-//! - *The service breaks in the middle of a turn.* Its results are passed on, the replica resigns, and later
-//!   orders are dropped, like those for a thread that has ended.
-//! - *The service gets a thread in the middle of a turn.* All earlier orders were executed, and all results
-//!   were passed on.
+//! - *Results are longer than the log has room for.* Results of a quarter of a MiB are passed to the replica
+//!   before more orders are executed. While the replica holds as many results as it may
+//!   ([`Replica::holds_too_much`]), requests wait for a later turn. The log advances by messages, each of
+//!   which begins a turn.
+//! - *Results come after the end of a batch*, or after records that have become durable. Then the replica is
+//!   informed of the end again, so that it proposes the executed requests.
+//! - *The service breaks in the middle of a turn.* The results so far are passed on, the replica resigns, and
+//!   later orders are dropped, as orders for a thread that has ended are.
+//! - *The service gets a thread in the middle of a turn.* It gets the thread only in a turn at whose end all
+//!   orders were executed and all results were passed on.
 
 use std::collections::VecDeque;
 
@@ -28,15 +29,15 @@ use super::{endpoint_host::InlineExecutor, results::ResultBatch};
 pub struct Inline<X> {
     pub(super) executor: X,
     pub(super) results: ResultBatch,
-    /// Inputs of the present turn; bounded by the results of its orders. The memory is reused.
+    /// Inputs of the current turn; bounded by the results of its orders. The memory is reused by later turns.
     pub(super) inputs: VecDeque<Input<Replica>>,
-    /// Orders that are not carried out; bounded by what the replica has under way.
+    /// Orders that were not carried out yet; bounded by the work that the replica has under way.
     pub(super) orders: VecDeque<service::Event>,
-    /// Whether the service's state is unknown.
+    /// Whether the service has failed, so that its state is unknown.
     pub(super) broken: bool,
 }
 
-/// The result of a turn.
+/// The outcome of a turn for the service.
 pub(super) enum Upshot {
     Fine,
     /// The service cannot continue, for this reason.
@@ -46,7 +47,7 @@ pub(super) enum Upshot {
 }
 
 impl<X: InlineExecutor> Inline<X> {
-    /// Makes a service that this executor executes.
+    /// Makes an inline service with this executor.
     pub fn new(executor: X) -> Inline<X> {
         Inline {
             executor,
@@ -61,7 +62,7 @@ impl<X: InlineExecutor> Inline<X> {
         self.executor
     }
 
-    /// Notes a request for a copy of the state.
+    /// Records a request for a copy of the state.
     pub(super) fn want_copy(&mut self, cx: &mut Context<'_>, receiver: X::Receiver) {
         if !self.broken {
             self.executor.want_copy(receiver);
@@ -70,18 +71,19 @@ impl<X: InlineExecutor> Inline<X> {
     }
 }
 
-/// Whether an order makes the user's code do more than forget data for a revert. The meter counts such
+/// Whether an order makes the user's code do more than drop the data for a revert. The meter counts such
 /// orders.
 pub(super) fn is_work(order: &service::Event) -> bool {
     matches!(order, service::Event::Execute { .. } | service::Event::Apply { .. })
 }
 
-/// Whether an order may wait for a later turn, because its result adds to those that the replica holds.
+/// Whether an order may wait for a later turn. Such an order adds a result to the results that the replica
+/// holds.
 pub(super) fn may_wait(order: &service::Event) -> bool {
     matches!(order, service::Event::Execute { .. })
 }
 
-/// Whether an event concerns the host and not the service's code.
+/// Whether an event concerns the host rather than the service's code.
 pub(super) fn is_news(event: &service::Event) -> bool {
     use service::Event;
     matches!(

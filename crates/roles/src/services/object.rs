@@ -7,14 +7,14 @@ pub trait Object {
     /// The data that takes a change back.
     type Undo;
 
-    /// Executes a request on the present state, and applies its change. A request that was sent as a read
-    /// must not change anything.
+    /// Executes a request on the current state, and applies its change. A request that was sent as a read
+    /// must not change the state.
     fn execute(&mut self, request: &Bytes, read: bool) -> Result<Execution<Self::Undo>, Refused>;
 
     /// Applies a change that another replica executed.
     fn apply(&mut self, change: &Bytes) -> Result<(), String>;
 
-    /// Takes back a change, which is the last one apart from changes of other data.
+    /// Takes back a change. All later changes that were not taken back concern other data.
     fn revert(&mut self, undo: Self::Undo) -> Result<(), String>;
 
     /// Returns the state.
@@ -30,22 +30,23 @@ pub trait Object {
     fn advance(&mut self, to: u64);
 }
 
-/// The result of a request that was not refused.
+/// The result of a request that was executed.
 #[derive(Debug)]
 pub struct Execution<U> {
     /// The reply.
     pub reply: Bytes,
-    /// The applied change, and the data that takes the change back. The bytes begin with the object's clock.
-    /// The bytes are empty if the log carries whole states: the executor then proposes the state itself.
+    /// The applied change, and the data that takes the change back. The bytes of the change begin with the
+    /// object's clock. They are empty if the log carries whole states: the executor then proposes the state
+    /// itself.
     pub change: Option<(Bytes, U)>,
 }
 
 /// The reason why a request is refused.
 #[derive(Debug)]
 pub enum Refused {
-    /// The reason of a refusal that left the state unchanged.
+    /// The request was refused for this reason, and the state is unchanged.
     Whole(String),
-    /// The reason of a refusal after which the state is unknown.
+    /// The request failed for this reason in the middle of a change, and the state is unknown.
     Torn(String),
 }
 

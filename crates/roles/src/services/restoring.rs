@@ -1,9 +1,10 @@
-//! A set that begins with the state of an earlier set.
+//! The restoration of an earlier set's state, with which a new set begins.
 //!
-//! All its replicas begin in the service's first state, as usual. The earlier state is the first change of
-//! the log. It is cut into parts that fit into messages, so joiners and disks need no special case. Only the
-//! founder's own host can put it there: it requests each part with a random word. Until the last part is
-//! there, calls are rejected. A service whose log carries whole states gets it as the first state.
+//! All replicas of the new set begin in the service's first state, as usual. The earlier state is the first
+//! change of the log. It is cut into parts that fit into messages, so joiners and disks need no special case.
+//! Only the founder's own host can put the parts into the log: it requests each part with a random word.
+//! Calls are rejected until the last part is applied. A service whose log carries whole states gets the
+//! earlier state as its first whole state.
 
 use std::mem;
 
@@ -11,7 +12,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::object::{ITEM_BYTES_MAX, Refused};
 
-/// A part of an earlier set's state, as a change.
+/// A part of an earlier set's state, in the form of a change.
 pub struct StatePart {
     number: u32,
     last: bool,
@@ -27,13 +28,13 @@ pub(super) struct Whole {
 }
 
 impl StatePart {
-    /// Whether these bytes of a change or of a checkpoint belong to a state that is being restored. Then they
-    /// begin with a value that no clock shows.
+    /// Whether these bytes of a change or of a checkpoint belong to a state that is being restored. Such
+    /// bytes begin with a value that is no possible clock.
     pub fn is(bytes: &[u8]) -> bool {
         bytes.starts_with(&NO_CLOCK.to_le_bytes())
     }
 
-    /// Cuts a state into parts, and returns them as changes.
+    /// Cuts a state into parts, and returns the parts as changes.
     pub fn cut(clock: u64, state: &Bytes) -> Vec<Bytes> {
         let count = state.len().div_ceil(PART_BYTES).max(1);
         let part = |number: usize| {
@@ -64,7 +65,7 @@ impl StatePart {
     }
 }
 
-/// Bytes of the state in a part, so that a change fits into a message.
+/// Length of the state's bytes in one part, so that a change fits into a message.
 const PART_BYTES: usize = ITEM_BYTES_MAX / 4;
 const PART_HEAD_BYTES: usize = 21;
 const NO_CLOCK: u64 = u64::MAX;
@@ -72,16 +73,17 @@ const NO_CLOCK: u64 = u64::MAX;
 /// The progress of a set that begins with an earlier set's state.
 #[derive(Debug, Default)]
 pub struct Restoring {
-    /// The parts of the state that the founder has, and the number by which its host requests them.
+    /// The parts of the state, which only the founder has, and the random word by which its host requests
+    /// them.
     parts: Option<(u128, Vec<Bytes>)>,
-    /// The received part of the state.
+    /// The parts received so far, joined.
     coming: BytesMut,
-    /// Number of received parts.
+    /// Number of parts received so far.
     came: u32,
 }
 
 impl Restoring {
-    /// Returns the progress of a founder, whose host requests these parts by this word.
+    /// Returns the progress of a founder that has these parts. Its host requests them by this word.
     pub fn with(word: u128, parts: Vec<Bytes>) -> Restoring {
         Restoring { parts: Some((word, parts)), ..Restoring::default() }
     }
@@ -91,19 +93,20 @@ impl Restoring {
         self.parts.is_some() || self.came > 0
     }
 
-    /// Returns a checkpoint of the progress: the service is still in its first state.
+    /// Returns a checkpoint of a service whose state is incomplete: the received parts alone, because the
+    /// service is still in its first state.
     pub(super) fn checkpoint(&self) -> Bytes {
         [&NO_CLOCK.to_le_bytes()[..], &self.came.to_le_bytes(), &self.coming].concat().into()
     }
 
-    /// Decodes the progress of another replica.
+    /// Decodes the progress from another replica's checkpoint.
     pub(super) fn of_checkpoint(bytes: &[u8]) -> Option<Restoring> {
         let (came, coming) = bytes.get(8..)?.split_first_chunk()?;
         Some(Restoring { parts: None, coming: coming.into(), came: u32::from_le_bytes(*came) })
     }
 
-    /// Returns the change for a request while the state is incomplete. `None` if requests are for the
-    /// service.
+    /// Returns the next part, as the change for the founder's request. Refuses all other requests until the
+    /// state is complete. `None` if the state is complete and requests go to the service.
     pub(super) fn answer(&self, request: &[u8]) -> Result<Option<Bytes>, Refused> {
         let Some((word, parts)) = &self.parts else {
             return match self.came {
@@ -120,7 +123,7 @@ impl Restoring {
         }
     }
 
-    /// Returns the number of parts received.
+    /// Returns the number of parts received so far.
     pub(super) fn came(&self) -> u64 {
         self.came.into()
     }
@@ -129,10 +132,10 @@ impl Restoring {
         self.coming.len()
     }
 
-    /// Takes a part of the state. With the last part, returns the whole state.
+    /// Adds a part of the state. Returns the whole state if the part was the last.
     pub(super) fn take(&mut self, part: StatePart) -> Option<Whole> {
         if part.number != self.came {
-            // The part is of a restoration that was broken off.
+            // The part belongs to a restoration that was broken off.
             return None;
         }
         self.came += 1;
@@ -144,7 +147,7 @@ impl Restoring {
         Some(Whole { clock: part.clock, state: mem::take(&mut self.coming).freeze() })
     }
 
-    /// Removes the last part again, unless that part completed the state. `before` is the number of bytes
+    /// Removes the latest part again, unless this part completed the state. `before` is the number of bytes
     /// before the part. Returns whether the part was removed.
     pub(super) fn take_back(&mut self, before: usize) -> bool {
         let is_open = self.came > 0;

@@ -1,4 +1,4 @@
-//! Results on their way to the replica.
+//! Results that wait to be passed to the replica.
 
 use std::{mem, vec};
 
@@ -28,18 +28,18 @@ impl ResultBatch {
         self.waiting.is_empty()
     }
 
-    /// Whether the results are long enough to leave before more is executed.
+    /// Whether the results are so long that they must be passed on before more orders are executed.
     pub fn is_long(&self) -> bool {
         self.bytes >= RESULTS_BYTES
     }
 
-    /// Takes the results.
+    /// Removes all results, and returns them.
     pub fn take(&mut self) -> Vec<Command> {
         self.bytes = 0;
         mem::take(&mut self.waiting)
     }
 
-    /// Takes the results, and keeps their memory.
+    /// Removes all results, and returns them. Keeps the memory for later results.
     pub fn drain(&mut self) -> vec::Drain<'_, Command> {
         self.bytes = 0;
         self.waiting.drain(..)
@@ -56,5 +56,5 @@ pub fn result_bytes(result: &Command) -> usize {
     }
 }
 
-/// Bytes at which results are passed on.
+/// Length of results at which they are passed on, in bytes.
 const RESULTS_BYTES: usize = 256 << 10;

@@ -1,9 +1,10 @@
-//! A set of replicas: what its members show to others, and what they write on disk.
+//! A set of replicas: the bytes that its members show to other processes, and the bytes that they write on
+//! disk.
 //!
-//! A set is named by random bits that only its members know at first. The pass of a replica shows the set
-//! and its terms; that of a client shows the set. So no session exists between two sets of one name. On disk,
-//! each record of a replica's log carries the pass of its set: a process that comes back knows its sets from
-//! its journal alone, however often the log was collected.
+//! A set is named by random bits that only its members know at first. The pass of a replica shows the set and
+//! its terms, and the pass of a client shows the set alone. So no session exists between two sets of one
+//! name. On disk, each record of a replica's log carries the pass of its set. So a process that comes back
+//! knows its sets from its journal alone, however often the log was collected.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
@@ -14,28 +15,30 @@ use quorate_protocol::{
 
 use super::object::ITEM_BYTES_MAX;
 
-/// The facts that members of a set show: its id, and the terms in which all its replicas must agree.
+/// The facts that members of a set show to each other: the set's id, and the terms in which all its replicas
+/// must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Set {
     /// The random number of the set.
     pub group: GroupId,
-    /// The terms of its replicas.
+    /// The terms in which all its replicas agree.
     pub terms: Terms,
 }
 
-/// The founder's decisions for all replicas.
+/// The decisions that the founder made for all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// A print of the state with which the service began.
+    /// A print of the state with which the service began, which all replicas must share.
     pub beginning: u64,
     /// Wanted number of replicas.
     pub replicas: u8,
-    /// Whether replicas keep their logs on disk; all do, or none does.
+    /// Whether replicas keep their logs on disk. All replicas of a set do, or none of them.
     pub durable: bool,
 }
 
 impl Terms {
-    /// Returns the reason why a replica with these terms cannot belong to a set with those, if there is one.
+    /// Compares the terms of a replica with the terms `those` of a set. Returns the reason why the replica
+    /// cannot belong to the set, if there is one.
     pub fn differ(self, those: Terms) -> Option<&'static str> {
         if self.beginning != those.beginning {
             return Some(
@@ -56,7 +59,7 @@ impl Terms {
 }
 
 impl Set {
-    /// Returns the set that shows this pass, or `None` if it is not the pass of a replica.
+    /// Returns the set that a replica's pass shows. `None` if the bytes are not the pass of a replica.
     pub fn of_pass(mut pass: &[u8]) -> Option<Set> {
         if pass.len() != REPLICA_PASS_BYTES {
             return None;
@@ -88,7 +91,8 @@ impl Set {
             ..paxos::Settings::default()
         };
         if options.whole_states {
-            // The latest state is enough for everybody, apart from changes that come while it is transferred.
+            // A replica that lags needs only the latest state, and the states that follow while this one is
+            // transferred. So a short log suffices.
             (log.window_min, log.window_max) = (1, 1);
             log.log_bytes_kept = log.log_bytes_kept.min(STATES_BYTES_KEPT);
         }
@@ -106,17 +110,18 @@ impl Set {
     }
 }
 
-/// Bytes of log after which a replica with a disk writes its whole state, and forgets the log before.
+/// Length of the log at which a replica with a disk writes its whole state and drops the log before it, in
+/// bytes.
 const CHECKPOINT_BYTES: usize = 64 << 20;
 
-/// Upper bound of a kept log that carries whole states, in bytes.
+/// Most bytes that are kept of a log that carries whole states.
 const STATES_BYTES_KEPT: usize = 2 * ITEM_BYTES_MAX;
 
-/// Silence after which a replica with a disk is removed. It is longer than without a disk, because the
-/// replica may come back as the same one.
+/// Silence after which a replica with a disk is removed. It is longer than for a replica without a disk,
+/// because a replica with a disk may come back as the same replica.
 const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);
 
-/// A record of a replica's log, and the set of that log.
+/// A record of a replica's log, with the set to which the log belongs.
 #[derive(Debug)]
 pub struct SetRecord {
     pub(super) set: Set,
@@ -140,7 +145,7 @@ pub(super) fn take_set(record: &mut Bytes) -> Result<Set, WireError> {
     Set::of_pass(&record.split_to(REPLICA_PASS_BYTES)).ok_or(WireError::Body)
 }
 
-/// The pass of a seeker. It admits nobody, so all peers show their passes.
+/// The pass of a seeker. It admits no process, so all peers show their own passes.
 #[derive(Debug)]
 pub(super) struct SeekerPolicy;
 
@@ -187,12 +192,12 @@ const REPLICA_PASS_BYTES: usize = 18;
 /// A host's options for a replica.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaOptions {
-    /// Log that is kept for replicas that lag, in bytes.
+    /// Length of the log that is kept for replicas that lag, in bytes.
     pub log_bytes_kept: usize,
-    /// The way in which writes follow each other.
+    /// Whether the leader executes a write before the previous write is chosen.
     pub pipelining: Pipelining,
     /// Whether the log carries whole states instead of changes.
     pub whole_states: bool,
-    /// Whether the service has threads of its own, which complete requests in any order.
+    /// Whether the service has threads of its own, which may complete requests in any order.
     pub any_order: bool,
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-/// Joins the clock, the number of changes in a state and its bytes.
+/// Joins the clock, the number of changes in a state, and the state's bytes.
 pub fn join_state(clock: u64, changes: u64, state: &[u8]) -> Bytes {
     [&clock.to_le_bytes()[..], &changes.to_le_bytes(), state].concat().into()
 }
@@ -14,7 +14,7 @@ pub fn split_state(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
     Some((clock, changes, state))
 }
 
-/// Splits off the clock with which a change or a state begins. `None` if the bytes are cut off.
+/// Splits off the clock with which the bytes of a change or a state begin. `None` if the bytes are cut off.
 pub fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (clock, rest) = bytes.split_first_chunk()?;
     Some((u64::from_le_bytes(*clock), rest))

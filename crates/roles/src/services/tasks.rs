@@ -1,8 +1,9 @@
 //! Requests of a service that completes them in any order.
 //!
 //! The requests wait here until a thread of the service takes them. When a reign ends, requests that no
-//! thread has completed are void: callers call again at the next leader. So a thread completes a task only if
-//! the reign is still that in which it took the task, and only while the service does not rest.
+//! thread has completed become void, and their callers call again at the next leader. So a thread may
+//! complete a task only if the reign in which it took the task has not ended, and only while the service does
+//! not rest.
 
 use std::collections::VecDeque;
 
@@ -11,14 +12,15 @@ use quorate_protocol::service::{Command, Event};
 
 use super::executor::{Executor, rejection};
 
-/// Requests that no thread has taken, and the rules by which threads complete those that they took.
+/// Requests that no thread has taken yet, and the rules by which threads complete the requests that they
+/// took.
 #[derive(Debug)]
 pub struct Tasks<R> {
     /// The requests in order of arrival; bounded by the requests that a leader has at its host.
     waiting: VecDeque<PendingTask<R>>,
-    /// Number of the reign; it rises when tasks become void.
+    /// Number of the current reign. It rises when tasks become void.
     reign: u64,
-    /// Whether completions wait for a checkpoint.
+    /// Whether completions must wait until a checkpoint was taken.
     rests: bool,
 }
 
@@ -40,7 +42,8 @@ impl<R> Default for Tasks<R> {
 }
 
 impl<R> Tasks<R> {
-    /// Takes an order of the replica. Returns the order if the executor has to carry it out.
+    /// Takes over an order of the replica if it concerns tasks. Returns the order if the executor has to
+    /// carry it out.
     pub fn take<U, C>(
         &mut self,
         order: Event,
@@ -78,12 +81,12 @@ impl<R> Tasks<R> {
         }
     }
 
-    /// Returns the number of the reign.
+    /// Returns the number of the current reign.
     pub fn reign(&self) -> u64 {
         self.reign
     }
 
-    /// Whether completions wait for a checkpoint.
+    /// Whether completions must wait until a checkpoint was taken.
     pub fn rests(&self) -> bool {
         self.rests
     }
@@ -93,7 +96,7 @@ impl<R> Tasks<R> {
         self.waiting.is_empty()
     }
 
-    /// Removes the oldest request, for a thread, and returns it.
+    /// Removes the oldest request and returns it, for a thread.
     pub fn pop(&mut self) -> Option<PendingTask<R>> {
         self.waiting.pop_front()
     }

@@ -1,4 +1,4 @@
-//! A turn of a replica whose service its endpoint executes.
+//! A turn of a replica whose service is executed by the replica's endpoint.
 
 use quorate_protocol::{
     Context, Input, Protocol, Sink,
@@ -14,8 +14,8 @@ use super::{
 };
 
 impl<X: InlineExecutor> Inline<X> {
-    /// Passes an input to the replica, and executes its orders. Events that do not concern the service's code
-    /// go to the host.
+    /// Passes an input to the replica, and executes the orders that follow from it. Passes events that do not
+    /// concern the service's code to the host.
     pub(super) fn give<H: EndpointHost<Executor = X>>(
         &mut self,
         cx: &mut Context<'_>,
@@ -73,7 +73,8 @@ impl<X: InlineExecutor> Inline<X> {
             executor.give_copies(cx);
         }
         match upshot {
-            // A thread would not know the waiting orders, so the service gets one in a later turn.
+            // A thread would not receive the orders that still wait here, so the service gets its thread in a
+            // later turn.
             Upshot::Long if !orders.is_empty() => Upshot::Fine,
             upshot => upshot,
         }

@@ -1,10 +1,11 @@
-//! Changes that are not chosen, and the data that takes each back.
+//! The changes that are not chosen, each with the data that takes it back.
 //!
 //! The list keeps the order of execution, because reverts go backwards, and because copies of the state rely
-//! on it. A change belongs to a work; *chosen* names a work, and with it go the changes of all earlier works
-//! outside open transactions. A commit gives the changes of its transaction its own number, and they stay in
-//! their places. So behind a commit the works no longer rise, and a chosen change may stand behind one that
-//! is not chosen.
+//! on this order. Each change belongs to a work. When a work is *chosen*, the changes of this work and of all
+//! earlier works leave the list, except for changes of open transactions. A commit gives the changes of its
+//! transaction its own number as their work, and the changes stay in their places. So after a commit the
+//! numbers of works no longer rise along the list, and a chosen change may stand behind a change that is not
+//! chosen.
 
 use std::{collections::VecDeque, mem};
 
@@ -14,23 +15,23 @@ use quorate_protocol::service::TransactionId;
 #[derive(Debug)]
 pub(super) struct UndoList<T> {
     entries: VecDeque<Unchosen<T>>,
-    /// Number of changes ever added.
+    /// Number of changes that were ever added to the list.
     added: u64,
     /// Whether requests may complete in another order than they arrived.
     any_order: bool,
     /// Number of entries that belong to open transactions.
     uncommitted: usize,
-    /// Whether the works rise.
+    /// Whether the numbers of works rise along the list.
     is_sorted: bool,
 }
 
 /// A change that is not chosen.
 #[derive(Debug)]
 pub(super) struct Unchosen<T> {
-    /// The change's number; numbers rise.
+    /// The change's number, which rises with each change that is added.
     pub(super) number: u64,
     work: u64,
-    /// The transaction to which the change belongs, until the commit.
+    /// The open transaction to which the change belongs; `None` after its commit.
     transaction: Option<TransactionId>,
     pub(super) undo: T,
 }
@@ -40,7 +41,8 @@ impl<T> UndoList<T> {
         UndoList { entries: VecDeque::new(), added: 0, any_order, uncommitted: 0, is_sorted: true }
     }
 
-    /// Whether each write has an entry, even one without a change: then entries tell the order of completion.
+    /// Whether each write has an entry, even a write without a change. Then the entries show the order of
+    /// completion.
     pub(super) fn lists_all_writes(&self) -> bool {
         self.any_order
     }
@@ -64,15 +66,16 @@ impl<T> UndoList<T> {
         self.entries.back().map(|it| it.number)
     }
 
-    /// Adds the latest change.
+    /// Adds the change that was executed last.
     pub(super) fn push(&mut self, work: u64, transaction: Option<TransactionId>, undo: T) {
         self.added += 1;
         self.uncommitted += usize::from(transaction.is_some());
         self.entries.push_back(Unchosen { number: self.added, work, transaction, undo });
     }
 
-    /// Removes changes that will not be reverted: those of works up to this one, outside open transactions.
-    /// If requests complete in any order, those that completed before this one.
+    /// Removes changes that will not be reverted: the changes of this work and of earlier works, except for
+    /// changes of open transactions. If requests complete in any order, earlier works are those that
+    /// completed before this work.
     pub(super) fn chosen(&mut self, work: u64) {
         if self.any_order {
             while let Some(it) = self.entries.pop_front()
@@ -89,7 +92,8 @@ impl<T> UndoList<T> {
         }
     }
 
-    /// Gives the changes of a transaction the number of its commit.
+    /// Makes the commit the work of the transaction's changes. The changes then belong to no open
+    /// transaction.
     pub(super) fn commit(&mut self, work: u64, transaction: TransactionId) {
         for it in self.entries.iter_mut().filter(|it| it.transaction == Some(transaction)) {
             (it.work, it.transaction) = (work, None);
@@ -98,7 +102,7 @@ impl<T> UndoList<T> {
         }
     }
 
-    /// Removes the changes of an open transaction, and returns them, the latest first.
+    /// Removes the changes of an open transaction, and returns them, latest first.
     pub(super) fn abort(&mut self, transaction: TransactionId) -> impl Iterator<Item = Unchosen<T>> + use<T> {
         let all = mem::take(&mut self.entries).into_iter();
         let (gone, kept) = all.partition::<VecDeque<_>, _>(|it| it.transaction == Some(transaction));

@@ -69,7 +69,7 @@ fn pair(bytes: &[u8]) -> (u64, u64) {
     (u64::from_le_bytes(*key), u64::from_le_bytes(value.try_into().expect("a value")))
 }
 
-/// Drives an executor. Transactions have numbers above 0; 0 stands for a plain write.
+/// Drives an executor. Transactions are numbered from 1, and number 0 means a write outside of transactions.
 struct Bench {
     object: Values,
     executor: Executor<(u64, Option<u64>), &'static str>,
@@ -118,7 +118,7 @@ impl Bench {
         self.object.values.keys().copied().collect()
     }
 
-    /// Returns the receivers that get a copy now, each with the number of changes in the copy.
+    /// Returns the receivers that get a copy at this call, each with the number of changes in its copy.
     fn copies(&mut self) -> Vec<(&'static str, u64)> {
         let given = RefCell::new(Vec::new());
         self.executor.give_copies(&mut self.object, |receiver, copy| {
@@ -175,7 +175,8 @@ fn of_two_transactions_that_commit_in_the_other_order_the_chosen_one_stays() {
     assert_eq!(bench.keys(), [20]);
 }
 
-/// A commit without changes must not hide the next commit in the order, which has some.
+/// A transaction without changes commits before a transaction with changes. Choosing the first commit must
+/// not choose the second.
 #[test]
 fn a_transaction_without_changes_commits_between_others() {
     let mut bench = Bench::new();
@@ -190,7 +191,8 @@ fn a_transaction_without_changes_commits_between_others() {
     assert_eq!(bench.keys(), [20]);
 }
 
-/// Compares random orders with a plain list of changes, each of which names its work.
+/// Executes random orders. The result must equal that of a plain list of changes, each of which names its
+/// work.
 #[test]
 fn random_transactions_keep_exactly_what_is_chosen() {
     struct Change {
@@ -213,8 +215,8 @@ fn random_transactions_keep_exactly_what_is_chosen() {
             let of = |transaction: u64| move |it: &Change| it.transaction == transaction;
             match below(10) {
                 0..4 => {
-                    // Open transactions lock their keys, which are 100 or higher. Plain writes use keys below
-                    // 8.
+                    // Keys of plain writes are below 8. Keys of transactions are 100 or higher, because open
+                    // transactions lock their keys.
                     let change = (below(8), work);
                     bench.execute(work, 0, change);
                     unchosen.push(Change { work, transaction: 0, change });
