@@ -1,4 +1,5 @@
-//! The gateway's translation: an operation becomes a request with ranges, and a part becomes an answer.
+//! The gateway's translation: an operation becomes a request with ranges, and a part of a reply becomes an
+//! answer.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -23,12 +24,12 @@ const POINTS_MAX: usize = 16;
 /// Length of the longest operation, in bytes. A frame carries several operations and their headers.
 pub const OPERATION_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 
-/// The parts of a request that follow from the operation.
+/// A request to the cluster, made from an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TableRequest {
     /// The table's number.
     pub table: u32,
-    /// The disjoint ring ranges concerned. Empty if no row can match.
+    /// The ring ranges that the operation concerns, disjoint. Empty if no row can match.
     pub ranges: SmallVec<[Range; 2]>,
     /// Whether the operation can fail at run time.
     pub fallible: bool,
@@ -68,7 +69,7 @@ pub fn request(operation: &Operation, schema: &Schema) -> TableRequest {
 }
 
 impl TableRequest {
-    /// Fails if the operation is too long to be sent.
+    /// Fails if the operation is too long to be sent to the cluster.
     pub fn fits(&self) -> Result<(), Failure> {
         let (bytes, limit) = (self.operation.len(), OPERATION_BYTES_MAX);
         if bytes <= limit {
@@ -81,14 +82,14 @@ impl TableRequest {
     }
 }
 
-/// The variant numbers of the reading operations in `Operation`.
+/// The variant number of a select in `Operation`. `EXPLAIN` is the variant number of an explain.
 const SELECT: u32 = 8;
 const EXPLAIN: u32 = 9;
 
-/// The variant number of a backup's piece in `Answer`.
+/// The variant number of a piece of a backup in `Answer`.
 const BACKUP: u32 = 5;
 
-/// Bytes that suffice for nearly every encoded read.
+/// Memory reserved for an encoded read, in bytes. It suffices for nearly every read.
 const READ_BYTES: usize = 256;
 
 /// Makes the request of a read.
@@ -101,7 +102,7 @@ pub fn explain(select: &Select, schema: &Schema) -> TableRequest {
     reading(EXPLAIN, select, schema)
 }
 
-/// Encodes the operation as its variant's number and `select`, which saves a copy of `select`.
+/// Encodes an operation from its variant number and `select`, without copying `select` into an `Operation`.
 fn reading(variant: u32, select: &Select, schema: &Schema) -> TableRequest {
     let ranges = ranges(select.filter.as_ref(), schema);
     TableRequest { table: select.table.0, ranges, fallible: false, operation: encode(variant, select).into() }
@@ -112,13 +113,13 @@ fn encode(variant: u32, select: &Select) -> Vec<u8> {
     postcard::to_extend(&(variant, select), room).expect("our own types always serialise")
 }
 
-/// Makes the request of an encoded read ([`encoded`]) of a whole table.
+/// Makes the request of a read of a whole table that is already encoded ([`encoded`]).
 pub fn everywhere(table: TableId, operation: Bytes) -> TableRequest {
     TableRequest { table: table.0, ranges: smallvec![Range::ALL], fallible: false, operation }
 }
 
-/// Makes the request of a backup: all rows of these tables, as of one position. Returns `None` if there are
-/// no tables.
+/// Makes the request of a backup: all rows of these tables, as of one position. Returns `None` if `tables` is
+/// empty.
 pub fn backup(tables: &[(TableId, &Schema)]) -> Option<TableRequest> {
     let all = |&(table, schema): &(TableId, &Schema)| {
         let columns = schema.columns.iter().enumerate();
@@ -138,7 +139,7 @@ pub fn backup(tables: &[(TableId, &Schema)]) -> Option<TableRequest> {
 }
 
 /// Splits a piece of a [`backup`] into its position and its content. The content is the table's index in the
-/// backup, followed by encoded rows. Returns `None` if the bytes are no such piece.
+/// backup, followed by encoded rows. Returns `None` if the bytes are not a piece of a backup.
 pub fn backed_up(piece: &Bytes) -> Option<(Position, Bytes)> {
     let ((variant, at), rest): ((u32, u64), &[u8]) = postcard::take_from_bytes(piece).ok()?;
     (variant == BACKUP).then(|| (Position(at), piece.slice_ref(rest)))
@@ -154,12 +155,12 @@ pub fn append(value: &Value, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, bytes).expect("our own types always serialise")
 }
 
-/// Decodes an operation; `None` if that fails.
+/// Decodes an operation. Returns `None` if the bytes are malformed.
 pub fn operation(encoded: &[u8]) -> Option<Operation> {
     postcard::from_bytes(encoded).ok()
 }
 
-/// Decodes the answer in a part; `None` if that fails.
+/// Decodes the answer in a part of a reply. Returns `None` if the bytes are malformed.
 pub fn answer(content: &[u8]) -> Option<Answer> {
     postcard::from_bytes(content).ok()
 }
@@ -169,7 +170,7 @@ pub fn definition(schema: &Schema) -> Bytes {
     postcard::to_stdvec(schema).expect("our own types always serialise").into()
 }
 
-/// Decodes a table's definition; `None` if that fails.
+/// Decodes a table's definition. Returns `None` if the bytes are malformed.
 pub fn schema(definition: &[u8]) -> Option<Schema> {
     postcard::from_bytes(definition).ok()
 }
@@ -182,16 +183,17 @@ fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
     found.into_iter().map(|range| Range { low: range.low, high: range.high }).collect()
 }
 
-/// Whether a write can fail at run time. If unsure it says yes, which costs an exchange of verdicts.
+/// Whether a write may fail at run time. In doubt the answer is yes, which costs an exchange of verdicts
+/// between the ranges.
 fn can_fail(operation: &Operation, schema: &Schema) -> bool {
     let keyed = !schema.primary_key.is_empty();
-    // The returned rows may be too long for a message.
+    // A write with RETURNING may fail, because the returned rows may be too long for a message.
     let returns = |list: &[Expr]| !list.is_empty();
     match operation {
         Operation::Insert { returning, .. } => keyed || returns(returning),
         Operation::Upsert { conflict: Conflict::Skip, returning, .. } => returns(returning),
-        // Two rows of the operation may have the same key, or an update may give a row a value that the table
-        // refuses.
+        // The write may fail, because two of its rows may have the same key, or because an update may give a
+        // row a value that the table refuses.
         Operation::Upsert { conflict: Conflict::Update { .. }, .. } => true,
         // Staged rows are checked when they are published.
         Operation::Stage { .. } | Operation::Discard { .. } => false,
@@ -200,7 +202,7 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
             let assigned = |(column, value): &(usize, Expr)| {
                 let nulls = schema.columns[*column].not_null
                     && !matches!(value, Expr::Constant(value, _) if !value.is_null());
-                // A row may become too long.
+                // A text value may make its row too long.
                 let grows = schema.columns[*column].ty == Type::Text
                     && match value {
                         Expr::Constant(Value::Text(text), _) => text.len() > TEXT_BYTES_SHORT,

@@ -1,8 +1,8 @@
-//! Checks whether a process can do its work, as far as it can tell alone.
+//! Checks whether a process can do its work, as far as the process can tell by itself.
 //!
-//! A router can tell, because it has links to the other routers. An application process has messages from
-//! routers only when there is something to deliver. So it provides the leader's address, and its host asks
-//! the leader.
+//! A router can tell, because it has links to the other routers. An application process gets messages from
+//! routers only when there is something to deliver. So it only provides the leader's address, and its host
+//! asks the leader.
 
 use quorate_protocol::{
     NotAdmitted, ProcessId,
@@ -20,7 +20,7 @@ pub enum Unhealthy {
     /// The process belongs to no domain yet.
     #[error("joining: the cluster has not yet accepted this process as a member")]
     Joining,
-    /// No lead router is within reach. A leader that loses its majority stops leading.
+    /// No lead router is within reach. A router that loses its majority stops leading.
     #[error(
         "no router is known to lead a majority, or the lead router is out of reach: nothing can be written; if routers \
          are lost for good, `quorate router reform` continues without them"
@@ -29,7 +29,7 @@ pub enum Unhealthy {
     /// The process is no longer a router.
     #[error("removed: this process is no longer a router")]
     Removed,
-    /// Too few storage processes have ever joined to found the ring.
+    /// Fewer storage processes have joined so far than the founding of the ring needs.
     #[error(
         "the ring is not founded: {joined} of {wanted} storage processes have joined; until all have, no table can be \
          created, written or read"
@@ -43,7 +43,7 @@ pub enum Unhealthy {
     /// The process is a gateway, and has no link to this serving storage process.
     #[error("out of reach: this gateway has no link to {0}, so reads that need that process fail")]
     Unreached(ProcessId),
-    /// The process is a storage process that the others consider unreachable.
+    /// The process is a storage process that the other processes consider unreachable.
     #[error(
         "unreachable: the other processes receive no messages from this process, and refuse writes to rows that \
          only this process holds"
@@ -52,7 +52,7 @@ pub enum Unhealthy {
 }
 
 impl Process {
-    /// Returns the reason why the process cannot do its work, or `None` if it can.
+    /// Returns the reason why the process cannot do its work. `None` if it can.
     pub fn hindrance(&self) -> Option<Unhealthy> {
         match self {
             Process::Router(router) => {
@@ -112,7 +112,8 @@ impl Process {
         }
     }
 
-    /// Returns the address of the lead router, if an application process knows it. Routers return `None`.
+    /// Returns the address of the lead router, if this is an application process that knows it. Routers
+    /// return `None`.
     pub fn leader_address(&self) -> Option<&str> {
         match self {
             Process::Router(_) => None,

@@ -1,9 +1,9 @@
-//! The roles of a cluster of tables, connected to the scan engine, still pure. The roles themselves need no
-//! engine: only the feature `engine` brings it.
+//! The roles of a cluster of tables, connected to the scan engine, without input and output of their own. The
+//! roles need no engine by themselves: only the feature `engine` adds it.
 //!
 //! A [`Process`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]. All
-//! links carry one message type, and the host sees one command and one event type. The simulator and the real
-//! runtime run the same value.
+//! links carry one message type, and the host uses one command type and one event type. The simulator and the
+//! real runtime run the same value.
 //!
 //! | module | promise |
 //! |---|---|
@@ -15,11 +15,11 @@
 //! | [`status`] | the status of a process, for people |
 //!
 //! **One role for each member.** A process of the operating system that stores rows and serves SQL is two
-//! members: a storage process and a gateway. Each has a node number, a thread and links of its own. They
-//! die together and are suspected apart. As one member they would save a thread and links. But one queue
-//! would then carry the messages of both, and a circle of waits could close. A statement of the gateway
-//! that finds no room among the member's messages under way must wait; the storage half must meanwhile
-//! send the verdicts and completions by which that room becomes free.
+//! members: a storage process and a gateway. Each member has a node number, a thread and links of its own.
+//! The two die together, but each is suspected on its own. As one member they would save a thread and links.
+//! But then one queue would carry the messages of both, and a circle of waits could close. A statement of the
+//! gateway that finds no room among the member's messages under way must wait; the storage half must
+//! meanwhile send the verdicts and completions by which that room becomes free.
 
 #[cfg(feature = "engine")]
 pub mod gateway;
@@ -68,7 +68,8 @@ pub enum Process {
     Client(Client),
 }
 
-/// A command to a process. A process of another role than the command's answers with [`Event::Unserved`].
+/// A command to a process. If the command is for another role than the process has, the answer is
+/// [`Event::Unserved`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Join through these processes, which may be routers. This command has no answer.
@@ -83,20 +84,20 @@ pub enum Command {
         /// The caller's name for the request.
         token: u64,
     },
-    /// Do an operator's operation. Answered by [`Event::Operated`].
+    /// Carry out an operation of an operator. Answered by [`Event::Operated`].
     Operate {
         /// The caller's name for the request.
         id: CommandId,
         /// The operation.
         operation: AdminOperation,
     },
-    /// Leave the cluster. Answered by [`Event::Operated`] when the process has left, or cannot.
+    /// Leave the cluster. Answered by [`Event::Operated`] when the process has left, or cannot leave.
     Leave {
         /// The caller's name for the request.
         id: CommandId,
     },
-    /// Prepare a short stop, so that nobody waits for the process meanwhile. Answered by [`Event::Operated`]
-    /// when the process may stop, or with the reason why others will notice.
+    /// Prepare a short stop, so that no process waits for this one meanwhile. Answered by [`Event::Operated`]
+    /// when the process may stop, or with the reason why other processes will notice the stop.
     Pause {
         /// The caller's name for the request.
         id: CommandId,
@@ -143,10 +144,10 @@ pub enum Event {
     Super(SuperEvent),
     /// An event of a client.
     Client(ClientEvent),
-    /// The domain refuses this process, for this reason. Repeated with each refusal, as long as the process
-    /// tries.
+    /// The domain refuses this process, for this reason. Emitted again with each refusal, as long as the
+    /// process tries to join.
     NotAdmitted(NotAdmitted),
-    /// The command is for another role, and was not done.
+    /// The command is for another role, and was not carried out.
     Unserved(Command),
 }
 
@@ -170,7 +171,7 @@ fn run<R: Protocol<Record: Into<Record>>>(
     role.handle(cx, input, &mut lift);
 }
 
-/// Runs a role that accepts all messages. Reports a command for another role.
+/// Runs a role that accepts all messages. Reports a command that is for another role.
 fn serve<R: Protocol<Message = Message, Record = Record>>(
     role: &mut R,
     cx: &mut Context<'_>,
@@ -237,7 +238,8 @@ impl Process {
         }
     }
 
-    /// Returns the latest reason why the domain refuses this process; `None` if it does not.
+    /// Returns the latest reason why the domain refuses this process. `None` if the domain does not refuse
+    /// it.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {
             Process::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
@@ -282,7 +284,7 @@ impl Protocol for Process {
         let refused = is_refusal(&input);
         match self {
             Process::Router(router) => {
-                // Direct messages go between members only.
+                // Direct messages are exchanged between members only.
                 let message = |message| match message {
                     Message::Order(message) => Ok(message),
                     Message::Direct(_) => Err(Misdirected::Message),
@@ -370,7 +372,7 @@ impl Relayed for Process {
             Process::Super(super_process) => of_member(super_process.member()),
             Process::Client(client) => of_member(client.member()),
         };
-        // The leader comes last, because it has the most work.
+        // The leader comes last, because it has more work than the other routers.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));
         routers
     }

@@ -1,4 +1,4 @@
-//! Turns the operations of an operator into commands for the process that the operator asks.
+//! Turns an operator's operations into commands of the process that the operator asks.
 
 use quorate_protocol::{
     CommandId, Generation, Incarnation, Peer, ProcessId,
@@ -11,10 +11,11 @@ use quorate_protocol::{
 use crate::{Command, Process, operate::AdminOperation};
 
 impl Process {
-    /// Returns the command that makes the process leave, or the reason why it cannot.
+    /// Returns the command that makes the process leave, or the reason why the process cannot leave.
     pub(crate) fn leave(&self, id: CommandId) -> Result<Command, String> {
         match self {
-            // The routers change one at a time, and the other routers decide which one leaves.
+            // The membership of routers changes by one router at a time, and the other routers decide which
+            // router leaves.
             Process::Router(_) => Err(String::from(
                 "a router cannot remove itself: have another router remove it, with `quorate router remove`",
             )),
@@ -24,7 +25,8 @@ impl Process {
         }
     }
 
-    /// Returns the command that prepares a short stop. A role without state to come back to leaves instead.
+    /// Returns the command that prepares a short stop. A super and a client have no state to come back to, so
+    /// they leave instead.
     pub(crate) fn pause(&self, id: CommandId) -> Command {
         match self {
             Process::Router(_) => Command::Router(RouterCommand::Pause { id }),
@@ -34,7 +36,7 @@ impl Process {
         }
     }
 
-    /// Returns the command that does an operation, or the reason why it is impossible.
+    /// Returns the command that carries out an operation, or the reason why the operation is impossible.
     pub(crate) fn plan(&self, id: CommandId, operation: AdminOperation) -> Result<Command, String> {
         let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
         match (self, operation) {
@@ -112,8 +114,8 @@ impl Process {
     }
 }
 
-/// Returns the storage processes with this name or id. A name may belong to several incarnations. Fails if
-/// there are none.
+/// Returns the storage processes with this name or id. A name may belong to several incarnations. Fails if no
+/// storage process has this name or id.
 pub(super) fn storage(config: &Config, shown: &str) -> Result<Vec<ProcessId>, String> {
     let storage = config.members.iter().filter(|(process, _)| config.storage.contains_key(process));
     let named = storage.filter(|(process, info)| info.name == shown || process.to_string() == shown);

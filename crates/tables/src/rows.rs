@@ -1,18 +1,19 @@
-//! Reads the rows of an answer in place, so that a gateway can pass them on without making its own values.
+//! Reads the rows of an answer in place, so that a gateway can pass the rows on without making values of its
+//! own.
 
 use bytes::{Buf, Bytes};
 use quorate_table::{numeric::Numeric, value::Value};
 use serde::Deserialize;
 
-/// The variant number of rows in `Answer`.
+/// The variant number of an answer with rows in `Answer`.
 const ROWS: u32 = 1;
 
-/// The first bytes of an encoded NULL and of an encoded string.
+/// The first byte of an encoded NULL. `TEXT` is the first byte of an encoded string.
 const NULL: u8 = 0;
 const TEXT: u8 = 7;
 
-/// A value that borrows its text from the answer. Its variants are those of `Value`, in the same order, so
-/// both decode the same bytes.
+/// A value that borrows its text from the answer. The variants are those of `Value`, in the same order, so
+/// that a cell decodes the same bytes as a value.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub enum Cell<'a> {
     /// SQL NULL.
@@ -59,11 +60,11 @@ impl Cell<'_> {
     }
 }
 
-/// The error for bytes that are no answer.
+/// The error for bytes that are not a valid answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The rows of an encoded answer that were not read yet.
+/// The rows of an encoded answer that are still to be read.
 #[derive(Clone, Debug)]
 pub struct EncodedRows {
     bytes: Bytes,
@@ -79,7 +80,7 @@ impl EncodedRows {
         Some(EncodedRows { bytes, left })
     }
 
-    /// Returns the number of rows that were not read yet.
+    /// Returns the number of rows that are still to be read.
     pub fn len(&self) -> usize {
         self.left
     }
@@ -89,7 +90,8 @@ impl EncodedRows {
         self.left == 0
     }
 
-    /// Reads the next row and passes each cell with its column. Panics if no row is left.
+    /// Reads the next row. Passes each cell to `cell`, with the index of its column. Panics if no row is
+    /// left.
     pub fn next(&mut self, mut cell: impl FnMut(usize, Cell<'_>)) -> Result<(), Malformed> {
         assert!(self.left > 0, "no row is left");
         self.left -= 1;
@@ -105,7 +107,7 @@ impl EncodedRows {
     }
 }
 
-/// Splits off the first cell. Most cells are NULL or a short string, so these are decoded directly.
+/// Splits off the first cell. Most cells are NULL or a short string, so these two cases are decoded directly.
 #[inline]
 fn take_cell(bytes: &[u8]) -> Result<(Cell<'_>, &[u8]), Malformed> {
     match bytes {

@@ -19,24 +19,26 @@ pub struct Status {
     pub role: Role,
     /// The state of the process in its role.
     pub state: State,
-    /// The reason why the process cannot do its work, as far as it can tell alone, if there is one.
+    /// The reason why the process cannot do its work, as far as the process can tell by itself. `None` if it
+    /// can do its work.
     pub hindrance: Option<String>,
     /// The last position that the process knows.
     pub position: u64,
     /// The last position whose effects the process has applied.
     pub executed: u64,
-    /// Number of messages or requests that wait here.
+    /// Number of messages or requests that wait in this process.
     pub waiting: u64,
     /// Number of refused messages from peers.
     pub refused: u64,
     /// The generation of the process's domain.
     pub generation: u32,
-    /// The incarnation of the router that began the generation, in hexadecimal. It distinguishes two
-    /// generations of one number, which two routers may have begun independently.
+    /// The incarnation of the router that began the generation, in hexadecimal. Two routers may have begun
+    /// generations of the same number independently, and the incarnation distinguishes these.
     pub generation_of: String,
-    /// The start of that generation, unless it is the first.
+    /// The start of the current generation; `None` in the first generation.
     pub reformed: Option<ReformStatus>,
-    /// The extent of a router's log. The texts of two routers compare like the extents.
+    /// The extent of a router's log, as text. Comparing the texts of two routers compares the extents of
+    /// their logs.
     pub log: String,
     /// The version of the configuration; 0 if the process has none yet.
     pub config_version: u64,
@@ -50,20 +52,20 @@ pub struct Status {
     pub ranges: usize,
     /// Number of replicas of each range.
     pub replicas: u8,
-    /// All routers, if this is a router.
+    /// All routers. Empty if the process is not a router.
     pub routers: Vec<String>,
-    /// The routers after the membership change under way, if this is a router and knows one. The change also
-    /// needs a majority of these.
+    /// The routers as they will be after the membership change that is under way, if this process is a router
+    /// and knows such a change. The change needs a majority of these routers, too.
     pub routers_open: Option<Vec<String>>,
-    /// Number of routers that the domain keeps.
+    /// Number of routers that the domain aims to have.
     pub wanted_routers: usize,
     /// Number of storage processes with which the ring is founded.
     pub wanted_storage: usize,
-    /// The lead router, if known.
+    /// The lead router, if the process knows it.
     pub leader: Option<String>,
     /// The address of the lead router, if an application process knows it.
     pub leader_address: Option<String>,
-    /// Further counters of the role, by name.
+    /// Counters of the role that have no field of their own, by name.
     pub figures: Vec<(String, u64)>,
 }
 
@@ -73,14 +75,14 @@ pub struct ReformStatus {
     /// Whether no router survived, so that the domain went on from the members' records.
     #[serde(default)]
     pub from_members: bool,
-    /// The last position that the surviving router knew. Without one, the last position up to which no member
-    /// lacked anything.
+    /// The last position that the surviving router knew. If no router survived, the last position up to which
+    /// every member had delivered everything.
     pub behind: u64,
-    /// The last position that any member had delivered.
+    /// The last position that at least one member had delivered.
     pub through: u64,
     /// Number of positions after `behind` that were recovered from members.
     pub recovered: u64,
-    /// Number of positions after `behind` that nobody could supply.
+    /// Number of positions after `behind` that no member could supply.
     pub missing: u64,
     /// Former members that did not answer in time.
     pub fenced: Vec<String>,
@@ -97,7 +99,7 @@ pub struct TableStatus {
     pub created: u64,
 }
 
-/// A member, by the configuration of another process.
+/// A member, as the configuration of the reporting process shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
     /// The id of the process, `node.incarnation`.
@@ -116,12 +118,12 @@ pub struct MemberStatus {
     pub state: Option<State>,
     /// The position of the member on the ring.
     pub ring: Option<u64>,
-    /// The position up to which a keeper has its kept rows.
+    /// The position as of which a keeper has its kept rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_through: Option<u64>,
 }
 
-/// A process group, by a router's configuration.
+/// A process group, as the configuration of a router shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
     /// The name of the group.
@@ -129,17 +131,17 @@ pub struct GroupStatus {
     /// The number of the group's view: the position at which the view began. 0 if the group has no members
     /// and continues from a checkpoint.
     pub view: u64,
-    /// Whether another view is about to follow.
+    /// Whether a change of the view is under way.
     pub changing: bool,
-    /// The members, oldest first; a member's index is its rank.
+    /// The members, oldest first. A member's index in the list is its rank.
     pub members: Vec<GroupMemberStatus>,
     /// The processes that wait to join.
     pub joining: Vec<String>,
-    /// The newest checkpoint that the routers know: the view at whose start the state was taken, and the
+    /// The newest checkpoint that the routers know: the view at whose beginning the state was taken, and the
     /// group's life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// The group's IP multicast address. Groups may share one.
+    /// The group's IP multicast address. Several groups may share one address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<String>,
 }
@@ -151,17 +153,17 @@ pub struct GroupMemberStatus {
     pub process: String,
     /// The address at which the member listens for other members.
     pub address: String,
-    /// Whether the member has the group's state; if not, it waits for it.
+    /// Whether the member has the group's state. A member without the state waits for it.
     pub whole: bool,
     /// Whether the member is about to leave.
     pub leaving: bool,
-    /// Whether the member was suspected, and leaves with the present view.
+    /// Whether the member was suspected, so that it leaves with the current view.
     pub dropped: bool,
 }
 
 impl GroupStatus {
-    /// Returns all groups by name: those with members or processes that join, and those that continue from a
-    /// checkpoint.
+    /// Returns all groups, sorted by name: groups with members or with processes that join, and groups that
+    /// continue from a checkpoint.
     pub fn of(roster: &Roster) -> Vec<GroupStatus> {
         let live = roster.groups().map(|(id, group)| GroupStatus {
             multicast: roster.address(id).map(|address| address.ip().to_string()),
@@ -285,7 +287,7 @@ impl Status {
         }
     }
 
-    /// Adds the members of maps, as a router knows them.
+    /// Adds the members of maps, as the router's configuration shows them.
     pub(super) fn maps(&mut self, roster: &partial::Roster) {
         self.members.extend(roster.members().map(|(process, member)| MemberStatus {
             process: process.to_string(),

@@ -1,8 +1,8 @@
 //! Executes a storage process's tasks on an engine.
 //!
 //! Protocols never call the engine. They emit a batch of tasks, and their host (a thread in `runtime`, inline
-//! in `sim`) runs [`execute`] and returns the results. A read fails with XX000 if the engine panics in it, or
-//! if its rows cannot be encoded. Any other panic passes to the host and ends the process.
+//! in `sim`) runs [`execute`] and returns the results. A read fails with XX000 if the engine panics while
+//! executing it, or if its rows cannot be encoded. Any other panic passes to the host and ends the process.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -19,19 +19,20 @@ use quorate_table::{
 };
 use serde::Serialize;
 
-/// Number of rows in one piece of an answer, at most.
+/// Most rows in one piece of an answer.
 const PIECE_ROWS: usize = 512;
-/// Number of rows above which a read of plain rows is answered page by page, from a version that the engine
-/// keeps for it. A read of more bytes than an engine gathers for one read is also answered so.
+/// Number of rows above which a read of plain rows is answered page by page, from a version of the tables
+/// that the engine keeps for this read. A read of more bytes than the engine gathers for one read is answered
+/// page by page, too.
 const WHOLE_ROWS_MAX: usize = 4096;
 const PIECE_BYTES: usize = 1 << 20;
-/// Number of rows in one chunk of an export. It is halved if long rows would not fit into a message.
+/// Most rows in one chunk of an export. The number is halved if long rows would not fit into a message.
 const CHUNK_ROWS: usize = 4096;
-/// Bytes of answers and exports that one message carries.
+/// Most bytes of answers and exports that one message carries.
 const CONTENT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// Executes the tasks in order. Returns one result per task. Neighbouring reads and writes reach the engine
-/// as one batch of jobs. `host` names a task by its index in `tasks`, whereas the engine's host names a job
+/// as one batch of jobs. `host` refers to a task by its index in `tasks`, whereas the engine refers to a job
 /// by its index in the batch.
 pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Vec<TaskResult> {
     let mut results: Vec<TaskResult> = Vec::with_capacity(tasks.len());
@@ -60,8 +61,8 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
                         Operation::CreateTable { table: TableId(table), schema },
                         &mut results,
                     ),
-                    // All replicas have the same bytes, so the table exists nowhere, and operations on it
-                    // fail alike.
+                    // All replicas have the same malformed bytes, so no replica creates the table, and
+                    // operations on it fail in the same way everywhere.
                     Err(_) => results.push(TaskResult::Done),
                 }
             }
@@ -78,7 +79,7 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
     results
 }
 
-/// Executes a task that is no job. The jobs before it are done.
+/// Executes a task that is not a job for the engine. The jobs before the task must be done.
 fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
     match kind {
         TaskKind::Settle { publish } => engine.settle(epoch, publish),
@@ -89,8 +90,8 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         TaskKind::Forget { ranges } => engine.forget(&key_ranges(&ranges)),
         TaskKind::Import { rows } => {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {
-                // A replica that lacks rows is worse than none. So the process ends and comes back as a new
-                // incarnation.
+                // A replica that lacks rows would be worse than no replica. So a failure ends the process,
+                // which comes back as a new incarnation.
                 engine.import(chunk).expect("a chunk that a storage process exported can be imported");
             }
         }
@@ -109,7 +110,8 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
             };
         }
         TaskKind::Restore { outline, records } => {
-            // As in an import, a replica that lacks rows is worse than none.
+            // A replica that lacks rows would be worse than no replica, so a failure ends the process, as for
+            // an import.
             engine.restore(&outline, &records).expect("what a storage process saved can be restored");
         }
         TaskKind::Export { ranges, cursor } => {
@@ -134,7 +136,7 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
     TaskResult::Done
 }
 
-/// Reads the next rows of a long answer.
+/// Reads the next page of a long answer.
 fn page(
     engine: &mut dyn Engine,
     epoch: Epoch,
@@ -146,7 +148,7 @@ fn page(
     let ranges = key_ranges(ranges);
     match postcard::from_bytes(operation) {
         Ok(Operation::Select(mut select)) => {
-            // The reader counts the rows and stops at its limit.
+            // The process that reads the pages counts their rows and stops at its limit.
             if let Output::Rows { limit, .. } = &mut select.output {
                 *limit = None;
             }
@@ -170,7 +172,8 @@ fn page(
     }
 }
 
-/// Reads the next rows of a plain read. Returns them as an encoded answer, and the cursor for the next page.
+/// Reads the next rows of a read of plain rows. Returns the rows as an encoded answer, and the cursor of the
+/// next page.
 fn page_of(
     engine: &mut dyn Engine,
     epoch: Epoch,
@@ -186,7 +189,7 @@ fn page_of(
         let (found, next) = (page.rows.len(), page.next);
         let rows = catch_panic(|| encode(&answer(page.rows)))?;
         if rows.len() > PIECE_BYTES && found > 1 {
-            // The page was sized by the rows of the page before, and these rows are far longer.
+            // The number of rows was derived from the previous page, whose rows were much shorter than these.
             wanted = found / 2;
             continue;
         }
@@ -197,7 +200,7 @@ fn page_of(
     }
 }
 
-/// Makes the answer of a failed read, and reports a panic to the host.
+/// Makes the answer of a read that failed, and reports a panic to the host.
 fn failed(failure: Failure, host: &dyn Host) -> Answer {
     if failure.is_panic() {
         host.panicked();
@@ -205,7 +208,7 @@ fn failed(failure: Failure, host: &dyn Host) -> Answer {
     Answer::Failed(failure)
 }
 
-/// Returns the failure of an answer of which one row takes this many bytes, if no message can carry it.
+/// Returns a failure if an answer has a row of `bytes` bytes that no message can carry.
 fn too_long(bytes: usize) -> Option<Failure> {
     (bytes > CONTENT_BYTES_MAX).then(|| {
         let what = format!("a row of the answer takes {bytes} bytes, over the limit of {CONTENT_BYTES_MAX}");
@@ -213,8 +216,8 @@ fn too_long(bytes: usize) -> Option<Failure> {
     })
 }
 
-/// Limits a read of plain rows to one row more than a whole answer may have, so that a longer answer is
-/// detected.
+/// Limits a read of plain rows to one row more than an answer in one part may have, so that a longer answer
+/// is noticed.
 fn limit(select: &mut Select) -> JobKind {
     match &mut select.output {
         Output::Rows { order, limit, distinct: false, .. } if order.is_empty() => {
@@ -226,7 +229,7 @@ fn limit(select: &mut Select) -> JobKind {
     }
 }
 
-/// Whether the answer to a read of plain rows must be given page by page.
+/// Whether an answer to a read of plain rows is so long that it must be given page by page.
 fn is_long(answer: &Answer) -> bool {
     match answer {
         Answer::Rows(rows) => rows.len() > WHOLE_ROWS_MAX,
@@ -235,9 +238,9 @@ fn is_long(answer: &Answer) -> bool {
     }
 }
 
-/// Makes the job that starts a backup: a read of no rows of the first table. The engine keeps the version of
-/// that read, and the pages of all tables are read from it. Returns `None` if the backup has no tables, or
-/// reads that cannot be paged.
+/// Makes the job that begins a backup: a read of no rows of the first table. The engine keeps the version of
+/// the tables at that read, and all pages of the backup are read from this version. Returns `None` if the
+/// backup has no tables, or has a read that cannot be answered page by page.
 fn beginning(selects: &[Select]) -> Option<Select> {
     let is_plain = |select: &Select| matches!(&select.output, Output::Rows { order, distinct: false, limit: None, .. } if order.is_empty());
     let mut first = selects.first().filter(|_| selects.iter().all(is_plain))?.clone();
@@ -247,12 +250,12 @@ fn beginning(selects: &[Select]) -> Option<Select> {
     Some(first)
 }
 
-/// Whether a read failed because other reads of its batch used up the memory.
+/// Whether a read failed because the other reads of its batch had used up the memory.
 fn is_crowded(answer: &Answer) -> bool {
     matches!(answer, Answer::Failed(failure) if failure.is_crowded())
 }
 
-/// Neighbouring jobs, with the indices of their results.
+/// Neighbouring jobs, each with the index of its result.
 #[derive(Default)]
 struct Jobs {
     jobs: Vec<Job>,
@@ -263,7 +266,7 @@ struct Jobs {
 enum JobKind {
     Write,
     Read,
-    /// A read of plain rows that [`limit`] has limited.
+    /// A read of plain rows, limited by [`limit`].
     Plain,
     /// The read that begins a backup ([`beginning`]).
     Backup,
@@ -353,7 +356,7 @@ impl Jobs {
     }
 }
 
-/// The host of the jobs among the tasks. It translates between the indices of tasks and jobs.
+/// The host that the engine sees. It translates the indices of tasks into indices of jobs.
 struct JobsHost<'a> {
     host: &'a dyn Host,
     places: &'a [(usize, JobKind)],
@@ -382,7 +385,7 @@ impl Host for JobsHost<'_> {
     }
 }
 
-/// An [`Answer`] with a part of its rows or groups. It has the same byte form as an [`Answer`].
+/// An [`Answer`] with a part of its rows or groups, which is encoded in the same way as an [`Answer`].
 #[derive(Serialize)]
 enum AnswerPart<'a> {
     #[expect(dead_code, reason = "it has its place in the numbering")]
@@ -391,8 +394,8 @@ enum AnswerPart<'a> {
     Groups(&'a [Group]),
 }
 
-/// Cuts a read's answer into one or more pieces for separate messages. If one piece fits into no message, the
-/// answer is a failure.
+/// Cuts a read's answer into pieces, each of which fits into a message. If a single row or group fits into no
+/// message, the answer is a failure instead.
 fn pieces(answer: Answer) -> Vec<Bytes> {
     let mut pieces = Vec::new();
     match &answer {
@@ -410,7 +413,7 @@ fn pieces(answer: Answer) -> Vec<Bytes> {
     }
 }
 
-/// Encodes the items in one piece, or in several if one would be too large.
+/// Encodes the items as one piece. Cuts them into several pieces if one piece would be too large.
 fn cut<'a, T>(all: &'a [T], part: fn(&'a [T]) -> AnswerPart<'a>, pieces: &mut Vec<Bytes>) {
     let piece = encode(&part(all));
     if piece.len() <= PIECE_BYTES || all.len() == 1 {
@@ -481,7 +484,9 @@ mod tests {
         assert_eq!(pieces(Answer::Rows(rows(&[1; 1500]))).len(), 3);
     }
 
-    /// Twenty queries arrive in one batch. Each sorts all rows, and comes close to the bound of one query.
+    /// Twenty queries arrive in one batch. Each sorts all rows, and nearly reaches the bound of one query.
+    /// The batch gathers no more bytes than one query may, and each read that did not fit can be answered
+    /// alone.
     #[test]
     fn reads_that_come_together_gather_no_more_than_one() {
         let bounds = Bounds { result_bytes_max: 1 << 20, batch_bytes_max: 1 << 20, ..Bounds::default() };
