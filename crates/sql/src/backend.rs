@@ -1,8 +1,8 @@
 //! The interface between SQL and the tables, which are written and read at a strength.
 //!
 //! Sessions bind statements to [`Operation`]s and finish the results. They know nothing of routers, ranges or
-//! replicas. The cluster implements [`Backend`]. [`crate::local::LocalBackend`] does so on one engine in this
-//! process, for tests and examples.
+//! replicas. The cluster implements [`Backend`]. For tests and examples, [`crate::local::LocalBackend`]
+//! implements it on one engine in this process.
 
 use std::{
     fmt,
@@ -55,7 +55,8 @@ pub struct Table {
     pub schema: Schema,
     /// Number of replicas of each range of the table.
     pub replicas: u32,
-    /// Number of rows at the last report, `None` before the first. The catalog shows it as an estimate.
+    /// Number of rows at the last report; `None` before the first report. The catalog shows the number as an
+    /// estimate.
     pub rows: Option<u64>,
 }
 
@@ -113,9 +114,9 @@ pub struct AnswerStream {
 /// The answers of one range, in the order of the select.
 #[derive(Debug)]
 pub enum RangeAnswers {
-    /// All answers have come. They are encoded, as a replica sent them.
+    /// All answers of the range, encoded as a replica sent them.
     Whole(smallvec::IntoIter<[Bytes; 1]>),
-    /// The answers are still coming.
+    /// Answers that are still coming.
     Stream(Box<dyn PieceStream>),
 }
 
@@ -261,10 +262,10 @@ pub trait Backend: Send + Sync + 'static {
         self.read(strength, &select).await
     }
 
-    /// Executes a read. Returns how each replica found its rows, not the rows.
+    /// Executes a read. Returns how each replica found its rows, instead of the rows.
     async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError>;
 
-    /// Describes the destinations of an operation and the ranges that were pruned, one line each.
+    /// Describes the destinations of an operation and the ranges that were pruned, one per line.
     fn explain(&self, operation: &Operation) -> Vec<String>;
 }
 

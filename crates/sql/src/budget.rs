@@ -1,10 +1,10 @@
 //! Counts the memory that the requests of a process hold, in bytes.
 //!
-//! An answer that streams holds only a piece at a time. Some answers cannot stream. Groups wait for the last
-//! range, a sort over several ranges waits for a piece of each, `FETCH` and the library's `query` gather all
-//! their rows. The rows that such an answer gathers are counted before they are kept: for the request, for
-//! the session and for the process. A request that would exceed a limit is refused by name (53200), and all
-//! its memory is freed.
+//! An answer that streams holds only a piece at a time. Some answers cannot stream: groups wait for the last
+//! range, a sort over several ranges waits for a piece of each range, and `FETCH` and the library's `query`
+//! gather all their rows. The rows that such an answer gathers are counted before they are kept: for the
+//! request, for the session and for the process. A request that would exceed a limit is refused by name
+//! (53200), and all its memory is freed.
 //!
 //! Sizes are estimates of memory, not of bytes on the wire.
 
@@ -62,7 +62,7 @@ impl Budget {
     }
 }
 
-/// The memory of a session. Clones share it.
+/// The memory account of a session. Clones share the account.
 #[derive(Clone, Debug)]
 pub struct Account(Arc<SessionAccount>);
 

@@ -77,8 +77,8 @@ impl Prepared {
         *self.print.get_or_init(|| xxh3_64(text().as_bytes()))
     }
 
-    /// Returns the statement bound against the present catalog. Fails if its result would have other columns,
-    /// because the client already has a description of the old ones.
+    /// Returns the statement bound against the present catalog. Fails if the result would now have other
+    /// columns than before, because the client already has a description of the earlier columns.
     pub fn current(self: &Arc<Self>, catalog: &Arc<Catalog>) -> Result<Arc<Prepared>> {
         if self.version == catalog.version {
             return Ok(self.clone());
@@ -120,7 +120,7 @@ struct Generations {
     old: FxHashMap<CacheKey, Arc<Prepared>>,
 }
 
-/// Most statements of one generation.
+/// Most statements in one generation of the cache.
 const GENERATION: usize = 1024;
 
 /// Longest text that is cached, in bytes. Longer texts mostly carry data and are rarely sent a second time.

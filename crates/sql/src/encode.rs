@@ -186,7 +186,8 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     match format {
         Format::Text => {
             let text = utf8(bytes)?;
-            // A parameter for an object id may be a name. The function that uses it looks up the number.
+            // A parameter for an object id may be a name. The function that uses the parameter looks the
+            // object id up.
             if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
                 return Ok(Value::text_of(text));
             }
@@ -405,7 +406,7 @@ fn numeric_from_binary(bytes: &[u8]) -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// Sends a value in both formats, and reads back the same value.
+    /// Encodes a value in both formats. Decoding must give the same value.
     fn check(ty: Type, text: &str) {
         let value = parse_text(ty, text).unwrap();
         for format in [Format::Text, Format::Binary] {
@@ -436,7 +437,7 @@ mod tests {
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
     }
 
-    /// The bytes that PostgreSQL 15 sends for 12345.678::numeric.
+    /// The encoding of 12345.678 as a numeric must equal the bytes that PostgreSQL 15 sends.
     #[test]
     fn numerics_are_postgresqls() {
         let mut buffer = BytesMut::new();

@@ -33,7 +33,7 @@ pub struct Fields {
     pub place: Option<SourcePosition>,
     /// The place in the data of a COPY, for example its line.
     pub context: Option<String>,
-    /// The objects that the error is about. Some drivers ask for them.
+    /// The objects that the error is about. Some drivers read them.
     pub about: ErrorObjects,
     /// The PostgreSQL routine that reports this error. Some drivers recognise the error by it.
     pub routine: Option<&'static str>,

@@ -285,7 +285,7 @@ impl Rows {
         }
     }
 
-    /// Returns all rows. Fails with 53200 if they need more memory than a request may hold.
+    /// Returns all rows. Fails with 53200 if the rows need more memory than a request may hold.
     pub async fn all(mut self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         loop {

@@ -36,7 +36,7 @@ const CHUNK_ROWS: usize = 1_000;
 /// Most chunks of a range that are under way.
 const CHUNKS: usize = 2;
 
-/// Number of replicas of a table whose definition gives none.
+/// Number of replicas of a table whose definition gives no number.
 const REPLICAS: u32 = 1;
 
 /// One engine, shared by all sessions.

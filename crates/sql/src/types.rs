@@ -316,7 +316,7 @@ pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
     }
 }
 
-/// Returns the type that a cast or declaration names, without its modifier.
+/// Returns the type that a cast or declaration names, and ignores its modifier.
 pub fn base(data_type: &DataType) -> Option<PgType> {
     match modified(data_type) {
         Ok((_, Some(Modifier::Varchar(_)))) => Some(PgType::Varchar),

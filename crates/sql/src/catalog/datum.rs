@@ -1,4 +1,4 @@
-//! Values of the catalog's expressions: values of tables, and arrays and records of them.
+//! Values of the catalog's expressions: the values that tables have, and arrays and records of these values.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -59,7 +59,7 @@ impl Datum {
         }
     }
 
-    /// Returns the integer, of any width; `None` for all else.
+    /// Returns the integer, of any width. `None` if the datum is no integer.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Datum::Value(value) => value.as_integer(),

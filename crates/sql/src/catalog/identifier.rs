@@ -12,7 +12,8 @@ pub(super) fn quoted(name: &str) -> String {
     if plain && !keyword { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-/// Splits a name at its dots as SQL does: lower case outside of quotes. `None` if it is malformed.
+/// Splits a qualified name at its dots as SQL does, in lower case outside of quotes. `None` if the name is
+/// malformed.
 pub(super) fn parts(name: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = name.trim();

@@ -36,8 +36,8 @@ pub fn is_relation(name: &str) -> bool {
     relations::find(None, name).is_some()
 }
 
-/// Assigns a setting: its name, its value or `None` for the default, and whether it lasts only until the
-/// block ends. Returns the new value.
+/// A function that assigns a setting. Its arguments are the name, the value or `None` for the default, and
+/// whether the value lasts only until the block ends. It returns the new value.
 pub type Assign<'a> = dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync + 'a;
 
 /// The surroundings of a query of the catalog.

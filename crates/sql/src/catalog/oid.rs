@@ -1,4 +1,4 @@
-//! Object ids: those of permanent objects, as in PostgreSQL, and those of tables and indexes.
+//! Object ids of permanent objects, as in PostgreSQL, and object ids of tables and indexes.
 
 #![allow(missing_docs, reason = "the names say which")]
 

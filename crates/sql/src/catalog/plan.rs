@@ -102,7 +102,7 @@ pub(super) struct Leaf {
 
 #[derive(Debug)]
 pub(super) enum LeafNode {
-    /// A column of the select that is this many levels further out.
+    /// A column of an outer select. `level` is the number of levels to the outside.
     Column {
         level: usize,
         index: usize,
@@ -134,7 +134,7 @@ pub(super) enum LeafNode {
     Exists(Box<QueryPlan>),
     ArrayOf(Box<QueryPlan>),
     Aggregate(Box<Aggregate>),
-    /// The row's number in this window of its select.
+    /// The number of the current row in this window of its select.
     Number(usize),
 }
 

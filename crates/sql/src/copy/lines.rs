@@ -51,7 +51,7 @@ enum EndMarker {
 /// A line, cut into its fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The line as it came, without its end.
+    /// The line as the client sent it, without its end.
     pub raw: &'a str,
     /// The texts of the fields, without escapes; `None` for NULL.
     pub fields: Vec<FieldText<'a>>,
@@ -236,7 +236,7 @@ impl LineReader {
         Err(SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("end-of-copy marker {other_style}")))
     }
 
-    /// Returns the error about a line end that differs from that of the earlier lines.
+    /// Returns the error about a line end that differs from the end of the earlier lines.
     fn literal(&self, what: &str, escape: &str) -> SqlError {
         let (how, hint) = match self.format.csv {
             true => ("unquoted", format!("Use quoted CSV field to represent {what}.")),
@@ -292,7 +292,7 @@ fn csv<'a>(format: &Format, line: &'a str) -> Vec<FieldText<'a>> {
     }
 }
 
-/// Reads a CSV field with quotes, from `at` on, and moves `at` to its end.
+/// Reads a CSV field with quotes that begins at `at`, and moves `at` to the end of the field.
 fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
     let Format { delimiter, quote, escape, .. } = *format;
     let mut text = Vec::new();

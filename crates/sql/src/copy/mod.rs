@@ -68,7 +68,7 @@ enum CopyInput {
 
 impl CopyIn {
     /// Begins a load into columns of a table. The session supplies the values of defaults. The last argument
-    /// is the time zone that the client asked for, if the session has another one.
+    /// is the time zone that the client asked for, if the session uses another zone.
     pub fn new(
         backend: Arc<dyn Backend>,
         table: Arc<Table>,

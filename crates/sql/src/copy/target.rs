@@ -34,7 +34,7 @@ pub(super) struct CopyTarget {
     types: Vec<PgType>,
     /// A row that holds the default of every column.
     defaults: Row,
-    /// The time zone that the client asked for, if the session has another one.
+    /// The time zone that the client asked for, if the session uses another zone.
     rejected_time_zone: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl CopyTarget {
             .context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
     }
 
-    /// Makes a row from a line. `line` is its number, for errors.
+    /// Makes a row from a line. `line` is the number of the line, for errors.
     pub(super) fn row(&self, record: &Record<'_>, format: &Format, line: u64) -> Result<Row> {
         let schema = &self.table.schema;
         let whole = || Some(format!(": \"{}\"", record.shown()));

@@ -65,8 +65,8 @@ impl Tuples {
         self.buffer.extend_from_slice(data);
     }
 
-    /// Returns the next complete row. With `last`, no more data comes. The data may end after a row, but not
-    /// within one.
+    /// Returns the next complete row. With `last`, the data has ended, which it may do after a row but not
+    /// within a row.
     pub fn next(&mut self, last: bool) -> Result<Option<Tuple>> {
         if self.stage == TupleStage::Header && !self.header(last)? {
             return Ok(None);

@@ -66,7 +66,7 @@ pub struct Session {
     database: String,
     pid: i32,
     settings: Settings,
-    /// The time zone that the client asked for when it connected, if the session uses another one.
+    /// The time zone that the client asked for when it connected, if the session uses another zone.
     refused_zone: Option<String>,
     block: TransactionBlock,
     prepared: BTreeMap<String, PreparedEntry>,

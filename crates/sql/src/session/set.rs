@@ -88,7 +88,7 @@ impl Session {
         self.refused_zone.as_deref().filter(|_| !accepted)
     }
 
-    /// Refuses a statement if the session's settings would give it another meaning than the client expects.
+    /// Refuses a statement if the session's settings give it another meaning than the client expects.
     pub(super) fn check_depends(&self, depends: SettingDependencies) -> Result<()> {
         if let (true, Some(zone)) = (depends.time_zone, self.rejected_time_zone()) {
             return Err(ambiguous_time_error(zone));
@@ -115,7 +115,7 @@ impl Session {
         if local { Err(ambiguous_time_error(zone)) } else { Ok(()) }
     }
 
-    /// Returns the longest time for a statement, if it is limited.
+    /// Returns the longest time that a statement may take. `None` if the time is not limited.
     pub fn timeout(&self) -> Option<Duration> {
         self.settings.timeout
     }

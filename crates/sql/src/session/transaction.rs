@@ -180,7 +180,7 @@ impl Session {
         Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
     }
 
-    /// Restores settings, and reports those that the client follows.
+    /// Restores settings, and reports the settings that the client follows.
     fn restore(&mut self, saved: Settings) {
         let changed: Vec<String> = self
             .settings
@@ -228,7 +228,7 @@ impl Session {
     }
 }
 
-/// Returns the warning that a write stands although the client wants to undo it.
+/// Returns the warning that a write stands although the client asked to roll it back.
 fn stands(written: Option<&str>) -> SqlError {
     SqlError::new(code::WARNING, format!("{} and cannot be rolled back", written.unwrap_or_default()))
         .hint("A write takes effect when it is executed. Undo it with another write.")

@@ -1,4 +1,4 @@
-//! Executes statements that change rows, and those that create and drop tables.
+//! Executes statements that change rows, and statements that create or drop tables.
 
 use quorate_table::{
     engine::Answer,

@@ -102,7 +102,7 @@ fn assigned(
     operand.coerce_stored(column, value.span(), parameters)
 }
 
-/// Returns pairs of names and values, written one by one or as lists: `(a, b) = (1, 2)`.
+/// Returns pairs of names and values. The statement may write them one by one or as lists: `(a, b) = (1, 2)`.
 fn pairs(list: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>> {
     let mut pairs = Vec::with_capacity(list.len());
     for assignment in list {

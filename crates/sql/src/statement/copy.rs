@@ -75,7 +75,7 @@ enum Kind {
     Binary,
 }
 
-/// The options as written, before they are checked against each other.
+/// The options as the statement gives them, before they are checked against each other.
 #[derive(Default)]
 struct Options {
     kind: Kind,

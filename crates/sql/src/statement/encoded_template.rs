@@ -98,7 +98,7 @@ impl EncodedTemplate {
     }
 }
 
-/// Whether an expression keeps its form for any arguments.
+/// Whether an expression keeps its form whatever the arguments are.
 fn is_fixed(expr: &Expr) -> bool {
     match expr {
         Expr::Parameter(number, _) => array_parameter(*number).is_none(),
@@ -174,8 +174,8 @@ mod tests {
         }
     }
 
-    /// Returns whether the select has a template, and checks that filling it equals substituting the
-    /// arguments.
+    /// Checks that filling a template gives the same bytes as substituting the arguments. Returns whether the
+    /// select has a template.
     fn check(condition: &str, values: &[Value]) -> bool {
         let query = bound(condition);
         let Source::Table { select, template, .. } = query.source else { panic!("it is of a table") };

@@ -23,7 +23,7 @@ impl Field {
         Field { name: name.into(), ty, modifier: -1, origin: None }
     }
 
-    /// Whether a client reads both columns in the same way.
+    /// Whether a client reads values of both columns in the same way.
     pub fn reads_as(&self, other: &Field) -> bool {
         (&self.name, self.ty, self.modifier) == (&other.name, other.ty, other.modifier)
     }

@@ -29,7 +29,7 @@ fn collapse(expr: &mut Expr) {
     }
 }
 
-/// Returns the expression with its parameters replaced and its constant parts computed.
+/// Returns the expression with its parameters replaced by the arguments and with its constant parts computed.
 pub fn substitute(expr: &Expr, arguments: &Arguments<'_>) -> Expr {
     let mut substituted = expr.clone();
     replace(&mut substituted, arguments);

@@ -38,7 +38,8 @@ const COPIED_NODES_MAX: usize = 1 << 18;
 /// The settings on which a statement's meaning depends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SettingDependencies {
-    /// Whether the statement converts a time without a zone to a time with one, by the session's time zone.
+    /// Whether the statement converts a time without a zone to a time with a zone, by the session's time
+    /// zone.
     pub time_zone: bool,
     /// Whether the statement writes an interval as text.
     pub interval_style: bool,
@@ -144,7 +145,7 @@ pub fn ambiguous_time_error(zone: &str) -> SqlError {
         .hint("Write the zone with the time (+09), or SET TIME ZONE 'UTC' (JDBC: -Duser.timezone=UTC).")
 }
 
-/// A value that differs between sessions or executions. A prepared statement leaves it open.
+/// A value that differs between sessions or executions. A prepared statement leaves the value open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionValue {
     /// `now()`, `current_timestamp`: the time when the statement, or its block, began.
@@ -302,7 +303,8 @@ impl Arguments<'_> {
         }
     }
 
-    /// Returns the elements of an array parameter. NULL gives one NULL.
+    /// Returns the elements of an array parameter. A parameter that is NULL counts as one element that is
+    /// NULL.
     pub fn elements(&self, number: usize, ty: Type) -> Vec<Value> {
         match &self.values[number] {
             Value::Text(text) => {

@@ -14,7 +14,7 @@ use crate::{
     error::{Result, SqlError, code},
 };
 
-/// Returns a name as SQL stores it: in lower case unless it was quoted.
+/// Returns a name as SQL stores names: in lower case unless the name was quoted.
 pub fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
@@ -70,8 +70,8 @@ pub fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>> {
     Err(SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{bare}\" does not exist")).at(name.span()))
 }
 
-/// The columns that can be named: those of one table, or of a sub-select over it, under the statement's
-/// alias.
+/// The columns that an expression can name: the columns of one table, or of a sub-select over the table,
+/// under the statement's alias.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
     /// The table's definition. `None` if there is no table, so that no column can be named.
@@ -80,7 +80,8 @@ pub struct Scope<'a> {
     pub alias: String,
     /// The columns of the sub-select by name. `None` means all columns of the table.
     view: Option<Vec<(String, Expr)>>,
-    /// Whether the row to be inserted can be named as `excluded`. Its columns follow those of the table.
+    /// Whether the row to be inserted can be named as `excluded`. The row's columns follow those of the
+    /// table.
     excluded: bool,
 }
 
@@ -96,7 +97,7 @@ impl<'a> Scope<'a> {
         Scope { schema: Some(schema), alias, view: None, excluded: false }
     }
 
-    /// Creates a scope with the columns of a table, and those of a row to be inserted.
+    /// Creates a scope with the columns of a table and the columns of a row to be inserted.
     pub fn of_conflict(schema: &'a Schema, alias: Option<String>) -> Self {
         Scope { excluded: true, ..Scope::of(schema, alias) }
     }

@@ -64,7 +64,7 @@ pub enum Action {
         /// The condition on the rows.
         filter: Option<Expr>,
     },
-    /// TRUNCATE. It removes all rows without counting them.
+    /// TRUNCATE, which removes all rows without counting them.
     Truncate,
 }
 

@@ -1,5 +1,6 @@
 //! Compares the answers of sessions with PostgreSQL's: the files in `slt/` hold the answers of PostgreSQL 15,
 //! statement by statement.
+//!
 //! The format is sqllogictest's. Values are text, NULL is `NULL`, and the empty string is `(empty)`.
 //! `rowsort` sorts the rows before the comparison. An SQLSTATE stands for an error. If `QUORATE_TEST_SERVER`
 //! holds a connection string, the second test runs the same files against that server. The server may be a
@@ -43,7 +44,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Returns a value as the files show it.
+/// Returns a value in the notation of the files.
 fn shown(text: Option<&str>) -> String {
     match text {
         None => "NULL".to_owned(),

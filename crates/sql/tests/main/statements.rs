@@ -12,7 +12,7 @@ use quorate_sql::{
 use quorate_table::value::Row;
 use sqlparser::ast;
 
-/// A session on tables of its own.
+/// A session on tables that no other session uses.
 pub(crate) struct Client(Session);
 
 /// The result of a statement.

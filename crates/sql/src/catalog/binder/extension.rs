@@ -135,7 +135,7 @@ fn is_integer(ty: PgType) -> bool {
     matches!(ty, PgType::Plain(Type::Int2 | Type::Int4 | Type::Int8))
 }
 
-/// Returns the condition, or its negation.
+/// Returns the condition, or with `not` its negation.
 fn negated(not: bool, Typed(expr, ty): Typed) -> Typed {
     Typed(if not { Expr::Unary(Unary::Not, Box::new(expr)) } else { expr }, ty)
 }
@@ -225,7 +225,7 @@ impl Binder<'_> {
                 Ok(self.leaf(LeafNode::Array(items), array))
             }
             ast::Expr::CompoundFieldAccess { root, access_chain } => {
-                // The first names are a column, after its table if it is qualified.
+                // The first names are a column, preceded by its table if the column is qualified.
                 let mut name = match &**root {
                     ast::Expr::Identifier(ident) => vec![ident.clone()],
                     ast::Expr::CompoundIdentifier(idents) => idents.clone(),
@@ -312,8 +312,8 @@ impl Binder<'_> {
     }
 }
 
-/// Returns the index and type of a record's field. All records come from `_pg_expandarray`: an element and
-/// its number.
+/// Returns the index and the type of a record's field. All records come from `_pg_expandarray` and have two
+/// fields: an element and the element's number.
 fn record_field(field: &ast::Ident) -> Result<(usize, PgType)> {
     match scope::fold(field).as_str() {
         "x" => Ok((0, PgType::Plain(Type::Int2))),

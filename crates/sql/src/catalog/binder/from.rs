@@ -197,7 +197,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Binds a derived table. Without LATERAL it sees only the levels around the whole select.
+    /// Binds a derived table. Without LATERAL, its query sees only the levels around the whole select.
     fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(QueryPlan, Vec<Column>)> {
         if lateral {
             return self.query(query);

@@ -57,7 +57,7 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
 /// A column that an expression can name, or a column of a result.
 #[derive(Clone, Debug)]
 struct Column {
-    /// The name or alias of its table.
+    /// The name or alias of the column's table.
     table: String,
     name: String,
     ty: PgType,
@@ -69,7 +69,7 @@ struct Column {
 enum Using {
     /// The column is in no USING list.
     Not,
-    /// The result keeps the column. It stands for both joined columns, and comes first in `*`.
+    /// The result keeps the column, which stands for both joined columns and comes first in `*`.
     Kept,
     /// The column is hidden, because the column of the other side stands for it.
     Merged,
@@ -115,7 +115,7 @@ enum SetReturningCalls {
     List(Vec<(String, Expr)>),
 }
 
-/// An expression with its type. An expression of unknown type is text, and may still take another type.
+/// An expression with its type. An expression of unknown type is text, and may still become another type.
 struct Typed(Expr, PgType);
 
 impl Binder<'_> {
@@ -189,7 +189,7 @@ impl Binder<'_> {
         chosen.filter(|ty| carrier(*ty) == expr.ty()).unwrap_or(PgType::Plain(expr.ty()))
     }
 
-    /// Converts an expression of unknown type to `to`. Any other expression stays.
+    /// Converts an expression of unknown type to `to`. Returns any other expression unchanged.
     fn coerced(&mut self, Typed(expr, ty): Typed, to: PgType) -> Result<Typed> {
         if ty != PgType::Unknown {
             return Ok(Typed(expr, ty));
@@ -211,7 +211,7 @@ impl Binder<'_> {
         })
     }
 
-    /// Returns a parameter of this type. A parameter for an object id may be a name, and an array comes as
+    /// Returns a parameter of this type. The client may give a name for an object id, and gives an array as
     /// its text.
     fn parameter_of(&mut self, number: usize, ty: PgType) -> Typed {
         if ty.is_oid() || ty.element().is_some() {

@@ -16,7 +16,7 @@ pub(in crate::catalog) struct Relation {
     pub(in crate::catalog) name: &'static str,
     /// The relation's object id.
     pub(in crate::catalog) oid: u32,
-    /// Names and types of its columns.
+    /// Names and types of the relation's columns.
     pub(in crate::catalog) columns: Vec<(&'static str, PgType)>,
 }
 

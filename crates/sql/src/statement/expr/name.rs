@@ -31,7 +31,7 @@ fn inner_name(expr: &ast::Expr) -> Option<String> {
             None => types::base(data_type)?.info().name.to_owned(),
         },
         ast::Expr::TypedString(typed) => types::base(&typed.data_type)?.info().name.to_owned(),
-        // PostgreSQL takes the name from ELSE first.
+        // As in PostgreSQL, the name comes from ELSE if ELSE has a name.
         ast::Expr::Case { else_result, .. } => {
             else_result.as_deref().and_then(strong_name).unwrap_or_else(|| "case".to_owned())
         }

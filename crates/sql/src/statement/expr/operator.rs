@@ -152,7 +152,7 @@ impl Binder<'_> {
         Ok(boolean(if *op == BinaryOperator::Eq { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
-    /// Binds a chain of ANDs or ORs as a balanced tree, because it may be long.
+    /// Binds a chain of ANDs or ORs as a balanced tree, because the chain may be long.
     fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, word: &str) -> Result<Operand> {
         let same = if op == Binary::And { BinaryOperator::And } else { BinaryOperator::Or };
         let mut rest = vec![right, left];

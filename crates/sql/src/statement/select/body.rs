@@ -69,7 +69,7 @@ pub(super) struct BoundBody {
 }
 
 impl BoundBody {
-    /// Returns the expressions of the items, then the hidden ones.
+    /// Returns the expressions of the items, followed by the hidden expressions.
     pub(super) fn columns(&self) -> Vec<Expr> {
         self.items.iter().map(|item| &item.expr).chain(&self.hidden).cloned().collect()
     }
