@@ -45,7 +45,7 @@ pub use self::view::{AdminPage, AdminView};
 /// The bounds of an HTTP door.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Bounds of the connections and their times.
+    /// Limits on the number of connections and on their times.
     pub limits: Limits,
     /// Largest body of a request, in bytes.
     pub request_bytes_max: usize,

@@ -84,7 +84,7 @@ impl Metrics {
     }
 
     /// Counts a statement that ended with this SQLSTATE. `running` is `None` if the statement was never
-    /// executed, for example because it did not parse.
+    /// executed, for example because its text did not parse.
     pub(crate) fn ended(&self, running: Option<ExecutingStatement>, sqlstate: &str) {
         let kind = running.as_ref().map_or("invalid", |running| running.kind);
         let known = KINDS.iter().position(|known| *known == kind).map(|known| &self.successes[known]);

@@ -15,7 +15,7 @@ pub trait AdminView: Send + Sync + 'static {
     fn tables(&self) -> String {
         String::from("[]")
     }
-    /// Returns the process groups of the domain: a JSON list, empty if the process knows of none.
+    /// Returns the process groups of the domain: a JSON list, empty if the process knows no groups.
     fn groups(&self) -> String {
         String::from("[]")
     }

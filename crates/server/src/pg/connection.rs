@@ -56,7 +56,7 @@ pub(super) struct Connection<'a> {
     pub(super) applied: usize,
     /// The current statement, as long as the metrics have not counted it.
     pub(super) running: Option<ExecutingStatement>,
-    /// Whether the connection has ended here to continue in another process.
+    /// Whether the connection was handed over, so that another process continues it.
     pub(super) handed_over: bool,
 }
 
@@ -159,7 +159,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Refuses a message before it is decoded: a Query, or a message of the extended protocol.
+    /// Refuses a Query or a message of the extended protocol that was not decoded.
     fn refuse_message(&mut self, kind: u8, error: SqlError) {
         self.refuse(error, "");
         if kind == b'Q' {

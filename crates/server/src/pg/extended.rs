@@ -196,7 +196,7 @@ impl Connection<'_> {
                 StatementOutcome::Done(tag) => {
                     self.output.complete(&tag);
                     if blocked && self.session.status() == Status::Idle {
-                        // The end of a block closes its portals.
+                        // The end of a block closes the block's portals.
                         self.portals.clear();
                     } else {
                         self.portals.insert(name, portal);

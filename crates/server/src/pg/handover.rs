@@ -63,7 +63,8 @@ pub enum Closing {
 }
 
 impl Connection<'_> {
-    /// Whether the connection is between two statements, so that it can be handed over.
+    /// Whether the connection is between two statements and outside of a block, so that it can be handed
+    /// over.
     pub(super) fn is_between(&self) -> bool {
         !self.skipping
             && self.applied == 0

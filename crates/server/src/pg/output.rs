@@ -1,4 +1,4 @@
-//! The buffer of answers to one client, and their encoding.
+//! The buffer of answers to one client, and the encoding of answers.
 
 use std::{fmt, fmt::Write, io};
 

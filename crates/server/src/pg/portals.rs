@@ -18,7 +18,7 @@ pub(super) struct NamedStatement {
     pub(super) _hold: MemoryReservation,
 }
 
-/// A portal: a statement with its arguments, and the position in its rows.
+/// A portal: a statement with its arguments, and the position that was reached in its rows.
 pub(super) struct Portal {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,

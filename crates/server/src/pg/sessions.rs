@@ -21,7 +21,7 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct OpenSessions {
-    /// The secret and the cancellation of each session, by its process id in the protocol.
+    /// The secret and the cancellation of each session, by the session's process id in the protocol.
     sessions: BTreeMap<i32, (i32, Arc<Cancel>)>,
     /// Whether the server stops, so that a new session is stopped at once.
     stopping: bool,

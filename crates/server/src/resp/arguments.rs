@@ -1,10 +1,10 @@
-//! The arguments of a command, which lie in the bytes of its request.
+//! The arguments of a command, which lie in the bytes of the client's request.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-/// The strings of a request after its name.
+/// The strings of a request that follow the command's name.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a> {
     input: &'a [u8],

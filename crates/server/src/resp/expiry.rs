@@ -37,7 +37,7 @@ pub(super) fn option<'a>(
 }
 
 impl<'a> Expiry<'a> {
-    /// Returns the option of this name. `None` if there is no such option, or its number is missing.
+    /// Returns the option of this name. `None` if no option has this name, or if its number is missing.
     fn named(word: &str, digits: Option<&'a [u8]>) -> Option<Expiry<'a>> {
         Some(match word {
             "KEEPTTL" => Expiry::Kept,

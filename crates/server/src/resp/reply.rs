@@ -1,4 +1,4 @@
-//! Answers, and their encoding in RESP2 or RESP3.
+//! Answers to clients, and their encoding in RESP2 or RESP3.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};

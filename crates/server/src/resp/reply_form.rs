@@ -23,7 +23,7 @@ pub(super) enum ReplyForm {
     Done,
     /// `OK`, or null if the condition of the command did not hold.
     DoneIf,
-    /// The value before the write.
+    /// The value that the key had before the write.
     Before,
     /// The number of keys, fields or bytes that the command reports.
     Count,

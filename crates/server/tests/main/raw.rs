@@ -73,7 +73,7 @@ pub(crate) fn parse(name: &str, sql: &str) -> Vec<u8> {
     message(b'P', &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0\0\0"].concat())
 }
 
-/// Encodes a Bind of the unnamed portal, without checking that formats and values fit each other.
+/// Encodes a Bind of the unnamed portal, without checking that formats and values fit together.
 pub(crate) fn bind(name: &str, formats: &[i16], values: &[Option<&[u8]>], results: &[i16]) -> Vec<u8> {
     let mut body = [b"\0", name.as_bytes(), b"\0"].concat();
     let codes = |codes: &[i16], body: &mut Vec<u8>| {
@@ -146,7 +146,7 @@ impl Raw {
     }
 
     /// Closes the sending side, and reads until the server ends the connection. Returns `None` if the server
-    /// cut the connection because it had not read everything.
+    /// cut the connection because some of the sent bytes were unread.
     pub(crate) async fn ended(mut self) -> Option<Vec<u8>> {
         // An error is no failure here: the server may have ended the connection already.
         let _ = self.stream.shutdown().await;
@@ -156,7 +156,7 @@ impl Raw {
     }
 }
 
-/// Returns the kinds of messages in their order.
+/// Returns the kinds of the messages, in order, as a text.
 pub(crate) fn kinds(said: &[Said]) -> String {
     said.iter().map(|said| said.kind).collect()
 }

@@ -160,7 +160,8 @@ async fn values_in_binary_are_of_their_types() {
         ("int[]", array(-1, 0, &[], &[]), "22P03"),
         ("int[]", array(1, 0, &[1, 1], &[0xff, 0xff, 0xff, 0xfe]), "22P03"),
         ("int[]", array(1, 1, &[1, 1], &[0xff; 4]), "{NULL}"),
-        // PostgreSQL has such arrays. Here an array has one dimension and begins at 1.
+        // PostgreSQL accepts arrays with several dimensions or another first index. Here an array has one
+        // dimension and begins at 1.
         ("int[]", array(1, 0, &[1, 0], &one), "0A000"),
         ("int[]", array(2, 0, &[1, 1, 1, 1], &one), "0A000"),
     ];

@@ -196,7 +196,7 @@ async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
     for _ in 0..2 {
         assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.to_owned()))));
     }
-    // The client loses its connection. The id stays valid on another connection.
+    // The client loses its connection, and repeats the write with the same id on another connection.
     let other = gateway.connect().await;
     other.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
     assert_eq!(send(&other, insert).await, Ok(1));

@@ -253,7 +253,7 @@ fn bytes_of(value: &Value) -> usize {
     }
 }
 
-/// Memory of a field in addition to its name and value, in bytes.
+/// Memory of a field in addition to the field's name and value, in bytes.
 const FIELD_BYTES: usize = 64;
 
 fn too_large(most: usize) -> Reply {

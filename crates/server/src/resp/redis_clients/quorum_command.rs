@@ -152,7 +152,7 @@ impl OperationDescription {
         OperationDescription { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
     }
 
-    /// Returns the record of the operation with its outcome.
+    /// Returns the entry of the operation in the record of recent operations, with the operation's outcome.
     pub(super) fn ended(
         &self,
         client: u64,
