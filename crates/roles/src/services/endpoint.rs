@@ -71,7 +71,7 @@ impl<H: EndpointHost> Redirect<H> {
 pub struct ServiceReplica<H: EndpointHost> {
     set: Set,
     replica: Replica,
-    /// The service, if the endpoint executes it.
+    /// The service, if this endpoint executes it rather than a thread.
     inline: Option<Box<Inline<H::Executor>>>,
     /// The control of the thread that executes the service, if a thread executes it.
     latch: H::Latch,
@@ -108,7 +108,7 @@ struct WaitingCall {
 pub enum Command<H: EndpointHost> {
     /// The processes at the configured addresses.
     Seeds(Vec<Peer>),
-    /// The set that is founded here, or was found elsewhere. Only the first such command counts.
+    /// The set, which this process founds or has found. Only the first such command has an effect.
     Begin {
         /// The set.
         set: Set,
@@ -119,7 +119,7 @@ pub enum Command<H: EndpointHost> {
     Executed(Vec<service::Command>, <H::Latch as ResultLatch>::Passage),
     /// A wish of an operator, or of a host whose service has broken.
     Wish(service::Command),
-    /// A client's calls. Each ends in one [`Event::Client`].
+    /// A client's calls. Each call ends in one [`Event::Client`].
     Calls(Vec<ClientCommand>),
     /// A request for a copy of the state of a service that is executed here.
     Copy(<H::Executor as InlineExecutor>::Receiver),
@@ -165,7 +165,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         }
     }
 
-    /// Rebuilds the replica that wrote these records, and its set.
+    /// Rebuilds a replica and its set from the records that the replica wrote.
     pub fn recovered(
         me: &Peer,
         records: Vec<Bytes>,

@@ -45,7 +45,7 @@ pub trait InlineExecutor {
     fn give_copies(&mut self, cx: &mut Context<'_>);
 }
 
-/// The replica's control of the thread that executes its service.
+/// The replica's control over the thread that executes its service.
 pub trait ResultLatch: Default {
     /// The way on which results come from the thread.
     type Passage;
@@ -59,6 +59,6 @@ pub trait ResultLatch: Default {
 
 /// The process that continues a replica.
 pub trait Successor {
-    /// Returns the leader, if the successor knows one, and the replicas that it knows.
+    /// Returns the leader, if the successor knows it, and the replicas that the successor knows.
     fn replicas(&self) -> (Option<ProcessId>, Vec<Peer>);
 }

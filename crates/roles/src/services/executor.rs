@@ -41,7 +41,7 @@ pub struct Executor<U, C> {
     whole_states: bool,
     /// The part of a checkpoint that is still to be sent.
     checkpoint: Bytes,
-    /// The received part of another replica's checkpoint.
+    /// The part of another replica's checkpoint that was received so far.
     coming: BytesMut,
     /// Copies of the state that were requested and not given yet.
     copies: Vec<Copying<C>>,

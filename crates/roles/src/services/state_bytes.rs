@@ -1,4 +1,5 @@
-//! A state on its way to another replica: the clock, the number of changes, and the object's bytes.
+//! The bytes of a state on its way to another replica: the clock, the number of changes, and the object's
+//! bytes.
 
 use bytes::Bytes;
 

@@ -17,7 +17,7 @@ pub(super) struct UndoList<T> {
     entries: VecDeque<Unchosen<T>>,
     /// Number of changes that were ever added to the list.
     added: u64,
-    /// Whether requests may complete in another order than they arrived.
+    /// Whether requests may complete in another order than they arrive in.
     any_order: bool,
     /// Number of entries that belong to open transactions.
     uncommitted: usize,
