@@ -97,7 +97,7 @@ pub fn read(select: &Select, schema: &Schema) -> TableRequest {
     reading(SELECT, select, schema)
 }
 
-/// Makes the request of a read whose answer reports how it was executed.
+/// Makes the request of a read whose answer reports how the read was executed.
 pub fn explain(select: &Select, schema: &Schema) -> TableRequest {
     reading(EXPLAIN, select, schema)
 }

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::Process;
 
-/// The reason why a process cannot do its work now.
+/// The reason why a process cannot do its work at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unhealthy {
     /// The process belongs to no domain yet.

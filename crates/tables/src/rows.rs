@@ -72,7 +72,7 @@ pub struct EncodedRows {
 }
 
 impl EncodedRows {
-    /// Returns the rows of an encoded answer, or `None` if the answer is of another kind.
+    /// Returns the rows of an encoded answer. `None` if the answer is of another kind than rows.
     pub fn of(answer: &Bytes) -> Option<EncodedRows> {
         let mut bytes = answer.clone();
         let variant: u32 = take(&mut bytes).ok()?;

@@ -40,7 +40,7 @@ pub struct Status {
     /// The extent of a router's log, as text. Comparing the texts of two routers compares the extents of
     /// their logs.
     pub log: String,
-    /// The version of the configuration; 0 if the process has none yet.
+    /// The version of the configuration; 0 if the process has no configuration yet.
     pub config_version: u64,
     /// The version of the placement.
     pub placement: u64,
@@ -63,7 +63,7 @@ pub struct Status {
     pub wanted_storage: usize,
     /// The lead router, if the process knows it.
     pub leader: Option<String>,
-    /// The address of the lead router, if an application process knows it.
+    /// The address of the lead router, if this is an application process that knows it.
     pub leader_address: Option<String>,
     /// Counters of the role that have no field of their own, by name.
     pub figures: Vec<(String, u64)>,
@@ -72,7 +72,7 @@ pub struct Status {
 /// The start of a generation of the domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReformStatus {
-    /// Whether no router survived, so that the domain went on from the members' records.
+    /// Whether no router survived, so that the domain continued from the members' records.
     #[serde(default)]
     pub from_members: bool,
     /// The last position that the surviving router knew. If no router survived, the last position up to which
@@ -114,7 +114,7 @@ pub struct MemberStatus {
     /// The address at which the member listens for other processes.
     #[serde(default)]
     pub address: String,
-    /// The state of a storage process.
+    /// The state of the member, if it is a storage process.
     pub state: Option<State>,
     /// The position of the member on the ring.
     pub ring: Option<u64>,
