@@ -1,10 +1,10 @@
 //! The precedence of operators, as in PostgreSQL's grammar (`gram.y`, from `%left OR` to `%left '.'`).
 //!
 //! The parser asks its dialect for the precedence of the next token. The parser's own dialect of PostgreSQL
-//! differs from PostgreSQL. Pattern operators (`~~`) bind like `=`, and `OPERATOR()` like BETWEEN. The right
-//! side of IS DISTINCT FROM reaches to the end. Signs bind more loosely than `^`. Words of other databases
-//! (`XOR`, `DIV`, `REGEXP`) are operators. No operator is non-associative. So this module has the whole table
-//! of precedences, and parses the forms whose operands the parser would read differently.
+//! differs from PostgreSQL in these points. Pattern operators (`~~`) bind like `=`, and `OPERATOR()` like
+//! BETWEEN. The right side of IS DISTINCT FROM reaches to the end. Signs bind more loosely than `^`. Words of
+//! other databases (`XOR`, `DIV`, `REGEXP`) are operators. No operator is non-associative. So this module has
+//! the whole table of precedences, and parses the forms whose operands the parser would read differently.
 //!
 //! A form that PostgreSQL refuses is a syntax error. A form of PostgreSQL for which the syntax tree has no
 //! place is refused by name (`unsupported_clauses`). No form is read with another meaning.
