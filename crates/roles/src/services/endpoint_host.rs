@@ -50,7 +50,7 @@ pub trait ResultLatch: Default {
     /// The way on which results come from the thread.
     type Passage;
 
-    /// Records the way on which results come.
+    /// Records `passage`, the way on which results come from the thread.
     fn hold(&mut self, passage: &Self::Passage);
 
     /// Shuts the way if `is_shut`, because the replica holds as many results as it may. Otherwise opens it.
