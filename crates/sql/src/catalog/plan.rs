@@ -102,7 +102,7 @@ pub(super) struct Leaf {
 
 #[derive(Debug)]
 pub(super) enum LeafNode {
-    /// A column of an outer select. `level` is the number of levels to the outside.
+    /// A column of the select that is `level` levels further out. Level 0 is the leaf's own select.
     Column {
         level: usize,
         index: usize,

@@ -195,8 +195,8 @@ impl Session {
         std::mem::take(&mut self.reported)
     }
 
-    /// Binds the only statement of a text. In a failed block, only statements that end the block can be
-    /// prepared.
+    /// Binds the only statement of a text. In a failed block, only statements that end the block, or roll it
+    /// back to a savepoint, can be prepared.
     pub fn prepare(&self, text: &str, declared: Vec<Option<crate::types::PgType>>) -> Result<Arc<Prepared>> {
         let prepared = self.cache.prepare(text, declared, &self.backend.catalog())?;
         self.check_block(&prepared)?;

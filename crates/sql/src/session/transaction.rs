@@ -2,10 +2,10 @@
 //!
 //! A write is applied in the total order when it is executed. Nothing is held back until COMMIT. So a block
 //! may contain reads and one write. A second write is refused, and so is a ROLLBACK after an applied write.
-//! Each of these errors says which write stands. A ROLLBACK that follows such an error succeeds: drivers send
-//! it automatically, and would show its error instead of the first one. These rules are enough for drivers
-//! that wrap all statements in blocks. A statement that fails changes nothing and fails its block, as in
-//! PostgreSQL.
+//! Each of these errors says which write stands. A ROLLBACK after the refusal of a second write succeeds:
+//! drivers send it automatically, and would show its error instead of the refusal. These rules are enough for
+//! drivers that wrap all statements in blocks. A statement that fails changes nothing and fails its block, as
+//! in PostgreSQL.
 //!
 //! A savepoint keeps the settings and the record of the writes so far. ROLLBACK TO a savepoint makes a failed
 //! block usable again, unless a write was applied after the savepoint.
