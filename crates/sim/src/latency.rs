@@ -24,20 +24,22 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    mem,
     time::Duration,
 };
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Incarnation, Peer, ProcessId, Time, paxos,
-    service::{Client, ClientCommand, ClientSettings, Fate, Replica, Settings},
+    CommandId, Incarnation, Peer, ProcessId, Time,
+    service::{ClientCommand, ClientSettings, Fate, Settings},
 };
+use quorate_roles::services::{ReplicaOptions, Set, Terms};
 use quorate_world::{Environment, Violation, World};
 
 use crate::system::service::{
     GROUP,
     host::{Manner, Pace, StoreHost},
-    process::{ServiceCommand, ServiceEvent, ServiceProcess},
+    process::{Resident, ServiceCommand, ServiceEvent},
     store::{Request, sealed},
 };
 
@@ -168,7 +170,7 @@ type Direction = (ProcessId, ProcessId);
 
 /// Replicas, and a client that has a session.
 struct LatencyWorld {
-    world: World<ServiceProcess>,
+    world: World<Resident>,
     environment: LatencyEnvironment,
     delays: Delays,
     /// The arrival times of messages under way.
@@ -178,13 +180,19 @@ struct LatencyWorld {
 
 /// Creates the processes, and takes the client's events.
 struct LatencyEnvironment {
-    replicas: usize,
     told_reads_max: usize,
     execute: Duration,
     /// Number of replicas in the set, as the founder reported it last.
     members: usize,
     /// The ended commands, with their fates and times.
     ended: Vec<(CommandId, Fate, Time)>,
+    /// Processes that met a member of the set, with the set.
+    met: Vec<(ProcessId, Set)>,
+}
+
+/// Returns the set of the replicas.
+fn set(replicas: usize) -> Set {
+    Set { group: GROUP, terms: Terms { beginning: 0, replicas: replicas as u8, durable: false } }
 }
 
 fn peer(node: u64) -> Peer {
@@ -194,29 +202,26 @@ fn peer(node: u64) -> Peer {
 /// The client's node.
 const CLIENT: u64 = 100;
 
-impl Environment<ServiceProcess> for LatencyEnvironment {
-    fn start(&mut self, world: &mut World<ServiceProcess>, _: usize, id: ProcessId) -> ServiceProcess {
-        let others: Vec<Peer> = (1..=self.replicas as u64).map(peer).collect();
+impl Environment<Resident> for LatencyEnvironment {
+    fn start(&mut self, _: &mut World<Resident>, _: usize, id: ProcessId) -> Resident {
         if id.node == CLIENT {
             let settings =
                 ClientSettings { told_reads_max: self.told_reads_max, ..ClientSettings::default() };
-            let wait = settings.wait;
-            return ServiceProcess::client(Client::new(GROUP, others, settings), wait, None);
+            return Resident::client(settings, None);
         }
-        let log = paxos::Settings { wanted: self.replicas, ..paxos::Settings::default() };
-        let settings = Settings { log, ..Settings::default() };
-        let replica = match id.node {
-            1 => Replica::found(GROUP, peer(1), settings, world.now()),
-            node => Replica::join(GROUP, peer(node), vec![peer(1)], settings, world.now()),
-        };
         let pace = Pace::Exactly(self.execute);
         let manner = Manner { pace, whole_states: false, any_order: false, padding: 0 };
-        ServiceProcess::replica(replica, StoreHost::new(manner, None), None)
+        let options = ReplicaOptions::new(Settings::default());
+        Resident::replica(peer(id.node), options, StoreHost::new(manner, None), None)
+    }
+
+    fn policy_mismatch(&mut self, world: &mut World<Resident>, machine: usize, theirs: &[u8]) {
+        self.met.extend(world.id(machine).zip(Set::of_pass(theirs)));
     }
 
     fn event(
         &mut self,
-        world: &mut World<ServiceProcess>,
+        world: &mut World<Resident>,
         machine: usize,
         event: ServiceEvent,
     ) -> Result<(), Violation> {
@@ -239,11 +244,19 @@ impl LatencyWorld {
         });
         let execute = delays.execute;
         let environment =
-            LatencyEnvironment { replicas, told_reads_max, execute, members: 0, ended: Vec::new() };
+            LatencyEnvironment { told_reads_max, execute, members: 0, ended: Vec::new(), met: Vec::new() };
         let mut latency_world =
             LatencyWorld { world, environment, delays, arrivals: BTreeMap::new(), commands: 0 };
         for node in (1..=replicas as u64).chain([CLIENT]) {
-            latency_world.world.begin(&mut latency_world.environment, peer(node).id, &peer(node).address)?;
+            let LatencyWorld { world, environment, .. } = &mut latency_world;
+            world.begin(environment, peer(node).id, &peer(node).address)?;
+            let first = match node {
+                1 => ServiceCommand::Begin { set: set(replicas), founded: true },
+                CLIENT => ServiceCommand::Seeds((1..=replicas as u64).map(peer).collect()),
+                _ => ServiceCommand::Seeds(vec![peer(1)]),
+            };
+            world.ask(environment, peer(node).id, first)?;
+            world.drain(environment, peer(node).id)?;
         }
         latency_world
             .play("the set is whole", |latency_world| latency_world.environment.members == replicas)?;
@@ -299,7 +312,7 @@ impl LatencyWorld {
     /// Gives the client a command, and returns the time until its end.
     fn ask(&mut self, asked: ClientCommand) -> Result<Duration, Violation> {
         let (command, begun, client) = (asked.command(), self.world.now(), peer(CLIENT).id);
-        self.world.ask(&mut self.environment, client, ServiceCommand::Client(asked))?;
+        self.world.ask(&mut self.environment, client, ServiceCommand::Calls(vec![asked]))?;
         self.world.drain(&mut self.environment, client)?;
         self.play("the call ends", |latency_world| {
             latency_world.environment.ended.iter().any(|(ended, ..)| Some(*ended) == command)
@@ -318,6 +331,11 @@ impl LatencyWorld {
         let end = self.world.now() + PATIENCE;
         while !is(self) {
             self.world.relink(&mut self.environment)?;
+            for (id, set) in mem::take(&mut self.environment.met) {
+                let begin = ServiceCommand::Begin { set, founded: false };
+                self.world.ask(&mut self.environment, id, begin)?;
+                self.world.drain(&mut self.environment, id)?;
+            }
             self.schedule();
             let arrival = self.arrivals.values().filter_map(VecDeque::front).min().copied();
             let next = arrival.into_iter().chain(self.world.next_deadline()).min();

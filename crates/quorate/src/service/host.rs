@@ -11,7 +11,10 @@ use std::{
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use quorate_node::Channel;
-use quorate_protocol::service::{GroupId, Pipelining};
+use quorate_protocol::{
+    paxos,
+    service::{self, GroupId, Pipelining},
+};
 use quorate_roles::services::Restoring;
 use quorate_runtime::{chance::Chance, clock};
 use xxhash_rust::xxh3::xxh3_64;
@@ -276,13 +279,14 @@ impl Host {
         })?;
         self.check_size(first.len())?;
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
-        let options = ReplicaOptions {
-            log_bytes_kept: self.log_bytes_kept,
+        let options = ReplicaOptions::new(service::Settings {
+            log: paxos::Settings { log_bytes_kept: self.log_bytes_kept, ..paxos::Settings::default() },
             // Requests may wait for each other at the service, so one at a time could block forever.
             pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
             whole_states: S::CARRIES == Carries::State,
             any_order,
-        };
+            ..service::Settings::default()
+        });
         let settings =
             ExecutorSettings { checks: self.checks, state_bytes_max: self.state_bytes_max, any_order, made };
         let make_service = make_service((state, restoring), first, settings);
@@ -344,7 +348,7 @@ impl Host {
             true => host_shared.main_process(),
             false => host_shared.further_process(host_shared.new_side_journal()?, None)?,
         };
-        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options, inline), None));
+        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options.clone(), inline), None));
         let life = slot.begin(runs_in, (slot.terms, founds), anew)?;
         if founds {
             self.found(&life, slot.terms)?;
@@ -366,7 +370,8 @@ impl Host {
         let (runs_in, first) = match side_journal {
             Some(side_journal) => {
                 let first = side_journal.directory.first;
-                let known_at = ServiceEndpoint::known_at(side_journal.disk.process(), log.clone(), *options);
+                let known_at =
+                    ServiceEndpoint::known_at(side_journal.disk.process(), log.clone(), options.clone());
                 // The channel belonged to the former replica.
                 host_shared.main.release(name);
                 (host_shared.further_process(Some(side_journal), known_at)?, first)
@@ -378,7 +383,7 @@ impl Host {
         };
         let life = slot.begin(runs_in, (*terms, false), |me, inline| {
             let (set, service_endpoint) =
-                ServiceEndpoint::recovered(&me, log, (*options, inline), clock::now())
+                ServiceEndpoint::recovered(&me, log, (options.clone(), inline), clock::now())
                     .map_err(|error| unrecovered(name, &me.address, error))?;
             match terms.differ(set.terms) {
                 Some(why) => Err(Error::start(format!("`{name}`: {why}"))),
@@ -526,13 +531,15 @@ fn goes_without_witness<S: ServiceLoop>(name: &str) -> Result<(), Error> {
 }
 
 fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
+    let corrupt = |why: String| {
+        format!(
+            "the service `{name}` cannot go on from the journal of this host: {why}. Have the host begin in \
+             an empty directory, and its replica join"
+        )
+    };
     Error::start(match why {
-        Unrecovered::Corrupt(why) => {
-            format!(
-                "the service `{name}` cannot go on from the journal of this host: {why}. Have the host \
-                 begin in an empty directory, and its replica join"
-            )
-        }
+        Unrecovered::Corrupt(why) => corrupt(why),
+        Unrecovered::Log(why) => corrupt(why.to_string()),
         Unrecovered::Moved(before) => format!(
             "the other replicas know this replica of the service `{name}` at {before}, and now the host \
              would listen at {address}: have the host listen at {before} again, or begin in another \

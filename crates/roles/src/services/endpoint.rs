@@ -188,12 +188,36 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
             )));
         };
         let replica = Replica::recover(set.group, me.clone(), set.settings(options), logs, now)
-            .map_err(|error| Unrecovered::Corrupt(error.to_string()))?
+            .map_err(Unrecovered::Log)?
             .expect("there are records");
         let known = replica.log().members().iter().find(|peer| peer.id == me.id);
         match known {
             Some(known) if known.address != me.address => Err(Unrecovered::Moved(known.address.clone())),
             _ => Ok((set, ServiceEndpoint::Replica(ServiceReplica::new(set, replica, inline)))),
+        }
+    }
+
+    /// Returns the replica, if the endpoint is one.
+    pub fn as_replica(&self) -> Option<&Replica> {
+        match self {
+            ServiceEndpoint::Replica(service_replica) => Some(&service_replica.replica),
+            _ => None,
+        }
+    }
+
+    /// Returns the client, if the endpoint is one.
+    pub fn as_client(&self) -> Option<&Client> {
+        match self {
+            ServiceEndpoint::Client(client) => Some(client),
+            _ => None,
+        }
+    }
+
+    /// Returns the service, if the endpoint is a replica and executes the service itself.
+    pub fn inline(&self) -> Option<&Inline<H::Executor>> {
+        match self {
+            ServiceEndpoint::Replica(service_replica) => service_replica.inline.as_deref(),
+            _ => None,
         }
     }
 
@@ -261,7 +285,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         *self = match &mut seeker.wanted {
             SeekerGoal::Replica { me, options, inline } => {
                 policy = Arc::new(ReplicaPolicy(set));
-                let (me, settings, inline) = (me.clone(), set.settings(*options), inline.take());
+                let (me, settings, inline) = (me.clone(), set.settings(options.clone()), inline.take());
                 let replica = match founded {
                     true => Replica::found(set.group, me, settings, cx.now),
                     false => Replica::join(set.group, me, peers, settings, cx.now),
@@ -318,7 +342,9 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
 pub enum Unrecovered {
     /// The journal's content is not a replica's log.
     Corrupt(String),
-    /// The address of this replica at which the other replicas know it, if this is not its present address.
+    /// The records of the log do not follow from each other.
+    Log(paxos::Corrupt),
+    /// The other replicas know this replica at this address, which is not its present address.
     Moved(String),
 }
 

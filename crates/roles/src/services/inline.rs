@@ -58,6 +58,16 @@ impl<X: InlineExecutor> Inline<X> {
         }
     }
 
+    /// Returns the executor.
+    pub fn executor(&self) -> &X {
+        &self.executor
+    }
+
+    /// Whether all orders are carried out.
+    pub fn is_idle(&self) -> bool {
+        self.orders.is_empty()
+    }
+
     pub(super) fn into_executor(self) -> X {
         self.executor
     }

@@ -9,7 +9,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Duration, Policy, paxos,
-    service::{GroupId, Pipelining, Settings},
+    service::{GroupId, Settings},
     wire::{Wire, WireError, need},
 };
 
@@ -85,43 +85,26 @@ impl Set {
 
     /// Returns the settings of the set's replicas on a host with these options.
     pub(super) fn settings(self, options: ReplicaOptions) -> Settings {
-        let mut log = paxos::Settings {
-            wanted: usize::from(self.terms.replicas),
-            log_bytes_kept: options.log_bytes_kept,
-            ..paxos::Settings::default()
-        };
-        if options.whole_states {
-            // A replica that lags needs only the latest state, and the states that follow while this one is
-            // transferred. So a short log suffices.
+        let ReplicaOptions { mut settings, checkpoint_bytes, remove_durable_after } = options;
+        let log = &mut settings.log;
+        log.wanted = usize::from(self.terms.replicas);
+        if settings.whole_states {
+            // The latest state is enough for everybody, apart from changes that come while it is transferred.
             (log.window_min, log.window_max) = (1, 1);
             log.log_bytes_kept = log.log_bytes_kept.min(STATES_BYTES_KEPT);
         }
         if self.terms.durable {
-            log.checkpoint_bytes = Some(CHECKPOINT_BYTES);
-            log.remove_after = REMOVE_DURABLE_AFTER;
+            log.checkpoint_bytes = Some(checkpoint_bytes);
+            log.remove_after = remove_durable_after;
         }
-        Settings {
-            log,
-            whole_states: options.whole_states,
-            any_order: options.any_order,
-            pipelining: options.pipelining,
-            ..Settings::default()
-        }
+        settings
     }
 }
 
-/// Length of the log at which a replica with a disk writes its whole state and drops the log before it, in
-/// bytes.
-const CHECKPOINT_BYTES: usize = 64 << 20;
-
-/// Most bytes that are kept of a log that carries whole states.
+/// Upper bound of a kept log that carries whole states, in bytes.
 const STATES_BYTES_KEPT: usize = 2 * ITEM_BYTES_MAX;
 
-/// Silence after which a replica with a disk is removed. It is longer than for a replica without a disk,
-/// because a replica with a disk may come back as the same replica.
-const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);
-
-/// A record of a replica's log, with the set to which the log belongs.
+/// A record of a replica's log, and the set of that log.
 #[derive(Debug)]
 pub struct SetRecord {
     pub(super) set: Set,
@@ -190,14 +173,27 @@ impl Policy for ClientPolicy {
 const REPLICA_PASS_BYTES: usize = 18;
 
 /// A host's options for a replica.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReplicaOptions {
-    /// Length of the log that is kept for replicas that lag, in bytes.
-    pub log_bytes_kept: usize,
-    /// Whether the leader executes a write before the previous write is chosen.
-    pub pipelining: Pipelining,
-    /// Whether the log carries whole states instead of changes.
-    pub whole_states: bool,
-    /// Whether the service has threads of its own, which may complete requests in any order.
-    pub any_order: bool,
+    /// The settings of the replica. The set decides about the wanted number of replicas, and about the disk.
+    pub settings: Settings,
+    /// Bytes of log after which a replica with a disk writes its whole state, and forgets the log before.
+    pub checkpoint_bytes: usize,
+    /// Silence after which a replica with a disk is removed. It is longer than without a disk, because the
+    /// replica may come back as the same one.
+    pub remove_durable_after: Duration,
 }
+
+impl ReplicaOptions {
+    /// Returns the usual options of a replica with these settings.
+    pub fn new(settings: Settings) -> ReplicaOptions {
+        ReplicaOptions {
+            settings,
+            checkpoint_bytes: CHECKPOINT_BYTES,
+            remove_durable_after: REMOVE_DURABLE_AFTER,
+        }
+    }
+}
+
+const CHECKPOINT_BYTES: usize = 64 << 20;
+const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);

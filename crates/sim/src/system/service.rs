@@ -21,22 +21,26 @@ mod world;
 pub(crate) use settings::GROUP;
 pub use settings::Settings;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{
-    CommandId, Peer, ProcessId, Time,
-    paxos::{Corrupt, Paxos},
-    service::{self, Client, Replica},
-};
+use quorate_protocol::{CommandId, Peer, ProcessId, Ticket, paxos::Paxos, service};
+use quorate_roles::services::endpoint::Unrecovered;
 use quorate_world::Violation;
 
-use crate::{check::service::ServiceCheck, mutation::Mutation, stage::Workload};
-use host::StoreHost;
-use process::{HostedReplica, ServiceCommand, ServiceEvent, ServiceProcess, digest};
+use crate::{
+    check::service::ServiceCheck,
+    mutation::Mutation,
+    stage::{Workload, log_goes_on},
+};
+use process::{
+    HostedReplica, NodeCommand, NodeEvent, Resident, ServiceCommand, ServiceEvent, ServiceProcess, ask,
+    digest, process_of, records_of_endpoint, recovers, replica_of,
+};
 use request_log::RequestLog;
 use store::Effect;
 use tamper::Tamper;
+use workload::MOMENT;
 pub(crate) use workload::ServiceWorkload;
 use world::{ServiceStage, ServiceTimer, ServiceWorld, Stranding, hosted};
 
@@ -62,9 +66,10 @@ impl Workload for ServiceWorkload {
             }
         }
         ServiceWorkload {
-            service: settings.service(stage.seed, stage.mutation),
+            options: settings.options(stage.seed, stage.mutation),
             clients: stage.add_machines(world, settings.clients),
             founder: None,
+            first_records: BTreeMap::new(),
             request_log: RequestLog::default(),
             check: ServiceCheck::default(),
             pace: stage.safety().mul_f64(5.0 / settings.calls as f64),
@@ -72,8 +77,23 @@ impl Workload for ServiceWorkload {
         }
     }
 
-    fn log_recovery(&self, me: Peer, records: Vec<Bytes>, now: Time) -> Result<(), Corrupt> {
-        Replica::recover(GROUP, me, self.service.clone(), records, now).map(drop)
+    fn goes_on(
+        &mut self,
+        _: &mut ServiceStage,
+        world: &mut ServiceWorld,
+        machine: usize,
+        id: ProcessId,
+        records: &[(Ticket, Bytes)],
+    ) -> bool {
+        let me = Peer { id, address: ServiceWorld::address(machine) };
+        let log = records_of_endpoint(records.to_vec()).into_iter().map(|(_, record)| record).collect();
+        let recovery = match recovers(&me, log, self.options.clone(), world.clock(machine)) {
+            Ok(()) => Ok(()),
+            Err(Unrecovered::Log(why)) => Err(why),
+            Err(why) => unreachable!("the records are those of one set at one address: {why:?}"),
+        };
+        self.first_records.insert(machine, records[0].0);
+        log_goes_on(world, machine, recovery)
     }
 
     fn start(
@@ -83,16 +103,13 @@ impl Workload for ServiceWorkload {
         machine: usize,
         id: ProcessId,
     ) -> ServiceProcess {
-        let tamper = stage.mutation.map(Tamper::new);
         if self.clients.contains(&machine) {
             self.forget(machine);
-            let settings = self.settings.client(stage.seed);
-            let wait = settings.wait;
-            let client = Client::new(GROUP, stage.routers.living(world), settings);
-            return ServiceProcess::client(client, wait, tamper);
+            stage.after(world, MOMENT, ServiceTimer::Begin { machine, id, founds: false });
+            let (settings, tamper) = (self.settings.client(stage.seed), stage.mutation.map(Tamper::new));
+            return process_of(Resident::client(settings, tamper));
         }
-        let host = StoreHost::new(self.settings.manner(stage.seed), stage.mutation);
-        ServiceProcess::replica(self.replica(stage, world, machine, id), host, tamper)
+        self.replica(stage, world, machine, id)
     }
 
     fn act(
@@ -108,6 +125,7 @@ impl Workload for ServiceWorkload {
                 stage.after(world, pause, ServiceTimer::Call);
             }
             ServiceTimer::Call => {}
+            ServiceTimer::Begin { machine, id, founds } => self.begin(stage, world, (machine, id, founds)),
             ServiceTimer::LookForReplicas => {
                 world::look_for_replicas(stage, world);
                 self.adopt(stage, world);
@@ -123,10 +141,21 @@ impl Workload for ServiceWorkload {
         stage: &mut ServiceStage,
         world: &mut ServiceWorld,
         machine: usize,
-        event: ServiceEvent,
+        event: NodeEvent,
     ) -> Result<(), Violation> {
+        let event = match event {
+            _ if world.id(machine).is_none() => return Ok(()),
+            NodeEvent::Typed(_, event) => event,
+            NodeEvent::PolicyMismatch { theirs, .. } => {
+                // Whoever belongs to the set already ignores it.
+                process::begin(&theirs).into_iter().for_each(|begin| world.command(machine, begin));
+                return Ok(());
+            }
+            NodeEvent::Malformed { error, .. } => return Err(Violation::new("bytes", error.to_string())),
+            NodeEvent::Added(_) | NodeEvent::Occupied(_) | NodeEvent::Ended(..) => return Ok(()),
+            NodeEvent::Unserved(_) | NodeEvent::Dynamic(..) => return Ok(()),
+        };
         match event {
-            _ if world.id(machine).is_none() => {}
             ServiceEvent::Client(event) => self.on_event(stage, world, event)?,
             ServiceEvent::Expired(session, number) => self.check.expired(session, number)?,
             ServiceEvent::Unfounded(what) => return Err(Violation::new("maybe applied", what)),
@@ -163,13 +192,13 @@ impl Workload for ServiceWorkload {
 
     fn judge(&mut self, stage: &ServiceStage, world: &mut ServiceWorld) -> Result<(), Violation> {
         for id in &stage.routers.members {
-            if let Some(HostedReplica { replica, host, .. }) = hosted(world, id.node as usize) {
-                let digest = digest(replica, host);
-                self.check.state(world.life(id.node as usize), replica.chosen(), digest)?;
+            if let Some(member) = hosted(world, id.node as usize) {
+                let (life, chosen) = (world.life(id.node as usize), member.replica().chosen());
+                self.check.state(life, chosen, digest(member))?;
             }
         }
         let member = stage.routers.members.first().and_then(|id| hosted(world, id.node as usize));
-        let effects = member.into_iter().flat_map(|member| &member.host.store.effects);
+        let effects = member.into_iter().flat_map(|member| &member.host().store.effects);
         self.check.judge(effects.map(|(call, them)| (*call, them.iter().map(Effect::execution).collect())))
     }
 
@@ -178,11 +207,11 @@ impl Workload for ServiceWorkload {
     }
 
     fn log<'a>(&self, process: &'a ServiceProcess) -> Option<&'a Paxos> {
-        if let ServiceProcess::Replica(hosted) = process { Some(hosted.replica.log()) } else { None }
+        replica_of(process).map(|hosted| hosted.replica().log())
     }
 
-    fn removal(_: CommandId, replica: ProcessId) -> Option<ServiceCommand> {
-        Some(ServiceCommand::Replica(service::Command::RemoveReplica(replica)))
+    fn removal(_: CommandId, replica: ProcessId) -> Option<NodeCommand> {
+        Some(ask(ServiceCommand::Wish(service::Command::RemoveReplica(replica))))
     }
 }
 

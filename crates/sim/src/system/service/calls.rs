@@ -6,8 +6,7 @@ use quorate_protocol::service::{Abort, ClientCommand, ClientEvent, Fate};
 use quorate_world::Violation;
 
 use super::{
-    ServiceStage, ServiceWorkload, ServiceWorld,
-    process::ServiceCommand,
+    ServiceStage, ServiceWorkload, ServiceWorld, process,
     request_log::{OpenTransaction, RequestLog},
     store::{Request, Written, opened, reason_of, sealed},
 };
@@ -29,10 +28,7 @@ impl ServiceWorkload {
             let command = self.request_log.begin(machine, asked);
             let request = sealed(&Request::Put { key, call });
             let keys = vec![key];
-            world.command(
-                machine,
-                ServiceCommand::Client(ClientCommand::Keyed { command, key: call, keys, request }),
-            );
+            world.command(machine, process::call(ClientCommand::Keyed { command, key: call, keys, request }));
         }
     }
 
@@ -67,7 +63,7 @@ impl ServiceWorkload {
             } else {
                 ClientCommand::Call { command, read, keys, request }
             };
-            world.command_after(machine, later, ServiceCommand::Client(ask));
+            world.command_after(machine, later, process::call(ask));
         }
     }
 
@@ -141,7 +137,7 @@ impl ServiceWorkload {
         // Some clients wait longer, so that the calls of others come between.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
-        world.command_after(machine, later, ServiceCommand::Client(asked));
+        world.command_after(machine, later, process::call(asked));
     }
 
     /// Handles the outcome of a request of a transaction, or of its commit.
@@ -166,7 +162,7 @@ impl ServiceWorkload {
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.command();
                     self.request_log.open_transactions.insert(command, open_transaction);
-                    world.command(machine, ServiceCommand::Client(ClientCommand::Again { command, id }));
+                    world.command(machine, process::call(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown_commit(&open_transaction.deal);
                 }
@@ -192,7 +188,7 @@ impl ServiceWorkload {
                     _ => "transaction not sent",
                 });
                 self.check.aborted(&open_transaction.deal);
-                world.command(machine, ServiceCommand::Client(ClientCommand::Abandon { transaction }));
+                world.command(machine, process::call(ClientCommand::Abandon { transaction }));
                 return Ok(());
             }
             (now, fate) => {
@@ -208,7 +204,7 @@ impl ServiceWorkload {
         if open_transaction.now.is_none() && open_transaction.abandons {
             world.count("abandoned");
             self.check.aborted(&open_transaction.deal);
-            world.command(machine, ServiceCommand::Client(ClientCommand::Abandon { transaction }));
+            world.command(machine, process::call(ClientCommand::Abandon { transaction }));
             return Ok(());
         }
         self.ask(stage, world, open_transaction);
@@ -277,7 +273,7 @@ impl ServiceWorkload {
                 // Some clients ask for the outcome until they know it.
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.begin(machine, asked);
-                    world.command(machine, ServiceCommand::Client(ClientCommand::Again { command, id }));
+                    world.command(machine, process::call(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown(&asked);
                 }

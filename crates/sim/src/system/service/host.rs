@@ -1,13 +1,15 @@
 //! The host of a replica: it carries out orders at its own pace, as the thread of an executor does.
 
-use std::{collections::VecDeque, convert::Infallible};
+use std::{cell::RefCell, collections::VecDeque, convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use quorate_protocol::{
     Context, Duration, Time,
     service::{Command, Event},
 };
-use quorate_roles::services::{Broken, Executor, Object, PendingTask, Restoring, Tasks, Work};
+use quorate_roles::services::{
+    Broken, Executor, InlineExecutor, Object, PendingTask, Restoring, Tasks, Work,
+};
 
 use super::{
     host_tamper::HostTamper,
@@ -68,7 +70,10 @@ pub(crate) struct StoreHost {
     pub(super) latest: u64,
     /// The time at which the present request will be executed.
     busy_until: Option<Time>,
-    pub(super) tamper: HostTamper,
+    /// The mutated part of the host, which the adapter of the replica shares.
+    pub(super) tamper: Rc<RefCell<HostTamper>>,
+    /// Orders to count that were carried out since the last look.
+    pub(super) news: Rc<RefCell<Vec<&'static str>>>,
 }
 
 impl StoreHost {
@@ -83,14 +88,20 @@ impl StoreHost {
             taken: Vec::new(),
             latest: 0,
             busy_until: None,
-            tamper: HostTamper::new(mutation),
+            tamper: Rc::new(RefCell::new(HostTamper::new(mutation))),
+            news: Rc::default(),
         }
+    }
+
+    /// Whether the host takes no time, so that the endpoint executes the store in its turns.
+    pub(super) fn is_instant(&self) -> bool {
+        self.manner.pace.is_instant()
     }
 
     /// Whether the host's state equals what its replica has learned.
     pub(super) fn is_quiet(&self) -> bool {
         let waits = !self.queue.is_empty() || !self.tasks.is_empty() || !self.taken.is_empty();
-        !waits && self.executor.is_chosen() && !self.tamper.holds()
+        !waits && self.executor.is_chosen() && !self.tamper.borrow().holds()
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -146,6 +157,7 @@ impl StoreHost {
 
     /// Carries out an order, and returns the answer, if the order has one.
     fn carry_out(&mut self, cx: &mut Context<'_>, order: Event) -> Option<Command> {
+        self.count(&order);
         let mut answer = None;
         let order = match self.manner.any_order {
             false => order,
@@ -163,11 +175,22 @@ impl StoreHost {
                 }
             }
         };
-        let order = self.tamper.before(order, &mut self.store);
+        let order = self.tamper.borrow_mut().before(order, &mut self.store);
         let is_checkpoint = matches!(order, Event::Checkpoint { .. });
         let answer = self.drive(cx, |executor, object, put| executor.perform(object, order, put));
-        self.tamper.after(is_checkpoint, &mut self.store);
+        self.tamper.borrow_mut().after(is_checkpoint, &mut self.store);
         answer
+    }
+
+    /// Notes an order that scenarios expect.
+    fn count(&self, order: &Event) {
+        let what = match order {
+            Event::Rest { .. } => "host rests",
+            Event::Checkpoint { .. } => "checkpoint taken",
+            Event::Restore { .. } => "checkpoint restored",
+            _ => return,
+        };
+        self.news.borrow_mut().push(what);
     }
 
     /// Drives the executor by one step, and returns the answer, if there is one.
@@ -182,12 +205,42 @@ impl StoreHost {
     ) -> Option<Command> {
         let Manner { whole_states, padding, .. } = self.manner;
         let StoreHost { store, clock, executor, latest, tamper, .. } = self;
+        let tamper = &mut tamper.borrow_mut();
         let mut object = StoreObject { store, clock, latest, tamper, cx, whole_states, padding };
         let mut answer = None;
         let put = &mut |command| assert!(answer.replace(command).is_none(), "a step has one answer");
         if let Err(Broken(why)) = step(executor, &mut object, put) {
             unreachable!("the store does not fail: {why}");
         }
+        if let Some(answer) = &answer {
+            tamper.note(*latest, answer);
+        }
         answer
     }
+}
+
+impl InlineExecutor for StoreHost {
+    type Receiver = Infallible;
+
+    fn begin_batch(&mut self) {}
+
+    fn perform(
+        &mut self,
+        cx: &mut Context<'_>,
+        order: Event,
+        put: &mut dyn FnMut(Command),
+    ) -> Result<(), Broken> {
+        self.carry_out(cx, order).into_iter().for_each(put);
+        Ok(())
+    }
+
+    fn end_batch(&mut self, _: u32) -> bool {
+        false
+    }
+
+    fn want_copy(&mut self, receiver: Infallible) {
+        match receiver {}
+    }
+
+    fn give_copies(&mut self, _: &mut Context<'_>) {}
 }

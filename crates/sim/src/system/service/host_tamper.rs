@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quorate_protocol::service::{Event, TransactionId};
+use quorate_protocol::service::{Command, Event, TransactionId};
 
 use super::store::{StoreState, StoreUndo};
 use crate::mutation::Mutation;
@@ -12,6 +12,8 @@ use crate::mutation::Mutation;
 #[derive(Default)]
 pub(crate) struct HostTamper {
     mutation: Option<Mutation>,
+    /// Executed calls and their results, which the adapter of the replica has not seen.
+    pub(super) executed: Vec<(u64, Command)>,
     /// The cause of the reverts in the present step.
     reverting: Reverting,
     /// Changes that were undone with their reign, for a replica that forwards them.
@@ -39,6 +41,13 @@ enum Reverting {
 impl HostTamper {
     pub(super) fn new(mutation: Option<Mutation>) -> HostTamper {
         HostTamper { mutation, ..HostTamper::default() }
+    }
+
+    /// Notes the result of the call that was executed last.
+    pub(super) fn note(&mut self, call: u64, result: &Command) {
+        if self.mutation.is_some() && matches!(result, Command::Executed { .. }) {
+            self.executed.push((call, result.clone()));
+        }
     }
 
     /// Whether changes wait that should be undone.

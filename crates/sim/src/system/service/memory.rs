@@ -5,7 +5,7 @@ use quorate_world::Violation;
 
 use super::{
     ServiceStage, ServiceWorkload, ServiceWorld,
-    process::{HostedReplica, STATES_APART, digest},
+    process::{STATES_APART, digest},
     world::hosted,
 };
 
@@ -17,12 +17,13 @@ impl ServiceWorkload {
         world: &ServiceWorld,
         machine: usize,
     ) -> Result<(), Violation> {
-        let Some(HostedReplica { replica, host, .. }) = hosted(world, machine) else { return Ok(()) };
+        let Some(hosted) = hosted(world, machine) else { return Ok(()) };
+        let replica = hosted.replica();
         let instance = replica.chosen();
         self.check.sessions(instance, || replica.sessions());
         self.check_memory(stage.seed, replica)?;
-        if instance.is_multiple_of(STATES_APART) && host.is_quiet() {
-            self.check.state(world.life(machine), instance, digest(replica, host))?;
+        if instance.is_multiple_of(STATES_APART) && hosted.is_quiet() {
+            self.check.state(world.life(machine), instance, digest(hosted))?;
         }
         Ok(())
     }

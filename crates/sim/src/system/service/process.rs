@@ -1,41 +1,88 @@
-//! A process: a replica with its host, or a client, and the adapter that tampers with it.
+//! A process as production runs it: a node with the endpoint of a replica or a client. The adapter around the
+//! endpoint plays the thread of a service, and tampers in some runs.
 
-use std::time::Duration;
+use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use quorate_node::{Channel, EndpointId, NewEndpoint, Node, records_of};
 use quorate_protocol::{
-    Context, Input, Lift, Peer, ProcessId, Protocol, Sink, Time, paxos,
-    service::{self, Client, ClientCommand, ClientEvent, Event, Message, Replica, SessionId},
+    Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    service::{self, Client, ClientCommand, ClientEvent, ClientSettings, Message, Replica, SessionId},
+};
+use quorate_roles::services::{
+    EndpointHost, Inline, ReplicaOptions, ResultLatch, ServiceEndpoint, Set, SetRecord, Successor,
+    endpoint::{self, Unrecovered},
 };
 
-use super::{host::StoreHost, tamper::Tamper, watch::Watch};
+use super::{host::StoreHost, host_tamper::HostTamper, tamper::Tamper, watch::Watch};
 
-/// A process.
-pub(crate) enum ServiceProcess {
+/// A process with one endpoint.
+pub(crate) type ServiceProcess = Node<Resident>;
+/// A command to a process.
+pub(crate) type NodeCommand = quorate_node::Command<Resident>;
+/// An event of a process.
+pub(crate) type NodeEvent = quorate_node::Event<Resident>;
+/// A command to an endpoint.
+pub(crate) type ServiceCommand = endpoint::Command<StoreEndpointHost>;
+type StoreEndpoint = ServiceEndpoint<StoreEndpointHost>;
+type InlineStore = Option<Box<Inline<StoreHost>>>;
+
+/// The simulator as a host of endpoints.
+pub(crate) enum StoreEndpointHost {}
+
+impl EndpointHost for StoreEndpointHost {
+    type Executor = StoreHost;
+    type Latch = OpenLatch;
+    type Successor = NoSuccessor;
+}
+
+/// The adapter asks the replica itself whether its thread may execute.
+#[derive(Default)]
+pub(crate) struct OpenLatch;
+
+impl ResultLatch for OpenLatch {
+    type Passage = ();
+
+    fn hold(&mut self, (): &()) {}
+
+    fn set(&mut self, _: bool) {}
+}
+
+/// A process that ended leaves no redirect: its machine starts another process.
+pub(crate) enum NoSuccessor {}
+
+impl Successor for NoSuccessor {
+    fn replicas(&self) -> (Option<ProcessId>, Vec<Peer>) {
+        match *self {}
+    }
+}
+
+/// An endpoint with its adapter.
+pub(crate) enum Resident {
     Replica(Box<HostedReplica>),
     Client(Box<ServiceClient>),
 }
 
-/// A replica with its host.
+/// A replica, or the seeker that will be one.
 pub(crate) struct HostedReplica {
-    pub(crate) replica: Replica,
-    pub(crate) host: StoreHost,
+    endpoint: StoreEndpoint,
+    /// The thread that executes the service, unless the endpoint does.
+    thread: Option<StoreHost>,
+    host_tamper: Rc<RefCell<HostTamper>>,
+    /// Orders to count that the host has carried out.
+    news: Rc<RefCell<Vec<&'static str>>>,
     /// Whether the members changed in this turn.
     members_changed: bool,
     tamper: Option<Tamper>,
 }
 
-/// A client.
+/// A client, or the seeker that will be one.
 pub(crate) struct ServiceClient {
-    pub(crate) client: Client,
+    endpoint: StoreEndpoint,
     watch: Watch,
     /// The time that the client waits for an answer.
     wait: Duration,
     tamper: Option<Tamper>,
-}
-
-pub(crate) enum ServiceCommand {
-    Replica(service::Command),
-    Client(ClientCommand),
 }
 
 #[derive(Debug)]
@@ -57,136 +104,273 @@ pub(crate) enum ServiceEvent {
     Unfounded(String),
 }
 
-impl ServiceProcess {
-    pub(crate) fn replica(replica: Replica, host: StoreHost, tamper: Option<Tamper>) -> Self {
-        ServiceProcess::Replica(Box::new(HostedReplica { replica, host, members_changed: false, tamper }))
+/// The channel of the service.
+const HERE: Channel = Channel { domain: DomainId(0x5e), endpoint: EndpointId(7) };
+
+impl Resident {
+    /// Makes a future client.
+    pub(crate) fn client(settings: ClientSettings, tamper: Option<Tamper>) -> Resident {
+        let wait = settings.wait;
+        let endpoint = ServiceEndpoint::client(settings);
+        Resident::Client(Box::new(ServiceClient { endpoint, watch: Watch::default(), wait, tamper }))
     }
 
-    pub(crate) fn client(client: Client, wait: Duration, tamper: Option<Tamper>) -> Self {
-        ServiceProcess::Client(Box::new(ServiceClient { client, watch: Watch::default(), wait, tamper }))
+    /// Makes a replica that will found or join a set.
+    pub(crate) fn replica(
+        me: Peer,
+        options: ReplicaOptions,
+        host: StoreHost,
+        tamper: Option<Tamper>,
+    ) -> Resident {
+        let made = Resident::hosted(host, tamper, |inline| Ok(ServiceEndpoint::replica(me, options, inline)));
+        made.expect("a future replica needs no records")
+    }
+
+    /// Makes a replica with this endpoint, which executes the store in its turns if the host takes no time.
+    fn hosted(
+        host: StoreHost,
+        tamper: Option<Tamper>,
+        endpoint: impl FnOnce(InlineStore) -> Result<StoreEndpoint, Unrecovered>,
+    ) -> Result<Resident, Unrecovered> {
+        let (host_tamper, news) = (host.tamper.clone(), host.news.clone());
+        let (thread, inline) = match host.is_instant() {
+            true => (None, Some(Box::new(Inline::new(host)))),
+            false => (Some(host), None),
+        };
+        let endpoint = endpoint(inline)?;
+        let hosted = HostedReplica { endpoint, thread, host_tamper, news, members_changed: false, tamper };
+        Ok(Resident::Replica(Box::new(hosted)))
     }
 }
 
-impl Protocol for ServiceProcess {
+/// Returns the process of a resident that begins.
+pub(crate) fn process_of(resident: Resident) -> ServiceProcess {
+    Node::with(NewEndpoint::typed(HERE, resident).vital())
+}
+
+/// Returns the process of the replica that wrote these records.
+pub(crate) fn recovered_process(
+    me: &Peer,
+    (first, records): (Ticket, Vec<Bytes>),
+    (options, host, tamper): (ReplicaOptions, StoreHost, Option<Tamper>),
+    now: Time,
+) -> Result<ServiceProcess, Unrecovered> {
+    let records = records.into_iter().zip(1..).map(|(record, ticket)| (Ticket(ticket), record)).collect();
+    let records = records_of_endpoint(records).into_iter().map(|(_, record)| record).collect();
+    let resident = Resident::hosted(host, tamper, |inline| {
+        StoreEndpoint::recovered(me, records, (options, inline), now).map(|(_, endpoint)| endpoint)
+    })?;
+    Ok(Node::with(NewEndpoint::typed(HERE, resident).recovered(first).vital()))
+}
+
+/// Whether a replica can be rebuilt from these records.
+pub(crate) fn recovers(
+    me: &Peer,
+    records: Vec<Bytes>,
+    options: ReplicaOptions,
+    now: Time,
+) -> Result<(), Unrecovered> {
+    StoreEndpoint::recovered(me, records, (options, None), now).map(drop)
+}
+
+/// Returns the records of the endpoint among those of its process.
+pub(crate) fn records_of_endpoint(records: Vec<(Ticket, Bytes)>) -> Vec<(Ticket, Bytes)> {
+    records_of(HERE, records).expect("a process can read the records that it wrote")
+}
+
+/// Wraps a command to an endpoint for its process.
+pub(crate) fn ask(command: ServiceCommand) -> NodeCommand {
+    NodeCommand::Typed(HERE, command)
+}
+
+/// Wraps a client's call for its process.
+pub(crate) fn call(command: ClientCommand) -> NodeCommand {
+    ask(ServiceCommand::Calls(vec![command]))
+}
+
+/// Returns the command with which a process that met a member of a set begins, if the pass is a member's.
+pub(crate) fn begin(theirs: &[u8]) -> Option<NodeCommand> {
+    Some(ask(ServiceCommand::Begin { set: Set::of_pass(theirs)?, founded: false }))
+}
+
+/// Returns the resident of a process.
+pub(crate) fn resident_of(process: &ServiceProcess) -> Option<&Resident> {
+    process.typed(HERE)
+}
+
+/// Returns the replica of a process, if it belongs to a set.
+pub(crate) fn replica_of(process: &ServiceProcess) -> Option<&HostedReplica> {
+    match resident_of(process)? {
+        Resident::Replica(hosted) if hosted.endpoint.as_replica().is_some() => Some(hosted),
+        Resident::Replica(_) | Resident::Client(_) => None,
+    }
+}
+
+impl Protocol for Resident {
     type Message = Message;
-    type Record = paxos::Record;
+    type Record = SetRecord;
     type Command = ServiceCommand;
     type Event = ServiceEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
+        let input = input.map(std::convert::identity, std::convert::identity);
         match self {
-            ServiceProcess::Replica(hosted) => {
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    ServiceCommand::Replica(command) => command,
-                    ServiceCommand::Client(_) => {
-                        unreachable!("only a replica receives the commands of replicas")
-                    }
-                });
-                hosted.handle(cx, input, out);
-            }
-            ServiceProcess::Client(caller) => {
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    ServiceCommand::Client(command) => command,
-                    ServiceCommand::Replica(_) => {
-                        unreachable!("only a client receives the commands of clients")
-                    }
-                });
-                caller.handle(cx, input, out);
-            }
+            Resident::Replica(hosted) => hosted.handle(cx, input, out),
+            Resident::Client(client) => client.handle(cx, input, out),
         }
     }
 
     fn deadline(&self) -> Option<Time> {
         match self {
-            ServiceProcess::Replica(hosted) => {
-                let replica = &hosted.replica;
-                // A host that may not execute waits for the log.
-                let host = hosted.host.deadline().filter(|_| !replica.holds_too_much());
-                replica.deadline().into_iter().chain(host).min()
+            Resident::Replica(hosted) => {
+                // A thread that may not execute waits for the log.
+                let thread = hosted.thread.as_ref().and_then(StoreHost::deadline);
+                let thread = thread.filter(|_| hosted.may_execute());
+                hosted.endpoint.deadline().into_iter().chain(thread).min()
             }
-            ServiceProcess::Client(caller) => caller.client.deadline(),
+            Resident::Client(client) => client.endpoint.deadline(),
+        }
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self {
+            Resident::Replica(hosted) => hosted.endpoint.policy(),
+            Resident::Client(client) => client.endpoint.policy(),
         }
     }
 }
 
 impl HostedReplica {
+    /// Returns the replica, which belongs to a set.
+    pub(crate) fn replica(&self) -> &Replica {
+        self.endpoint.as_replica().expect("only replicas of a set are looked at")
+    }
+
+    /// Returns the host of the store.
+    pub(crate) fn host(&self) -> &StoreHost {
+        let inline =
+            || self.endpoint.inline().expect("a store without a thread is in the endpoint").executor();
+        self.thread.as_ref().unwrap_or_else(inline)
+    }
+
+    /// Whether the host's state equals what the replica has learned.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.host().is_quiet() && self.endpoint.inline().is_none_or(Inline::is_idle)
+    }
+
     /// Whether these replicas have all executed the same, and one serves. Replicas that have just recovered
     /// may be equal and still lack records of their disks, so one must serve.
     pub(crate) fn are_at_rest(members: &[&HostedReplica]) -> bool {
-        members.windows(2).all(|pair| pair[0].replica.chosen() == pair[1].replica.chosen())
-            && members.iter().all(|member| member.host.is_quiet())
-            && members.iter().any(|member| member.replica.is_serving())
+        members.windows(2).all(|pair| pair[0].replica().chosen() == pair[1].replica().chosen())
+            && members.iter().all(|member| member.is_quiet())
+            && members.iter().any(|member| member.replica().is_serving())
     }
 
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<ServiceProcess>) {
+    /// Whether the replica has room for another result.
+    fn may_execute(&self) -> bool {
+        self.endpoint.as_replica().is_some_and(|replica| !replica.holds_too_much())
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<StoreEndpoint>, out: &mut dyn Sink<Resident>) {
         let ends = matches!(input, Input::Drained);
-        match (input, &mut self.tamper) {
-            // The deadline may be the host's.
-            (Input::Deadline, _) if self.replica.deadline().is_none_or(|due| due > cx.now) => {}
-            (Input::Receive { from, message }, Some(tamper)) => {
-                let message = tamper.received(from, message, &self.replica, &mut self.host, out);
+        match input {
+            // The deadline may be the thread's.
+            Input::Deadline if self.endpoint.deadline().is_none_or(|due| due > cx.now) => {}
+            Input::Receive { from, message } => {
+                let message = self.tampered(from, message, out);
                 self.give(cx, Input::Receive { from, message }, out);
             }
-            (input, _) => self.give(cx, input, out),
+            input => self.give(cx, input, out),
         }
-        if let Some(tamper) = &mut self.tamper {
-            tamper.forward(&mut self.host, &self.replica, out);
+        if let (Some(tamper), Some(replica)) = (&mut self.tamper, self.endpoint.as_replica()) {
+            tamper.forward(&mut self.host_tamper.borrow_mut(), replica, out);
         }
         // Results at the end of a batch make a batch of their own.
         while self.work(cx, out) && ends {
             self.give(cx, Input::Drained, out);
         }
+        let news = std::mem::take(&mut *self.news.borrow_mut());
+        news.into_iter().for_each(|what| out.emit(ServiceEvent::News(what)));
         if std::mem::take(&mut self.members_changed) {
-            let log = self.replica.log();
+            let log = self.replica().log();
             out.emit(ServiceEvent::Members { slot: log.applied().0, members: log.members().to_vec() });
         }
     }
 
-    /// Lets the host work, and returns whether it did anything.
-    fn work(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<ServiceProcess>) -> bool {
-        let mut worked = false;
-        while let Some(command) = self.host.step(cx, !self.replica.holds_too_much()) {
-            worked = true;
-            if let Some(tamper) = &mut self.tamper {
-                tamper.executed(self.host.latest, &command, out);
-                if tamper.loses(&command, &self.replica) {
-                    continue;
-                }
-            }
-            self.give(cx, Input::Command(command), out);
-        }
-        worked
+    /// Returns the message that the replica receives instead of `message`.
+    fn tampered(&mut self, from: ProcessId, message: Message, out: &mut dyn Sink<Resident>) -> Message {
+        let HostedReplica { endpoint, thread, host_tamper, tamper, .. } = self;
+        let (Some(tamper), Some(replica)) = (tamper, endpoint.as_replica()) else { return message };
+        let inline = endpoint.inline().map(Inline::executor);
+        let host = thread.as_ref().or(inline).expect("a replica has a host");
+        tamper.received(from, message, (replica, &host.store, &mut host_tamper.borrow_mut()), out)
     }
 
-    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<ServiceProcess>) {
-        let HostedReplica { replica, host, members_changed, .. } = self;
-        let mut lift = Lift::<ServiceProcess, _, _>::new::<Replica>(
+    /// Lets the thread work, and returns whether it did anything.
+    fn work(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Resident>) -> bool {
+        let mut worked = false;
+        loop {
+            let may_execute = self.may_execute();
+            let Some(thread) = &mut self.thread else { return worked };
+            let Some(command) = thread.step(cx, may_execute) else { return worked };
+            worked = true;
+            if let (Some(tamper), Some(replica)) = (&self.tamper, self.endpoint.as_replica())
+                && tamper.loses(&command, replica)
+            {
+                continue;
+            }
+            self.give(cx, Input::Command(ServiceCommand::Executed(vec![command], ())), out);
+        }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<StoreEndpoint>, out: &mut dyn Sink<Resident>) {
+        let HostedReplica { endpoint, thread, members_changed, .. } = self;
+        let mut lift = Lift::<Resident, _, _>::new::<StoreEndpoint>(
             out,
             |_, _, message| Some(message),
-            |out, event| {
-                match &event {
-                    Event::Leader(leader) => out.emit(ServiceEvent::Leader(*leader)),
-                    Event::Members(_) => *members_changed = true,
-                    Event::Removed => out.emit(ServiceEvent::Removed),
-                    Event::Corrupt(error) => out.emit(ServiceEvent::Corrupt(error.clone())),
-                    Event::Revert => out.emit(ServiceEvent::News("reverted")),
-                    Event::Serving => out.emit(ServiceEvent::News("serving")),
-                    Event::Rest { .. } => out.emit(ServiceEvent::News("host rests")),
-                    Event::Checkpoint { .. } => out.emit(ServiceEvent::News("checkpoint taken")),
-                    Event::Restore { .. } => out.emit(ServiceEvent::News("checkpoint restored")),
-                    Event::ChangeRefused { .. } => out.emit(ServiceEvent::News("change refused")),
-                    _ => {}
+            |out, event| match event {
+                endpoint::Event::Replica(event) => {
+                    report(&event, members_changed, out);
+                    if let Some(thread) = thread {
+                        thread.queue.push_back(event);
+                    }
                 }
-                host.queue.push_back(event);
+                endpoint::Event::Client(_) => unreachable!("a replica is no client"),
+                endpoint::Event::Broken(why) => unreachable!("the store does not fail: {why}"),
+                endpoint::Event::Long(_) => unreachable!("the store takes no time in the endpoint"),
             },
         );
-        replica.handle(cx, input, &mut lift);
+        endpoint.handle(cx, input, &mut lift);
+        let executed = std::mem::take(&mut self.host_tamper.borrow_mut().executed);
+        if let Some(tamper) = &mut self.tamper {
+            executed.iter().for_each(|(call, command)| tamper.executed(*call, command, out));
+        }
+    }
+}
+
+/// Reports an event of a replica to the workload.
+fn report(event: &service::Event, members_changed: &mut bool, out: &mut dyn Sink<Resident>) {
+    use service::Event;
+    match event {
+        Event::Leader(leader) => out.emit(ServiceEvent::Leader(*leader)),
+        Event::Members(_) => *members_changed = true,
+        Event::Removed => out.emit(ServiceEvent::Removed),
+        Event::Corrupt(error) => out.emit(ServiceEvent::Corrupt(error.clone())),
+        Event::Revert => out.emit(ServiceEvent::News("reverted")),
+        Event::Serving => out.emit(ServiceEvent::News("serving")),
+        Event::ChangeRefused { .. } => out.emit(ServiceEvent::News("change refused")),
+        _ => {}
     }
 }
 
 impl ServiceClient {
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut dyn Sink<ServiceProcess>) {
-        let ServiceClient { client, watch, wait, tamper } = self;
+    /// Returns the client, if it knows its set.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.endpoint.as_client()
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<StoreEndpoint>, out: &mut dyn Sink<Resident>) {
+        let ServiceClient { endpoint, watch, wait, tamper } = self;
         let (now, wait) = (cx.now, *wait);
         match &input {
             Input::Receive { message, .. } => {
@@ -195,7 +379,9 @@ impl ServiceClient {
                     .into_iter()
                     .for_each(|(session, number)| out.emit(ServiceEvent::Expired(session, number)));
             }
-            Input::Command(command) => watch.asked(command, now),
+            Input::Command(ServiceCommand::Calls(commands)) => {
+                commands.iter().for_each(|command| watch.asked(command, now));
+            }
             _ => {}
         }
         let input = match (input, &tamper) {
@@ -205,7 +391,7 @@ impl ServiceClient {
             (input, _) => input,
         };
         let mut fates = Vec::new();
-        let mut lift = Lift::<ServiceProcess, _, _>::new::<Client>(
+        let mut lift = Lift::<Resident, _, _>::new::<StoreEndpoint>(
             out,
             |_, _, message| {
                 watch.sends(&message);
@@ -214,9 +400,12 @@ impl ServiceClient {
                     None => Some(message),
                 }
             },
-            |_, event| fates.push(event),
+            |_, event| match event {
+                endpoint::Event::Client(event) => fates.push(event),
+                _ => unreachable!("a client is no replica"),
+            },
         );
-        client.handle(cx, input, &mut lift);
+        endpoint.handle(cx, input, &mut lift);
         for event in fates {
             if let Err(what) = watch.ended(&event, now, wait) {
                 out.emit(ServiceEvent::Unfounded(what));
@@ -227,8 +416,8 @@ impl ServiceClient {
 }
 
 /// Returns a digest that is equal for replicas which have executed the same.
-pub(super) fn digest(replica: &Replica, host: &StoreHost) -> u64 {
-    host.store.digest() ^ replica.remembered() as u64
+pub(super) fn digest(hosted: &HostedReplica) -> u64 {
+    hosted.host().store.digest() ^ hosted.replica().remembered() as u64
 }
 
 /// The number of instances between two comparisons of states.

@@ -6,6 +6,7 @@ use quorate_protocol::{
     paxos,
     service::{self, ClientSettings, GroupId, Pipelining},
 };
+use quorate_roles::services::{ReplicaOptions, Set, Terms};
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +82,19 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Returns the options of this seed's replicas.
+    pub(super) fn options(&self, seed: u64, mutation: Option<Mutation>) -> ReplicaOptions {
+        let settings = self.service(seed, mutation);
+        let remove_durable_after = settings.log.remove_after;
+        ReplicaOptions { settings, checkpoint_bytes: CHECKPOINT_BYTES, remove_durable_after }
+    }
+
+    /// Returns the set that is founded in this seed.
+    pub(super) fn set(&self) -> Set {
+        let replicas = self.replicas as u8;
+        Set { group: GROUP, terms: Terms { beginning: 0, replicas, durable: self.disk.is_some() } }
+    }
+
     /// Returns the settings of this seed's replicas.
     pub(super) fn service(&self, seed: u64, mutation: Option<Mutation>) -> service::Settings {
         let whole_states = self.whole_states(seed);
@@ -92,7 +106,6 @@ impl Settings {
                 batch_bytes_max: 2 << 10,
                 window_min: if whole_states { 1 } else { 2 },
                 window_max: if whole_states { 1 } else { 8 },
-                checkpoint_bytes: self.disk.map(|_| CHECKPOINT_BYTES),
                 ..paxos::Settings::default()
             },
             pipelining: if seed % 8 == 7 { Pipelining::OneAtATime } else { Pipelining::Speculative },

@@ -25,7 +25,7 @@ impl ServiceWorkload {
         match stranding {
             Stranding::Begins => {
                 let leads =
-                    |machine: &usize| hosted(world, *machine).is_some_and(|it| it.replica.is_serving());
+                    |machine: &usize| hosted(world, *machine).is_some_and(|it| it.replica().is_serving());
                 let Some(leader) = replicas.iter().copied().find(leads) else { return };
                 let client = self.clients[stage.chance.index(self.clients.len())];
                 world.pause(leader, LEADER_AWAY);

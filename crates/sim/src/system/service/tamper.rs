@@ -13,9 +13,9 @@ use quorate_protocol::{
 };
 
 use super::{
-    host::StoreHost,
+    host_tamper::HostTamper,
     settings::GROUP,
-    store::{Request, opened, sealed},
+    store::{Request, StoreState, opened, sealed},
 };
 use crate::mutation::Mutation;
 
@@ -54,8 +54,7 @@ impl Tamper {
         &mut self,
         from: ProcessId,
         message: Message,
-        replica: &Replica,
-        host: &mut StoreHost,
+        (replica, store, host): (&Replica, &StoreState, &mut HostTamper),
         out: &mut dyn Sink<P>,
     ) -> Message {
         let Message { group, body } = message;
@@ -71,7 +70,7 @@ impl Tamper {
             Body::Paxos(paxos::Message::Forward { payloads, .. })
                 if self.mutation == Mutation::ForwardedDelta =>
             {
-                host.tamper.forwarded.extend(payloads.iter().map(opened::<(u64, Bytes)>));
+                host.forwarded.extend(payloads.iter().map(opened::<(u64, Bytes)>));
             }
             _ => {}
         }
@@ -122,7 +121,7 @@ impl Tamper {
                     }
                     let request: Request = opened(&call.request);
                     if early && call.kind.is_read() {
-                        let reply = CallOutcome::Done(host.store.look(request.key()));
+                        let reply = CallOutcome::Done(store.look(request.key()));
                         out.send(Destination::One(from), answer(reply), None);
                     }
                     let before = match self.mutation {
@@ -200,11 +199,11 @@ impl Tamper {
     /// Makes a deposed replica forward its executed changes, as if another replica could propose them.
     pub(super) fn forward<P: Protocol<Message = Message>>(
         &self,
-        host: &mut StoreHost,
+        host: &mut HostTamper,
         replica: &Replica,
         out: &mut dyn Sink<P>,
     ) {
-        let payloads: Vec<Bytes> = host.tamper.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
+        let payloads: Vec<Bytes> = host.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
         if payloads.is_empty() {
             return;
         }

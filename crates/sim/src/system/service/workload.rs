@@ -1,27 +1,29 @@
 //! The workload keeps what the clients called and heard, and starts the replicas.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use quorate_protocol::{
-    Peer, ProcessId,
-    service::{self, Replica},
-};
+use quorate_protocol::{Peer, ProcessId, Ticket};
+use quorate_roles::services::ReplicaOptions;
 
 use super::{
     Settings,
+    host::StoreHost,
+    process::{Resident, ServiceCommand, ServiceProcess, ask, process_of, recovered_process},
     request_log::RequestLog,
-    settings::GROUP,
-    world::{ServiceStage, ServiceWorld},
+    tamper::Tamper,
+    world::{ServiceStage, ServiceTimer, ServiceWorld, look_from},
 };
 use crate::check::service::ServiceCheck;
 
 /// The clients, and the answers that they received.
 pub(crate) struct ServiceWorkload {
     pub(super) settings: Settings,
-    pub(super) service: service::Settings,
+    pub(super) options: ReplicaOptions,
     pub(super) clients: Vec<usize>,
     /// The machine that founded the set.
     pub(super) founder: Option<usize>,
+    /// The first record on the disk of each machine whose process can continue.
+    pub(super) first_records: BTreeMap<usize, Ticket>,
     pub(super) request_log: RequestLog,
     pub(super) check: ServiceCheck,
     /// The longest pause between calls, chosen so that calls last as long as the faults.
@@ -29,30 +31,53 @@ pub(crate) struct ServiceWorkload {
 }
 
 impl ServiceWorkload {
-    /// Returns the replica that starts on `machine`, from its disk if there is one.
+    /// Returns the process of the replica that starts on `machine`, from its disk if there is one.
     pub(super) fn replica(
         &mut self,
         stage: &mut ServiceStage,
         world: &mut ServiceWorld,
         machine: usize,
         id: ProcessId,
-    ) -> Replica {
+    ) -> ServiceProcess {
         let me = Peer { id, address: ServiceWorld::address(machine) };
-        let (settings, now) = (self.service.clone(), world.clock(machine));
-        let recovered = Replica::recover(GROUP, me.clone(), settings.clone(), world.records(machine), now);
-        if let Some(replica) = recovered.expect("the durable records follow from each other") {
+        let (options, now) = (self.options.clone(), world.clock(machine));
+        let host = StoreHost::new(self.settings.manner(stage.seed), stage.mutation);
+        let tamper = stage.mutation.map(Tamper::new);
+        let records = world.records(machine);
+        if !records.is_empty() {
             world.count("recovered from disk");
-            return replica;
+            let first = self.first_records.remove(&machine).expect("the records were found complete");
+            let recovered = recovered_process(&me, (first, records), (options, host, tamper), now);
+            return recovered.expect("the durable records follow from each other");
         }
         if self.founder == Some(machine) && !stage.routers.begun() {
             // No process has heard of the set yet.
             stage.routers.found_again();
         }
-        if stage.routers.founds() {
+        let founds = stage.routers.founds();
+        if founds {
             self.founder = Some(machine);
-            Replica::found(GROUP, me, settings, now)
-        } else {
-            Replica::join(GROUP, me, stage.routers.living(world), settings, now)
+        }
+        stage.after(world, MOMENT, ServiceTimer::Begin { machine, id, founds });
+        process_of(Resident::replica(me, options, host, tamper))
+    }
+
+    /// Lets the process that has started on `machine` found the set, or look for it.
+    pub(super) fn begin(
+        &mut self,
+        stage: &ServiceStage,
+        world: &mut ServiceWorld,
+        (machine, id, founds): (usize, ProcessId, bool),
+    ) {
+        match founds {
+            _ if world.id(machine) != Some(id) => {}
+            true => {
+                world.command(machine, ask(ServiceCommand::Begin { set: self.settings.set(), founded: true }))
+            }
+            false => look_from(stage, world, machine),
         }
     }
 }
+
+/// The time from the start of a process to its first command.
+pub(super) const MOMENT: Duration = Duration::from_micros(10);

@@ -1,9 +1,9 @@
 //! The types of the stage and of the world that this system plays on, and the timers of its workload. The
 //! other files of the system use them, and find a process in the world here.
 
-use quorate_protocol::service::{self, ClientCommand};
+use quorate_protocol::ProcessId;
 
-use super::process::{HostedReplica, ServiceCommand, ServiceProcess};
+use super::process::{HostedReplica, Resident, ServiceCommand, ServiceProcess, ask, replica_of, resident_of};
 use crate::stage;
 
 pub(super) type ServiceStage = stage::Stage<ServiceTimer>;
@@ -11,6 +11,12 @@ pub(super) type ServiceWorld = quorate_world::World<ServiceProcess>;
 
 pub(crate) enum ServiceTimer {
     Call,
+    /// The process that has started on this machine looks for its set, or founds the set.
+    Begin {
+        machine: usize,
+        id: ProcessId,
+        founds: bool,
+    },
     LookForReplicas,
     Strand(Stranding),
 }
@@ -22,36 +28,38 @@ pub(crate) enum Stranding {
     ClientTurns { leader: usize, client: usize },
 }
 
-/// Gives clients, and replicas that know no leader, the addresses of replicas, as real processes look for
-/// them.
+/// Gives processes without a set, clients, and replicas that know no leader, the addresses of replicas, as
+/// real processes look for them.
 pub(super) fn look_for_replicas(stage: &ServiceStage, world: &mut ServiceWorld) {
     for machine in 0..world.machines() {
-        let mut others = stage.routers.living(world);
-        others.retain(|peer| Some(peer.id) != world.id(machine));
-        match world.process(machine) {
-            Some(ServiceProcess::Client(_)) => {
-                world.command(machine, ServiceCommand::Client(ClientCommand::Seeds(others)))
-            }
-            Some(ServiceProcess::Replica(it)) if it.replica.log().leader().is_none() => {
-                world.command(machine, ServiceCommand::Replica(service::Command::Seeds(others)));
-            }
-            _ => {}
-        }
+        look_from(stage, world, machine);
     }
 }
 
-pub(super) fn hosted(world: &ServiceWorld, machine: usize) -> Option<&HostedReplica> {
-    match world.process(machine)? {
-        ServiceProcess::Replica(hosted) => Some(hosted),
-        ServiceProcess::Client(_) => None,
+/// Gives the process on `machine` the addresses of replicas, if it needs them.
+pub(super) fn look_from(stage: &ServiceStage, world: &mut ServiceWorld, machine: usize) {
+    let Some(process) = world.process(machine) else { return };
+    let leads_or_follows = |it: &HostedReplica| it.replica().log().leader().is_some();
+    if replica_of(process).is_some_and(leads_or_follows) {
+        return;
     }
+    let mut others = stage.routers.living(world);
+    others.retain(|peer| Some(peer.id) != world.id(machine));
+    world.command(machine, ask(ServiceCommand::Seeds(others)));
+}
+
+pub(super) fn hosted(world: &ServiceWorld, machine: usize) -> Option<&HostedReplica> {
+    replica_of(world.process(machine)?)
 }
 
 /// Returns the state of each process, for a run that does not end.
 pub(super) fn states(world: &ServiceWorld) -> String {
-    let state = |machine| match world.process(machine) {
-        Some(ServiceProcess::Replica(it)) => format!("replica {machine}: {:?}", it.replica.status()),
-        Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),
+    let state = |machine| match world.process(machine).map(resident_of) {
+        Some(Some(Resident::Client(it))) => format!("client {machine}: {:?}", it.client()),
+        Some(_) => match hosted(world, machine) {
+            Some(it) => format!("replica {machine}: {:?}", it.replica().status()),
+            None => format!("machine {machine} looks for its set"),
+        },
         None => format!("machine {machine} is down"),
     };
     let states: Vec<String> = (0..world.machines()).map(state).collect();
