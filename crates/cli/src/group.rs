@@ -16,7 +16,7 @@ use quorate::{
     group::{Answer, Corrupt, Member, Origin, Replica, Share, Snapshot, View},
 };
 use quorate_protocol::{Role, role::State};
-use quorate_tables::status::{GroupMemberStatus, GroupStatus};
+use quorate_roles::tables::status::{GroupMemberStatus, GroupStatus};
 
 use crate::{
     cluster::RoutersArgs,

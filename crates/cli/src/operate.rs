@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use quorate_protocol::Role;
-use quorate_tables::operate::AdminOperation;
+use quorate_roles::tables::operate::AdminOperation;
 
 use crate::{
     directory::DirectoryArgs,

@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use quorate_protocol::{Role, role::State};
-use quorate_tables::status::MemberStatus;
+use quorate_roles::tables::status::MemberStatus;
 use serde_json::{Value, json};
 
 use crate::reports::Report;

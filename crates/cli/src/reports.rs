@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 
 use quorate::{maps::MapStatus, node::DiskStatus};
 use quorate_protocol::{Role, role::State};
-use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
+use quorate_roles::tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::cluster::{Cluster, ProcessEntry};

@@ -10,8 +10,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use quorate_command::{Usage, report};
 use quorate_protocol::{DomainId, Role, role::State};
+use quorate_roles::tables::{operate::AdminOperation, status::MemberStatus};
 use quorate_runtime::{config::is_unspecified, discover::discover};
-use quorate_tables::{operate::AdminOperation, status::MemberStatus};
 use serde_json::json;
 
 use crate::{

@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use quorate::node::DiskStatus;
 use quorate_protocol::{Role, role::State};
-use quorate_tables::status::MemberStatus;
+use quorate_roles::tables::status::MemberStatus;
 use serde::Serialize;
 
 use crate::{

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use quorate_command::report;
 use quorate_protocol::Role;
-use quorate_tables::operate::AdminOperation;
+use quorate_roles::tables::operate::AdminOperation;
 use serde_json::json;
 
 use crate::{

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use quorate_command::{print_line, report};
 use quorate_protocol::{Role, role::State};
-use quorate_tables::operate::AdminOperation;
+use quorate_roles::tables::operate::AdminOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

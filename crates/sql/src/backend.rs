@@ -19,6 +19,7 @@ pub use quorate_protocol::{
     RequestId, Strength,
     rubberband::{ClientError, WriteName, refusal},
 };
+use quorate_roles::tables::gateway;
 use quorate_table::{
     engine::Answer,
     explain::Explanation,
@@ -26,7 +27,6 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
-use quorate_tables::gateway;
 use thiserror::Error;
 use tokio::sync::mpsc;
 

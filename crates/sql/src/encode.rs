@@ -1,6 +1,7 @@
 //! Values on the wire, in text and in binary.
 
 use bytes::{BufMut, BytesMut};
+use quorate_roles::tables::rows::Cell;
 use quorate_table::{
     calendar,
     interval::Interval,
@@ -8,7 +9,6 @@ use quorate_table::{
     text::parse_text,
     value::{Type, Value},
 };
-use quorate_tables::rows::Cell;
 use smallvec::{SmallVec, smallvec};
 
 use crate::{

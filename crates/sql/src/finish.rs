@@ -9,13 +9,13 @@
 
 use std::{future::poll_fn, vec};
 
+use quorate_roles::tables::rows::{EncodedRows, Malformed};
 use quorate_table::{
     engine::{Answer, Failure},
     merge::{Finish, Input, Merge},
     operation::Order,
     value::Row,
 };
-use quorate_tables::rows::{EncodedRows, Malformed};
 
 use crate::{
     backend::{AnswerStream, Piece, RangeAnswers, next_of},

@@ -5,7 +5,7 @@ use crate::{Findings, Workspace, texts::Text};
 /// The floors of the workspace, lowest first. A crate may depend only on crates of lower floors.
 pub const FLOORS: [&[&str]; 7] = [
     &["protocol", "table", "history"],
-    &["node", "roles", "tables", "world"],
+    &["node", "roles", "world"],
     &["runtime", "sim", "sql", "testing"],
     &["quorate"],
     &["server", "tune", "cassandra", "sample", "command"],

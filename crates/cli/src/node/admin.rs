@@ -4,13 +4,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quorate::node::Member;
 use quorate_protocol::{DomainId, Role};
+use quorate_roles::tables::{operate::AdminOperation, status::GroupStatus};
 use quorate_runtime::{
     discover::{DiscoveredProcess, DomainAnswer, DomainState, discover},
     metrics::Metrics,
 };
 use quorate_server::http::AdminPage;
 use quorate_table::engine::Usage;
-use quorate_tables::{operate::AdminOperation, status::GroupStatus};
 use serde_json::{Value, json};
 
 use crate::config::NodeConfig;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use quorate_protocol::ecast::Position;
+use quorate_roles::tables::gateway;
 use quorate_runtime::chance;
 use quorate_sql::{
     backend::{Backend as _, OperationError, Piece, Table, next_of},
@@ -18,7 +19,6 @@ use quorate_sql::{
     fault,
 };
 use quorate_table::failure::Failure;
-use quorate_tables::gateway;
 
 use super::{
     Progress, Summary, Transfer,

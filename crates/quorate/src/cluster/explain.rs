@@ -1,8 +1,8 @@
 //! The ranges and destinations of an operation, for EXPLAIN.
 
 use quorate_protocol::rubberband::Config;
+use quorate_roles::tables::gateway;
 use quorate_table::operation::Operation;
-use quorate_tables::gateway;
 
 /// Returns a line for each fact that is known before the operation is sent: its ranges, and its destinations.
 pub(super) fn lines(config: &Config, operation: &Operation, request: &gateway::TableRequest) -> Vec<String> {

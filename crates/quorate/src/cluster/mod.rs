@@ -31,6 +31,7 @@ use quorate_protocol::{
     relay::Relay,
     rubberband::{ClientCommand, ClientError, Control, ProcessAnswer, Range},
 };
+use quorate_roles::tables::{Command, Process, gateway};
 use quorate_runtime::{CommandError, Port};
 use quorate_sql::backend::{
     Analyzed, AnswerStream, Backend, Catalog, OperationError, Piece, RangeAnswers, RequestId, Strength,
@@ -41,7 +42,6 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
-use quorate_tables::{Command, Process, gateway};
 use tokio::sync::oneshot;
 
 pub(crate) use self::requests::Requests;

@@ -18,9 +18,9 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{ClientError, ClientEvent, Config, ProcessAnswer, TableEntry},
 };
+use quorate_roles::tables::gateway;
 use quorate_sql::backend::{Catalog, Table};
 use quorate_table::schema::TableId;
-use quorate_tables::gateway;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use quorate_protocol::{ProcessId, relay::Relay, rubberband::ClientCommand};
+use quorate_roles::tables::{Command, Process};
 use quorate_runtime::{CommandError, Port};
 use quorate_sql::backend::{OperationError, Piece, PieceStream};
-use quorate_tables::{Command, Process};
 use tokio::sync::mpsc;
 
 use super::requests::{Arrival, Requests};

@@ -17,8 +17,8 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use quorate_protocol::{DomainId, ProcessId, Role};
+use quorate_roles::tables::operate::AdminOperation;
 use quorate_runtime::metrics::Metrics;
-use quorate_tables::operate::AdminOperation;
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 

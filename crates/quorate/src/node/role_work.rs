@@ -3,7 +3,7 @@
 use std::{any::Any, future, pin::Pin};
 
 use quorate_protocol::{Generation, ProcessId};
-use quorate_tables as tables;
+use quorate_roles::tables;
 
 use super::{founding::Beginning, journal::Journal, setup::Setup};
 use crate::{

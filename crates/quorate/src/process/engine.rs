@@ -8,6 +8,7 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded};
 use quorate_protocol::rubberband::{Handover, StorageCommand, Task};
+use quorate_roles::tables::{Command, storage::execute};
 use quorate_runtime::{
     StartError, clock,
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
@@ -17,7 +18,6 @@ use quorate_table::{
     engine::{Engine, Pinned, Usage},
     host::Host,
 };
-use quorate_tables::{Command, storage::execute};
 use tracing::error;
 
 use super::{

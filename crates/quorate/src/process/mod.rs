@@ -35,14 +35,14 @@ use quorate_protocol::{
     relay::{self, Relay},
     rubberband::{ClientEvent, StorageEvent, SuperEvent},
 };
+use quorate_roles::tables::{
+    self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
+};
 use quorate_runtime::{
     Config, Disk, Host, Port, StartError,
     calls::{CallError, Calls},
     discover::{DomainAnswer, DomainState},
     disk::DiskError,
-};
-use quorate_tables::{
-    self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
 };
 use tracing::{error, info, warn};
 

@@ -9,8 +9,8 @@ use quorate_protocol::{
     DomainId, Generation, ProcessId, Terms, domain::Shared as Held, group::Roster, relay::Relay,
     rubberband::Handover,
 };
+use quorate_roles::tables::{self, status::Status};
 use quorate_runtime::{Port, calls::Calls};
-use quorate_tables::{self as tables, status::Status};
 
 /// The reason why a process cannot continue. The process should end, and may be restarted as a new
 /// incarnation.

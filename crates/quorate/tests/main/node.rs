@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member};
-use quorate_tables::operate::AdminOperation;
+use quorate_roles::tables::operate::AdminOperation;
 
 /// Returns the process of the node's role.
 fn member(node: &Node) -> Member {

@@ -10,6 +10,7 @@ use quorate_protocol::{
     ecast::Position,
     rubberband::{Range, Task, TaskKind, TaskResult},
 };
+use quorate_roles::tables::storage::execute;
 use quorate_runtime::worker::Worker;
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
@@ -20,7 +21,6 @@ use quorate_table::{
     schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
-use quorate_tables::storage::execute;
 
 const TABLE: TableId = TableId(1);
 /// Number of rows: eight blocks.

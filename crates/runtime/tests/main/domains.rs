@@ -13,11 +13,11 @@ use quorate_protocol::{
     relay::{self, Relay},
     rubberband::{Client, ClientSettings, Super, SuperSettings},
 };
+use quorate_roles::tables::{self, Command as Ask, status::Status};
 use quorate_runtime::{
     Config, Handle, Host, Port, Reactor, clock,
     discover::{DomainAnswer, DomainState, discover},
 };
-use quorate_tables::{self as tables, Command as Ask, status::Status};
 
 use crate::chat::{DOMAIN, PATIENCE, config, eventually, id};
 
@@ -31,7 +31,7 @@ struct EventHandler(Sender<Result<Status, Channel>>);
 impl Host<Roles> for EventHandler {
     fn event(&mut self, event: Event<Relay<tables::Process>>, _: Time) {
         match event {
-            Event::Typed(_, quorate_tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
+            Event::Typed(_, quorate_roles::tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
             Event::Ended(channel, Ending::Removed) => self.0.send(Err(channel)),
             _ => Ok(()),
         }
@@ -160,7 +160,7 @@ fn one_common_domain_is_enough_for_a_link() {
 struct Deaf;
 
 impl Host<Relay<tables::Process>> for Deaf {
-    fn event(&mut self, _: quorate_tables::Event, _: Time) {}
+    fn event(&mut self, _: quorate_roles::tables::Event, _: Time) {}
 }
 
 #[test]

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::RouterCommand, paxos};
-use quorate_tables::{Command, Process};
+use quorate_roles::tables::{Command, Process};
 use quorate_world::{Fault, Violation};
 
 use crate::{mutation::Tamper, stage::Workload};

@@ -9,13 +9,13 @@
 //! part of the select into a constant, merge two parts, or decide which ranges take part.
 
 use bytes::Bytes;
+use quorate_roles::tables::gateway;
 use quorate_table::{
     expr::{Binary, Expr},
     operation::Select,
     schema::{KeyRange, Schema},
     value::Value,
 };
-use quorate_tables::gateway;
 
 use super::{
     fold,

@@ -10,7 +10,7 @@ use quorate_protocol::{
     Generation, Peer, ProcessId,
     rubberband::{Client, ClientSettings},
 };
-use quorate_tables as tables;
+use quorate_roles::tables;
 
 use crate::{
     cluster::{ClusterBackend, Requests},

@@ -7,8 +7,8 @@ use quorate_protocol::{
     paxos::{self, Paxos},
     rubberband,
 };
+use quorate_roles::tables;
 use quorate_runtime::clock;
-use quorate_tables as tables;
 
 use crate::{
     error::Error,

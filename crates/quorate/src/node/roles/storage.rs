@@ -9,11 +9,11 @@ use quorate_protocol::{
     Generation, Peer,
     rubberband::{Handover, Storage, StorageSettings},
 };
+use quorate_roles::tables;
 use quorate_table::{
     engine::{Bounds, Engine},
     scan::{Costs, ScanEngine},
 };
-use quorate_tables as tables;
 use tracing::info;
 
 use crate::{

@@ -4,7 +4,7 @@ use quorate_protocol::{
     Generation,
     rubberband::{Super, SuperSettings},
 };
-use quorate_tables as tables;
+use quorate_roles::tables;
 
 use crate::{
     error::Error,

@@ -14,13 +14,13 @@ use quorate_protocol::{
     ProcessId, RequestId, Strength, Time,
     rubberband::{ClientCommand, ClientEvent, Config, Control, ProcessAnswer},
 };
+use quorate_roles::tables::{Command, Process, gateway};
 use quorate_table::{
     engine::Answer,
     operation::Operation,
     schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };
-use quorate_tables::{Command, Process, gateway};
 
 use xxhash_rust::xxh3::xxh3_64;
 

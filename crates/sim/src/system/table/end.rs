@@ -1,7 +1,7 @@
 //! The end of a run of a whole cluster: the conditions of success, and the explanation of a failure.
 
 use quorate_protocol::{ProcessId, Role, rubberband::StorageState};
-use quorate_tables::Process;
+use quorate_roles::tables::Process;
 
 use super::{TableStage, TableWorkload, TableWorld, known::newest_config, table_process::role};
 use crate::stage::Workload;

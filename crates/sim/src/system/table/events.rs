@@ -7,7 +7,7 @@ use quorate_protocol::{
     ecast::RouterEvent,
     rubberband::{ClientEvent, Config, Handover, StorageEvent, StorageState, SuperCommand, SuperEvent},
 };
-use quorate_tables::{Command, Event, Process};
+use quorate_roles::tables::{Command, Event, Process};
 use quorate_world::Violation;
 
 use super::{

@@ -6,7 +6,7 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Config, KeptRows, StorageState},
 };
-use quorate_tables::Process;
+use quorate_roles::tables::Process;
 use quorate_world::Violation;
 
 use super::{TableWorkload, TableWorld, table_process::role, twin::TableTwin};

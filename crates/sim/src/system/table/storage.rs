@@ -7,8 +7,8 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{StorageCommand, StorageStatus, Task, TaskKind, TaskResult},
 };
+use quorate_roles::tables::{Command, Process, storage::execute};
 use quorate_table::host::SingleThread;
-use quorate_tables::{Command, Process, storage::execute};
 use quorate_world::{Crash, Fault, Violation};
 
 use super::{

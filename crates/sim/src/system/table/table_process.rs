@@ -11,7 +11,7 @@ use quorate_protocol::{
     relay::{self, Relay, Relayed},
     rubberband::{self, Message},
 };
-use quorate_tables::{Command, Event, Process};
+use quorate_roles::tables::{Command, Event, Process};
 use quorate_world::World;
 
 use crate::{check::order::submissions, mutation::Tamper};

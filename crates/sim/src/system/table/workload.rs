@@ -11,8 +11,8 @@ use quorate_protocol::{
     ecast::{Member, Router, RouterSettings},
     rubberband::{Client, Config, Handover, KeptRows, Storage, Super},
 };
+use quorate_roles::tables::{Command, Process};
 use quorate_table::{engine::Engine, plain::PlainEngine, scan::ScanEngine};
-use quorate_tables::{Command, Process};
 use quorate_world::Crash;
 
 use super::{

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use quorate_history::Action;
 use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
-use quorate_tables::Process;
+use quorate_roles::tables::Process;
 
 use super::{AccountPhase, AccountStatement, AccountWorkload, PendingStatement, RowOutcome};
 use quorate_world::World;

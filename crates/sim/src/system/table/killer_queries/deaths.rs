@@ -6,7 +6,7 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Config, Task},
 };
-use quorate_tables::Process;
+use quorate_roles::tables::Process;
 use quorate_world::{Crash, Fault, Violation};
 
 use super::KillerQuery;

@@ -6,7 +6,7 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Range, StorageState, SuperCommand},
 };
-use quorate_tables::{Command, Process};
+use quorate_roles::tables::{Command, Process};
 use quorate_world::Crash;
 
 use crate::{

@@ -7,7 +7,7 @@ use quorate_protocol::{
     role::{Role, State},
 };
 
-use crate::{
+use crate::tables::{
     Process,
     status::{ReformStatus, Status, names, of_storage},
 };

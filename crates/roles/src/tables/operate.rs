@@ -1,9 +1,9 @@
 //! Operations that an operator may order from a process. Processes never decide on these operations
 //! themselves.
 //!
-//! Each operation goes to the role that can carry it out. When the operation is done or has failed, one
-//! [`Event::Operated`](crate::Event::Operated) follows. An impossible operation is refused at once, with a
-//! reason for the operator.
+//! Each operation goes to the role that can do it. It leads to one
+//! [`Event::Operated`](crate::tables::Event::Operated) when it is done or has failed. An impossible operation is
+//! refused at once, in words for the operator.
 
 use serde::{Deserialize, Serialize};
 

@@ -12,7 +12,7 @@ use quorate_protocol::{
 };
 use thiserror::Error;
 
-use crate::Process;
+use crate::tables::Process;
 
 /// The reason why a process cannot do its work at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

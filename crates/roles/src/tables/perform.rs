@@ -8,7 +8,7 @@ use quorate_protocol::{
     time::Duration,
 };
 
-use crate::{Command, Process, operate::AdminOperation};
+use crate::tables::{Command, Process, operate::AdminOperation};
 
 impl Process {
     /// Returns the command that makes the process leave, or the reason why the process cannot leave.
