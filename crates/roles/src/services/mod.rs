@@ -53,7 +53,7 @@ pub use executor::{Broken, Executor, Work};
 pub use inline::Inline;
 pub use object::{Execution, ITEM_BYTES_MAX, Object, Refused};
 pub use restoring::{Restoring, StatePart};
-pub use results::{ResultBatch, result_bytes};
+pub use results::{RESULT_BATCH_BYTES, ResultBatch, result_bytes};
 pub use set::{ReplicaOptions, Set, SetRecord, Terms};
 pub use state_bytes::{join_state, split_clock, split_state};
 pub use tasks::{PendingTask, Tasks};

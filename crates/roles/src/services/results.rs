@@ -30,7 +30,7 @@ impl ResultBatch {
 
     /// Whether the results are so long that they must be passed on before more orders are executed.
     pub fn is_long(&self) -> bool {
-        self.bytes >= RESULTS_BYTES
+        self.bytes >= RESULT_BATCH_BYTES
     }
 
     /// Removes all results, and returns them.
@@ -56,5 +56,5 @@ pub fn result_bytes(result: &Command) -> usize {
     }
 }
 
-/// Length of results at which they are passed on, in bytes.
-const RESULTS_BYTES: usize = 256 << 10;
+/// Bytes at which results are passed on.
+pub const RESULT_BATCH_BYTES: usize = 256 << 10;

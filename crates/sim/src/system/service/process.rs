@@ -246,6 +246,11 @@ impl HostedReplica {
         self.endpoint.as_replica().expect("only replicas of a set are looked at")
     }
 
+    /// Whether a thread executes the store.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.thread.is_some()
+    }
+
     /// Returns the host of the store.
     pub(crate) fn host(&self) -> &StoreHost {
         let inline =
