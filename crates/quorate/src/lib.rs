@@ -70,6 +70,7 @@ pub mod service;
 mod shell;
 mod timer;
 mod wait;
+mod waiters;
 #[cfg(feature = "services")]
 pub mod web;
 

@@ -16,7 +16,6 @@
 //! | [`inherit`] | descriptors passed on to the program that replaces this one in its process |
 //! | [`worker`] | threads for work that would block the protocol thread |
 //! | [`discover`] | a question to an address: which process listens there? |
-//! | [`calls`] | threads that wait for the outcome of a command |
 //! | [`config`] | identity, addresses and limits of a process |
 //! | [`metrics`], [`counters`] | counters and gauges, for Prometheus |
 //! | [`host_name`] | names by which HTTP requests may address this process |
@@ -92,7 +91,6 @@
 //! # }
 //! ```
 
-pub mod calls;
 pub mod chance;
 pub mod clock;
 pub mod config;

@@ -42,17 +42,15 @@ use quorate_table::{
     operation::{Operation, Select},
     schema::{Schema, TableId},
 };
-use tokio::sync::oneshot;
 
 pub(crate) use self::requests::Requests;
 use self::{
     fault::no_such_table,
-    requests::{Arrived, Waiter},
+    requests::{AnswerReceiver, Arrived, STOPPING},
     stream::PartStream,
 };
 use crate::timer;
 
-const STOPPING: &str = "the gateway is coming back as a new process, or shutting down";
 /// A gateway's tables.
 pub struct ClusterBackend {
     requests: Arc<Requests>,
@@ -106,7 +104,7 @@ impl Drop for RequestGuard<'_> {
 struct PendingRead<'a> {
     backend: &'a ClusterBackend,
     guard: RequestGuard<'a>,
-    receiver: oneshot::Receiver<Result<Arrived, ClientError>>,
+    receiver: AnswerReceiver,
 }
 
 impl PendingRead<'_> {
@@ -150,6 +148,17 @@ impl ClusterBackend {
         found.ok_or_else(no_such_table)
     }
 
+    /// Sends a request to the present process.
+    fn send(
+        &self,
+        command: impl FnOnce(u64) -> ClientCommand,
+    ) -> Result<(RequestGuard<'_>, AnswerReceiver), OperationError> {
+        let life = self.life();
+        let sent = self.requests.send(|token| life.command(command(token)));
+        let (token, receiver) = sent.map_err(OperationError::not_sent)?;
+        Ok((RequestGuard { requests: &self.requests, life, token: Some(token) }, receiver))
+    }
+
     /// Sends a write or a definition, which has no id, and waits for its end. The client limits the time
     /// until the request has a place in the total order, but not the time after that.
     async fn submit(
@@ -157,11 +166,7 @@ impl ClusterBackend {
         request: Option<RequestId>,
         command: impl FnOnce(u64) -> ClientCommand,
     ) -> Result<Vec<ProcessAnswer>, OperationError> {
-        let (sender, receiver) = oneshot::channel();
-        let token = self.requests.add(Waiter::Answer(sender));
-        let guard = RequestGuard { requests: &self.requests, life: self.life(), token: Some(token) };
-        let sent = guard.life.command(command(token));
-        sent.map_err(OperationError::not_sent)?;
+        let (guard, receiver) = self.send(command)?;
         let ended = receiver.await;
         let request = request.unwrap_or(RequestId { session: guard.life.session, number: 0 });
         match ended {
@@ -195,13 +200,8 @@ impl ClusterBackend {
             // No row can match. Any replica can return the empty answer, in the right form.
             ranges.push(Range { low: 0, high: 0 });
         }
-        let (sender, receiver) = oneshot::channel();
-        let token = self.requests.add(Waiter::Answer(sender));
-        let guard = RequestGuard { requests: &self.requests, life: self.life(), token: Some(token) };
-        guard
-            .life
-            .command(ClientCommand::Read { token, strength, table, ranges, operation })
-            .map_err(OperationError::not_sent)?;
+        let (guard, receiver) =
+            self.send(|token| ClientCommand::Read { token, strength, table, ranges, operation })?;
         Ok(PendingRead { backend: self, guard, receiver })
     }
 

@@ -6,9 +6,10 @@
 
 use std::{
     collections::BTreeMap,
+    mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -21,14 +22,14 @@ use quorate_protocol::{
 use quorate_roles::tables::gateway;
 use quorate_sql::backend::{Catalog, Table};
 use quorate_table::schema::TableId;
-use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::waiters::Waiters;
 
 /// The requests of a gateway that have not ended, and its knowledge of the domain. This value outlives the
 /// gateway's process: the next process uses it, too.
 pub(crate) struct Requests {
-    waiting: Mutex<FxHashMap<u64, Waiter>>,
-    token: AtomicU64,
+    waiting: Waiters<Waiter>,
     /// Longest time that a write or a definition waits for the cluster.
     pub(super) wait: Duration,
     /// Whether no majority of the routers leads, as far as this gateway hears.
@@ -36,6 +37,8 @@ pub(crate) struct Requests {
     config: watch::Sender<Option<Arc<Config>>>,
     catalog: RwLock<Arc<Catalog>>,
 }
+
+pub(super) const STOPPING: &str = "the gateway is coming back as a new process, or shutting down";
 
 /// A caller that waits for a request.
 pub(super) enum Waiter {
@@ -54,6 +57,9 @@ pub(super) enum Arrived {
     Begun(Vec<(ProcessId, mpsc::UnboundedReceiver<Arrival>)>),
 }
 
+/// The receiver of a request's outcome. An error means that the process has ended.
+pub(super) type AnswerReceiver = oneshot::Receiver<Result<Arrived, ClientError>>;
+
 /// The next piece of a process's answer, or the reason why no further piece comes.
 pub(super) type Arrival = Result<Bytes, ClientError>;
 
@@ -62,28 +68,25 @@ impl Requests {
     pub(crate) fn new(wait: Duration) -> Self {
         Requests {
             wait,
-            waiting: Mutex::default(),
-            token: AtomicU64::new(0),
+            waiting: Waiters::default(),
             adrift: AtomicBool::new(false),
             config: watch::Sender::new(None),
             catalog: RwLock::default(),
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, FxHashMap<u64, Waiter>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds a caller, and returns the unique token of its request.
-    pub(super) fn add(&self, waiter: Waiter) -> u64 {
-        let token = self.token.fetch_add(1, Ordering::Relaxed) + 1;
-        self.waiting().insert(token, waiter);
-        token
+    /// Adds a caller, and sends its request under a new token. Returns the token, and the caller's receiver.
+    pub(super) fn send(
+        &self,
+        send: impl FnOnce(u64) -> Result<(), &'static str>,
+    ) -> Result<(u64, AnswerReceiver), &'static str> {
+        let (sender, receiver) = oneshot::channel();
+        Ok((self.waiting.send(Waiter::Answer(sender), || STOPPING, send)?, receiver))
     }
 
     /// Removes a caller. Returns whether its request was still open.
     pub(super) fn remove(&self, token: u64) -> bool {
-        self.waiting().remove(&token).is_some()
+        self.waiting.take(token).is_some()
     }
 
     /// Returns the newest configuration, once there is one.
@@ -109,10 +112,7 @@ impl Requests {
     /// Ends all requests because their process has ended and will send no more answers. Their outcomes are
     /// unknown.
     pub(crate) fn end(&self) {
-        let waiting = std::mem::take(&mut *self.waiting());
-        let mut waiting: Vec<(u64, Waiter)> = waiting.into_iter().collect();
-        waiting.sort_unstable_by_key(|(token, _)| *token);
-        for (_, waiter) in waiting {
+        for waiter in self.waiting.take_where(|_| true) {
             // The senders of all other callers are dropped, which these callers take as the same error.
             if let Waiter::Rest(streams) = waiter {
                 break_off(streams, ClientError::Broken);
@@ -138,20 +138,16 @@ impl Requests {
             ClientEvent::Begun { token, parts } => self.begun(token, parts),
             ClientEvent::Part { token, from, content, last } => self.part(token, from, content, last),
             ClientEvent::Done { token, parts, .. } => {
-                let waiter = self.waiting().remove(&token);
-                if let Some(Waiter::Answer(sender)) = waiter {
+                if let Some(Waiter::Answer(sender)) = self.waiting.take(token) {
                     // The caller may be gone; the request was executed all the same.
                     let _ = sender.send(Ok(Arrived::Whole(parts)));
                 }
             }
-            ClientEvent::Failed { token, error } => {
-                let waiter = self.waiting().remove(&token);
-                match waiter {
-                    Some(Waiter::Answer(sender)) => drop(sender.send(Err(error))),
-                    Some(Waiter::Rest(streams)) => break_off(streams, error),
-                    None => {}
-                }
-            }
+            ClientEvent::Failed { token, error } => match self.waiting.take(token) {
+                Some(Waiter::Answer(sender)) => drop(sender.send(Err(error))),
+                Some(Waiter::Rest(streams)) => break_off(streams, error),
+                None => {}
+            },
             ClientEvent::Adrift(adrift) => self.adrift.store(adrift, Ordering::Relaxed),
             ClientEvent::Unreached { .. } | ClientEvent::Left { .. } | ClientEvent::Wedged => {}
         }
@@ -159,8 +155,6 @@ impl Requests {
 
     /// Passes on the beginnings of all answers, and prepares the caller for further pieces.
     fn begun(&self, token: u64, parts: Vec<ProcessAnswer>) {
-        let mut waiting = self.waiting();
-        let Some(Waiter::Answer(sender)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(parts.len());
         for ProcessAnswer { from, pieces, ended, .. } in parts {
@@ -175,21 +169,23 @@ impl Requests {
             }
             streams.push((from, receiver));
         }
-        // The entry is made before the answer is passed on, so that a reader that is dropped at once finds it
-        // and cancels the request.
-        waiting.insert(token, Waiter::Rest(senders));
-        let _ = sender.send(Ok(Arrived::Begun(streams)));
+        // The caller waits for pieces before it gets the beginning, so that a reader that is dropped at once
+        // finds its request and cancels it.
+        let before = self.waiting.change(token, |waiter| mem::replace(waiter, Waiter::Rest(senders)));
+        if let Some(Waiter::Answer(sender)) = before {
+            let _ = sender.send(Ok(Arrived::Begun(streams)));
+        }
     }
 
     fn part(&self, token: u64, from: ProcessId, content: Bytes, last: bool) {
-        let mut waiting = self.waiting();
-        let Some(Waiter::Rest(streams)) = waiting.get_mut(&token) else { return };
-        if let Some(stream) = streams.get(&from) {
+        let stream = self.waiting.change(token, |waiter| match waiter {
+            Waiter::Rest(streams) if last => streams.remove(&from),
+            Waiter::Rest(streams) => streams.get(&from).cloned(),
+            Waiter::Answer(_) => None,
+        });
+        if let Some(stream) = stream.flatten() {
             // A receiver that is gone cancels the request when it is dropped.
             let _ = stream.send(Ok(content));
-        }
-        if last {
-            streams.remove(&from);
         }
     }
 }
@@ -223,6 +219,10 @@ mod tests {
         Requests::new(Duration::from_secs(3))
     }
 
+    fn sent(requests: &Requests) -> (u64, AnswerReceiver) {
+        requests.send(|_| Ok(())).expect("it is taken")
+    }
+
     fn begun(ended: bool) -> ProcessAnswer {
         let pieces = smallvec![Bytes::from_static(b"first")];
         ProcessAnswer { from: FROM, spent: ReadCost::default(), pieces, ended }
@@ -243,8 +243,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_gone_when_answers_begin_still_finds_the_read() {
         let events = requests();
-        let (sender, receiver) = oneshot::channel();
-        let token = events.add(Waiter::Answer(sender));
+        let (token, receiver) = sent(&events);
         drop(receiver);
         events.take(ClientEvent::Begun { token, parts: vec![begun(false)] });
         assert!(events.remove(token), "so that it is cancelled");
@@ -254,8 +253,7 @@ mod tests {
     fn the_rest_of_an_answer_comes_until_it_ends_or_breaks_off() {
         let events = requests();
         for breaks in [false, true] {
-            let (sender, mut receiver) = oneshot::channel();
-            let token = events.add(Waiter::Answer(sender));
+            let (token, mut receiver) = sent(&events);
             events.take(ClientEvent::Begun { token, parts: vec![begun(false)] });
             let Ok(Ok(Arrived::Begun(mut streams))) = receiver.try_recv() else { panic!("it has begun") };
             let (_, mut pieces) = streams.pop().unwrap();
@@ -275,8 +273,7 @@ mod tests {
     #[test]
     fn a_process_that_ended_answers_nothing_more() {
         let requests = requests();
-        let (sender, mut receiver) = oneshot::channel();
-        let token = requests.add(Waiter::Answer(sender));
+        let (token, mut receiver) = sent(&requests);
         requests.end();
         assert!(receiver.try_recv().is_err(), "the one who waits is told");
         assert!(!requests.remove(token));

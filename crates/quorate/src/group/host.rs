@@ -138,10 +138,8 @@ impl GroupHost {
         if self.ended.is_empty() {
             return;
         }
-        let mut calls = lock(&self.shared.calls);
-        let ended = self.ended.drain(..).filter_map(|(id, result)| Some((calls.remove(&id.0)?, result)));
-        let ended: Vec<_> = ended.collect();
-        drop(calls);
+        let ended = self.ended.drain(..).map(|(id, result)| (id.0, result));
+        let ended = self.shared.calls.answer_each(ended, |call, result| Some((call.remove(), result)));
         for (call, result) in ended {
             // The caller may have lost interest.
             match (call, result) {

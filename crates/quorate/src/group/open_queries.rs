@@ -140,7 +140,8 @@ impl QueryAnswer {
     }
 }
 
-/// The queries of a member that are in progress.
+/// The queries of a member that are in progress. [`Waiters`](crate::waiters::Waiters) cannot keep the
+/// queries, because each query gathers the answers of many members.
 pub(super) struct OpenQueries {
     seat: SeatId,
     last: u32,

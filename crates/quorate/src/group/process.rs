@@ -29,7 +29,7 @@ use quorate_protocol::{
     relay::{self, Relay},
     seam::CAST_BYTES_MAX,
 };
-use quorate_runtime::{CommandError, Config, Port, calls::Calls, config::cast_bytes, counters::Counters};
+use quorate_runtime::{CommandError, Config, Port, config::cast_bytes, counters::Counters};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::warn;
 
@@ -48,6 +48,7 @@ use crate::{
     lock::lock,
     seek::Search,
     shell::Shell,
+    waiters::{Calls, Waiters},
 };
 
 /// Longest wait for the protocol thread to report its counters.
@@ -187,10 +188,9 @@ impl GroupShared {
             rows: Mutex::default(),
             news: Mutex::new(Some(news)),
             outbox: Outbox::new(bounds),
-            calls: Mutex::default(),
+            calls: Waiters::default(),
             figures: Calls::default(),
             late: AtomicU64::new(0),
-            last: AtomicU64::new(0),
             touch: Touch::default(),
             owed: Owed::default(),
             lives: AtomicU64::new(0),
@@ -313,24 +313,20 @@ impl GroupShared {
     }
 
     fn hand_over(&self, call: OpenCommand, command: impl FnOnce(CommandId) -> Command) -> Result<(), Error> {
-        let id = self.id();
         let is_awaited = !matches!(call, OpenCommand::Leave(_));
-        lock(&self.calls).insert(id.0, call);
-        // The check comes after the insertion. The thread that gives up waiting for touch ends all calls that
-        // it finds, so either that thread or this check sees the call.
-        if is_awaited && self.touch.is_given_up() {
-            lock(&self.calls).remove(&id.0);
-            return Err(Error::OutOfTouch);
-        }
-        let handed = self.try_tell(command(id));
-        if handed.is_err() {
-            lock(&self.calls).remove(&id.0);
-        }
-        handed
-    }
-
-    fn id(&self) -> CommandId {
-        CommandId(self.last.fetch_add(1, Ordering::Relaxed))
+        let handed = self.calls.send(
+            call,
+            || Error::wedged(DROPPED),
+            |id| {
+                // The check comes after the call is in the table. The thread that gives up waiting for touch ends
+                // all calls that it finds, so either that thread or this check sees the call.
+                if is_awaited && self.touch.is_given_up() {
+                    return Err(Error::OutOfTouch);
+                }
+                self.try_tell(command(CommandId(id)))
+            },
+        );
+        handed.map(drop)
     }
 
     /// Passes a command on, unless too many wait.
@@ -342,15 +338,11 @@ impl GroupShared {
 
     /// Takes the updates of the next batch, for a command that sends them.
     pub(super) fn sends(&self) -> Vec<Sending> {
-        let packs = self.outbox.take();
-        let mut calls = lock(&self.calls);
-        let sending = |Packing { group, strength, writer, told, rooms, .. }| {
-            let id = self.id();
-            calls.insert(id.0, OpenCommand::Send { told, _rooms: rooms });
+        self.calls.add_each(self.outbox.take(), |Packing { group, strength, writer, told, rooms, .. }, id| {
             let pack = writer.finish().expect("a pack begins with an update");
-            Sending { id, group, strength, pack }
-        };
-        packs.into_iter().map(sending).collect()
+            let sending = Sending { id: CommandId(id), group, strength, pack };
+            (OpenCommand::Send { told, _rooms: rooms }, sending)
+        })
     }
 
     /// Queues a member for the delivery thread, once.
@@ -429,7 +421,8 @@ impl GroupShared {
             self.outbox.put((group, strength), update, None, ask)
         {
             let pack = Pack::of(update);
-            self.tell(Command::Send(vec![Sending { id: self.id(), group, strength, pack }]));
+            let id = CommandId(self.calls.token());
+            self.tell(Command::Send(vec![Sending { id, group, strength, pack }]));
         }
     }
 
@@ -508,9 +501,7 @@ impl GroupShared {
         if !self.touch.give_up(loss) {
             return;
         }
-        let is_awaited = |call: &OpenCommand| !matches!(call, OpenCommand::Leave(_));
-        let given_up: Vec<_> = lock(&self.calls).extract_if(|_, call| is_awaited(call)).collect();
-        for (_, call) in given_up {
+        for call in self.calls.take_where(|call| !matches!(call, OpenCommand::Leave(_))) {
             match call {
                 OpenCommand::Send { told, .. } => complete(told, Err(Failure::MaybeApplied)),
                 OpenCommand::Other(told) | OpenCommand::Join { told, .. } => {
@@ -564,7 +555,7 @@ impl GroupShared {
         }
         // Callers that still wait learn that no result comes.
         self.outbox.end();
-        lock(&self.calls).clear();
+        self.calls.close();
         if let Some(out) = lock(&self.out).take() {
             // The caller may have lost interest.
             let _ = out.send(());

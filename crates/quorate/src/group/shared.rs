@@ -19,15 +19,17 @@ use quorate_protocol::{
     group::{self, CommandOutcome, Failure, GroupCounters, GroupId, Mark, SeatId, Updates},
     relay::Relay,
 };
-use quorate_runtime::{Port, calls::Calls};
-use rustc_hash::FxHashMap;
+use quorate_runtime::Port;
 use tokio::sync::oneshot;
 
 use super::{
     claims::Claims, keeper::Keeper, key::GroupKeys, open_commands::OpenCommand, open_queries::OpenQueries,
     outbox::Outbox, owed::Owed, row::SeatRow, touch::Touch,
 };
-use crate::error::Error;
+use crate::{
+    error::Error,
+    waiters::{Calls, Waiters},
+};
 
 /// State that the threads of a process share.
 pub(super) struct GroupShared {
@@ -37,11 +39,10 @@ pub(super) struct GroupShared {
     /// The channel to the delivery thread, which ends when this sender and the host's are dropped.
     pub(super) news: Mutex<Option<Sender<Arc<Seat>>>>,
     pub(super) outbox: Outbox,
-    pub(super) calls: Mutex<FxHashMap<u64, OpenCommand>>,
+    pub(super) calls: Waiters<OpenCommand>,
     pub(super) figures: Calls<GroupCounters>,
     /// Number of replies that came after their query had ended.
     pub(super) late: AtomicU64,
-    pub(super) last: AtomicU64,
     pub(super) touch: Touch,
     pub(super) owed: Owed,
     /// Number of rows made so far.

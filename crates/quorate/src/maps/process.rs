@@ -27,9 +27,7 @@ use quorate_protocol::{
     role::Role,
 };
 use quorate_runtime::{
-    Config, Door, Host, Port,
-    calls::Calls,
-    chance, clock,
+    Config, Door, Host, Port, chance, clock,
     discover::{DomainAnswer, DomainState},
     disk::DiskError,
     door::ClientLimits,
@@ -53,6 +51,7 @@ use crate::{
     },
     process::{End, Strangers},
     seek::Search,
+    waiters::Calls,
 };
 
 /// The clients' side of a cell.

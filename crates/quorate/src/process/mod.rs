@@ -40,7 +40,6 @@ use quorate_roles::tables::{
 };
 use quorate_runtime::{
     Config, Disk, Host, Port, StartError,
-    calls::{CallError, Calls},
     discover::{DomainAnswer, DomainState},
     disk::DiskError,
 };
@@ -51,7 +50,12 @@ use self::{
     executor::{StartExecutor, TaskExecutor},
     namesake::probe_namesake,
 };
-use crate::{lock::lock, seek::Search, shell::Shell};
+use crate::{
+    lock::lock,
+    seek::Search,
+    shell::Shell,
+    waiters::{CallError, Calls},
+};
 
 pub use self::shared::End;
 use self::shared::{Identity, ProcessShared};

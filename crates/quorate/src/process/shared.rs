@@ -10,7 +10,9 @@ use quorate_protocol::{
     rubberband::Handover,
 };
 use quorate_roles::tables::{self, status::Status};
-use quorate_runtime::{Port, calls::Calls};
+use quorate_runtime::Port;
+
+use crate::waiters::Calls;
 
 /// The reason why a process cannot continue. The process should end, and may be restarted as a new
 /// incarnation.

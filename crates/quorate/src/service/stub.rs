@@ -14,7 +14,7 @@ use super::{
     CallId, Kind, Service,
     encoder::Encoder,
     fate_context::{FateContext, decode_reply},
-    process::{ClientCalls, EndpointHandle, EndpointKind, Process, config},
+    process::{CALLS_MAX, ClientCalls, EndpointHandle, EndpointKind, Process, config},
     service_endpoint::ServiceEndpoint,
 };
 use crate::{error::Error, pending::Pending};
@@ -234,6 +234,3 @@ pub(super) struct EncodedRequest {
     pub(super) keys: Vec<u64>,
     pub(super) request: Bytes,
 }
-
-/// Upper bound of the calls of a stub and its clones in progress.
-const CALLS_MAX: usize = 8192;

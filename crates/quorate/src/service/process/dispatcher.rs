@@ -27,7 +27,7 @@ use super::{
         executor::{ExecutorOrder, Performer, weight},
         service_endpoint::{Command, Event, ServiceEndpoint, Set},
     },
-    CallBatch, ClientCalls, EndpointHandle, EndpointKind, ReplicaHandle, Results, ServiceShared,
+    CallBatch, EndpointHandle, EndpointKind, ReplicaHandle, Results, ServiceShared,
     shared::AfterEnd,
     spawn,
 };
@@ -201,13 +201,7 @@ impl Dispatcher {
                 }
             }
             EndpointKind::Client(client) => {
-                let fates = mem::take(&mut events.fates);
-                let ended = {
-                    let mut calls = lock(&client.calls);
-                    let end = |fate| ClientCalls::end(&mut calls, fate);
-                    fates.into_iter().filter_map(end).collect::<Vec<_>>()
-                };
-                // The fates are sent without the lock, because wakers are the caller's code.
+                let ended = client.end(mem::take(&mut events.fates));
                 for CallBatch { fates, sender, permits, .. } in ended {
                     // The caller may be gone.
                     let _ = sender.send(fates.into_iter().flatten().collect());
@@ -234,7 +228,19 @@ impl Dispatcher {
             self.remove(&endpoint);
         }
         if let EndpointKind::Client(client) = &endpoint.kind {
-            lock(&client.calls).clear();
+            drop(client.calls.take_where(|_| true));
+        }
+    }
+}
+
+impl Drop for Dispatcher {
+    fn drop(&mut self) {
+        // The protocol thread also ends after a panic or a fault of the disk. Then nobody waits for it.
+        let endpoints: Vec<_> = lock(&self.shared.endpoints).values().cloned().collect();
+        for endpoint in endpoints {
+            if let EndpointKind::Client(client) = &endpoint.kind {
+                client.calls.close();
+            }
         }
     }
 }

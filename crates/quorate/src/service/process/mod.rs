@@ -38,7 +38,8 @@ use crate::{error::Error, lock::lock, seek::Search};
 use shared::CallBatch;
 
 pub(super) use shared::{
-    ClientCalls, EndpointHandle, EndpointKind, ReplicaHandle, Results, SeenSets, ServiceShared, spawn,
+    CALLS_MAX, ClientCalls, EndpointHandle, EndpointKind, ReplicaHandle, Results, SeenSets, ServiceShared,
+    spawn,
 };
 
 /// A running process. It ends with its last holder.
@@ -298,18 +299,17 @@ impl Process {
     ) -> Result<oneshot::Receiver<Vec<Fate>>, Error> {
         let EndpointKind::Client(client) = &endpoint.kind else { unreachable!("a client calls") };
         let count = permits.num_permits();
-        let name = client.last.fetch_add(count as u64, Ordering::Relaxed);
-        let commands = calls(CommandId(name));
-        assert!(count > 0 && commands.len() == count, "a permit for each call");
         let (sender, receiver) = oneshot::channel();
         let batch = CallBatch { fates: vec![None; count], left: count, sender, permits };
-        lock(&client.calls).insert(name, batch);
-        self.handle().try_command(endpoint.home(Command::Calls(commands))).map_err(|untaken| {
-            lock(&client.calls).remove(&name);
-            match untaken {
+        let ended = || Error::wedged("the process has ended");
+        client.calls.send(batch, ended, |token| {
+            let commands = calls(ClientCalls::first_command(token));
+            assert!(count > 0 && commands.len() == count, "a permit for each call");
+            let sent = self.handle().try_command(endpoint.home(Command::Calls(commands)));
+            sent.map_err(|untaken| match untaken {
                 CommandError::Full(_) => Error::not_sent("too many calls wait for the protocol thread"),
-                CommandError::Stopped(_) => Error::wedged("the process has ended"),
-            }
+                CommandError::Stopped(_) => ended(),
+            })
         })?;
         Ok(receiver)
     }

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use quorate_node::{self as node, Channel, EndpointId, Node};
 use quorate_protocol::{
-    DomainId, ProcessId,
+    CommandId, DomainId, ProcessId,
     paxos::{Change, ChangeRefusal},
     service::{self, ClientEvent, Fate, GroupId},
 };
@@ -31,6 +31,7 @@ use crate::{
         service_endpoint::{Command, ServiceEndpoint, Set, Terms},
         standing::Standing,
     },
+    waiters::Waiters,
 };
 
 /// State that the threads of a process share.
@@ -129,10 +130,8 @@ pub(in crate::service) enum AfterEnd {
 /// Calls in progress.
 #[derive(Default)]
 pub(crate) struct ClientCalls {
-    /// Groups of calls that were made together, by the command of their first.
-    pub(in crate::service) calls: Mutex<BTreeMap<u64, CallBatch>>,
-    /// Number of commands so far.
-    pub(in crate::service) last: AtomicU64,
+    /// Calls that were made together, by the token of their batch.
+    pub(in crate::service) calls: Waiters<CallBatch>,
     /// Number of transactions so far.
     pub(in crate::service) transactions: AtomicU64,
 }
@@ -146,18 +145,27 @@ pub(in crate::service) struct CallBatch {
     pub(in crate::service) permits: OwnedSemaphorePermit,
 }
 
+/// Upper bound of the calls of a stub and its clones in progress, and so of the calls in a batch.
+pub(in crate::service) const CALLS_MAX: usize = 8192;
+
 impl ClientCalls {
-    /// Notes the fate of a call. Once all calls that were made together have a fate, removes and returns
-    /// them.
-    pub(in crate::service) fn end(
-        calls: &mut BTreeMap<u64, CallBatch>,
-        ClientEvent { command, fate }: ClientEvent,
-    ) -> Option<CallBatch> {
-        let (&first, batch) = calls.range_mut(..=command.0).next_back()?;
-        let place = batch.fates.get_mut((command.0 - first) as usize)?;
-        assert!(place.replace(fate).is_none(), "a call ends once");
-        batch.left -= 1;
-        if batch.left == 0 { calls.remove(&first) } else { None }
+    /// Returns the command of the first call of a batch. The commands of the other calls follow.
+    pub(in crate::service) fn first_command(token: u64) -> CommandId {
+        CommandId(token * CALLS_MAX as u64)
+    }
+
+    /// Takes the fates of calls. Returns the batches in which every call now has a fate.
+    pub(in crate::service) fn end(&self, fates: impl IntoIterator<Item = ClientEvent>) -> Vec<CallBatch> {
+        let by_batch = |ClientEvent { command, fate }| {
+            let (token, place) = (command.0 / CALLS_MAX as u64, command.0 % CALLS_MAX as u64);
+            (token, (place as usize, fate))
+        };
+        self.calls.answer_each(fates.into_iter().map(by_batch), |mut batch, (place, fate)| {
+            let CallBatch { fates, left, .. } = batch.get_mut();
+            assert!(fates[place].replace(fate).is_none(), "a call ends once");
+            *left -= 1;
+            (*left == 0).then(|| batch.remove())
+        })
     }
 }
 
