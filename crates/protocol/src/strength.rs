@@ -58,8 +58,8 @@ pub enum Strength {
     Basic,
     /// One consistent cut of all ranges, of unstated age.
     Snapshot,
-    /// A cut after all writes that were acknowledged before the read began, through the total order:
-    /// linearizable.
+    /// A cut after all writes that were acknowledged before the read began: linearizable. A majority of the
+    /// routers confirms the cut.
     #[default]
     Sequential,
 }

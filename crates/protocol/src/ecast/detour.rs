@@ -83,7 +83,8 @@ impl<R: Routing> Router<R> {
                 message @ (Message::Route(_)
                 | Message::Confirm { .. }
                 | Message::Repair
-                | Message::Inject { .. }),
+                | Message::Inject { .. }
+                | Message::InjectLatest { .. }),
             ) if bytes.is_empty() => {
                 self.monitor.heard(member, cx.now);
                 self.member_sent(cx, member, hops, message, out);
@@ -103,9 +104,12 @@ impl<R: Routing> Router<R> {
         }
         let mut rest = bytes;
         match Message::decode(&mut rest) {
-            Ok(message @ (Message::Notice(_) | Message::Deliver(_) | Message::InjectRefused { .. }))
-                if rest.is_empty() =>
-            {
+            Ok(
+                message @ (Message::Notice(_)
+                | Message::Deliver(_)
+                | Message::InjectRefused { .. }
+                | Message::Latest { .. }),
+            ) if rest.is_empty() => {
                 out.send(Destination::One(member), message, None);
             }
             _ => self.refused += 1,

@@ -95,6 +95,10 @@ pub enum MemberCommand {
     Inject {
         /// The user's name of the message.
         token: u64,
+        /// Whether the lead router confirms by [`MemberEvent::Latest`] that the stamp covers everything that
+        /// was stable at this command. The router may report [`MemberEvent::NotInjected`] instead although
+        /// destinations answer.
+        latest: bool,
         /// The message.
         body: Bytes,
     },
@@ -148,6 +152,14 @@ pub enum MemberEvent {
         /// The user's name of the message.
         token: u64,
     },
+    /// The stamp of an injected message covers everything that was stable when it was injected.
+    Latest {
+        /// The user's name of the message.
+        token: u64,
+    },
+    /// Messages to routers may have been lost, and a router that knows a leader is in reach. Injected messages
+    /// without an answer should be injected again.
+    Rerouted,
     /// The present routers and leader.
     Lead {
         /// The leader, if known.
@@ -419,9 +431,13 @@ impl Member {
                     self.confirm();
                 }
             }
-            MemberCommand::Inject { token, body } => match self.routers.leader_or_way() {
+            MemberCommand::Inject { token, latest, body } => match self.routers.leader_or_way() {
                 Some(leader) if !self.wedged => {
-                    out.send(Destination::One(leader), Message::Inject { token, body }, None);
+                    let inject = match latest {
+                        true => Message::InjectLatest { token, body },
+                        false => Message::Inject { token, body },
+                    };
+                    out.send(Destination::One(leader), inject, None);
                 }
                 _ => out.emit(MemberEvent::NotInjected { token }),
             },
@@ -470,6 +486,9 @@ impl Protocol for Member {
                     self.queue.hasten(cx.now + REJOIN_AFTER);
                 }
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
+                Message::Latest { tokens } => {
+                    tokens.into_iter().for_each(|token| out.emit(MemberEvent::Latest { token }));
+                }
                 Message::Probe { asker, second_opinion } if !self.wedged => {
                     out.send(Destination::One(from), Message::Alive { asker, second_opinion }, None);
                 }

@@ -78,6 +78,21 @@ pub enum Message {
         /// The member's number of the message.
         token: u64,
     },
+    /// Member → lead router: like [`Message::Inject`], and confirm by [`Message::Latest`] that the stamp covers
+    /// everything that was stable when this message was sent.
+    #[wire(tag = 26)]
+    InjectLatest {
+        /// The member's own number of the message.
+        token: u64,
+        /// The body.
+        body: Bytes,
+    },
+    /// Router → member: answers [`Message::InjectLatest`] if the router still led afterwards.
+    #[wire(tag = 27)]
+    Latest {
+        /// The member's numbers of the messages.
+        tokens: Vec<u64>,
+    },
     /// Router → anyone linked: a new generation begins with the sender; report what you have delivered.
     #[wire(tag = 10)]
     Gather {

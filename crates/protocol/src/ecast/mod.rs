@@ -88,6 +88,7 @@ mod detour;
 mod dispatch;
 mod entry;
 mod fence;
+mod latest;
 mod live_range;
 mod member;
 mod message;

@@ -11,6 +11,7 @@ use super::{
     commands::{Commands, RouterCommand, RouterEvent},
     dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
+    latest::LatestInjections,
     message::{Message, Notice},
     order::Order,
     poll::MemberPoll,
@@ -95,6 +96,7 @@ pub struct Router<R: Routing> {
     pub(super) paxos: Paxos,
     pub(super) order: Order<R>,
     pub(super) dispatch: Option<Dispatch>,
+    pub(super) latest: LatestInjections,
     pub(super) linked: BTreeSet<ProcessId>,
     pub(super) detours: Detours,
     /// Watches the members while this router leads.
@@ -138,6 +140,7 @@ impl<R: Routing> Router<R> {
             settings,
             paxos,
             dispatch: None,
+            latest: LatestInjections::default(),
             linked: BTreeSet::new(),
             detours: Detours::default(),
             stable_due: None,
@@ -297,22 +300,22 @@ impl<R: Routing> Router<R> {
             }
             paxos::Event::Removed => {
                 self.dispatch = None;
+                self.end_latest(out);
                 self.stable_due = None;
                 for (id, result) in self.commands.take_all(self.paxos.me()) {
                     out.emit(RouterEvent::Ended { id, result });
                 }
                 out.emit(RouterEvent::Removed);
             }
-            // A message means the same in every reign, so reigns and confirm rounds do not matter here. The
-            // state is small, so snapshots are not sent in parts.
+            paxos::Event::Reign { ballot, .. } => self.latest.reign_began(ballot),
+            paxos::Event::Settled { ballot } => self.latest.reign_settled(ballot),
+            paxos::Event::Confirmed { ballot, through } => self.confirm_latest(ballot, through, out),
+            paxos::Event::Deposed { .. } => self.end_latest(out),
+            // No proposal here belongs to one reign. The state is small, so snapshots are not sent in parts.
             paxos::Event::SnapshotPartWanted { .. }
             | paxos::Event::SnapshotUnwanted { .. }
             | paxos::Event::InstallPart { .. }
-            | paxos::Event::Reign { .. }
-            | paxos::Event::Settled { .. }
-            | paxos::Event::Deposed { .. }
-            | paxos::Event::Refused { .. }
-            | paxos::Event::Confirmed { .. } => {}
+            | paxos::Event::Refused { .. } => {}
             paxos::Event::ChangeRefused { change, reason } => {
                 if let Some((id, result)) = self.commands.refuse(&change, reason) {
                     out.emit(RouterEvent::Ended { id, result });
@@ -488,7 +491,11 @@ impl<R: Routing> Router<R> {
             // before it answered. While deliveries are collected, all messages are ignored.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
             _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
-            Message::Route(_) | Message::Confirm { .. } | Message::Repair | Message::Inject { .. } => {
+            Message::Route(_)
+            | Message::Confirm { .. }
+            | Message::Repair
+            | Message::Inject { .. }
+            | Message::InjectLatest { .. } => {
                 self.member_sent(cx, from, HOPS_MAX, message, out);
             }
             // Only routers may relay for each other.
@@ -519,6 +526,7 @@ impl<R: Routing> Router<R> {
             Message::Notice(_)
             | Message::Deliver(_)
             | Message::InjectRefused { .. }
+            | Message::Latest { .. }
             | Message::NotAdmitted(_)
             | Message::Gather { .. }
             | Message::Call
@@ -608,7 +616,8 @@ impl<R: Routing> Router<R> {
             Message::Confirm { .. } | Message::Repair if !leads => {
                 self.hand_up(from, hops, &message, out);
             }
-            Message::Inject { .. } if !leads && self.hand_up(from, hops, &message, out) => {}
+            Message::Inject { .. } | Message::InjectLatest { .. }
+                if !leads && self.hand_up(from, hops, &message, out) => {}
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
@@ -650,6 +659,11 @@ impl<R: Routing> Router<R> {
                     .as_mut()
                     .is_some_and(|dispatch| dispatch.inject(&self.order, from, token, &body));
                 if !injected {
+                    self.tell(from, Message::InjectRefused { token }, out);
+                }
+            }
+            Message::InjectLatest { token, body } => {
+                if !self.inject_latest(from, token, &body) {
                     self.tell(from, Message::InjectRefused { token }, out);
                 }
             }
@@ -777,6 +791,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Drained => {
                 self.found(cx, out);
                 self.log_stability(cx, out);
+                self.ask_latest(cx, out);
                 // Proposals are sent first, because most of their hops still lie ahead. Without proposals,
                 // agreed messages go to the members before the other routers learn of the agreement: the
                 // other routers wait for nothing, and each sending takes time.

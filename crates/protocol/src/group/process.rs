@@ -384,6 +384,8 @@ impl Process {
             // without routers cannot continue from members.
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
+            | MemberEvent::Latest { .. }
+            | MemberEvent::Rerouted
             | MemberEvent::Lead { .. }
             | MemberEvent::WitnessWanted { .. } => {}
         }

@@ -357,7 +357,11 @@ impl Resident {
             MemberEvent::Wedged => self.wedge(out),
             // This order carries no data and injects nothing, and the cell works whichever router leads.
             MemberEvent::Deliver { .. } | MemberEvent::Injected { .. } => self.refused += 1,
-            MemberEvent::NotInjected { .. } | MemberEvent::Lead { .. } | MemberEvent::Adrift(_) => {}
+            MemberEvent::NotInjected { .. }
+            | MemberEvent::Latest { .. }
+            | MemberEvent::Rerouted
+            | MemberEvent::Lead { .. }
+            | MemberEvent::Adrift(_) => {}
         }
     }
 

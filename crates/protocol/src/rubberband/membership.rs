@@ -38,6 +38,10 @@ pub(super) enum Delivered {
     NotSent { token: u64 },
     /// An injection that no router accepted.
     NotInjected { token: u64 },
+    /// The stamp of an injection covers everything that was stable when this process injected it.
+    Latest { token: u64 },
+    /// Injections that have no answer may have been lost.
+    Rerouted,
     /// Whether no router in reach knows a leader.
     Adrift(bool),
     /// The result of the command to leave.
@@ -389,6 +393,8 @@ impl Membership {
             }
             MemberEvent::NotSent { token } => return Some(Delivered::NotSent { token }),
             MemberEvent::NotInjected { token } => return Some(Delivered::NotInjected { token }),
+            MemberEvent::Latest { token } => return Some(Delivered::Latest { token }),
+            MemberEvent::Rerouted => return Some(Delivered::Rerouted),
             MemberEvent::Lead { .. } => {}
             MemberEvent::WitnessWanted { founder } => {
                 let mut config = BytesMut::new();

@@ -164,7 +164,10 @@ impl Super {
                 Delivered::Left { id, result } => {
                     out.emit(SuperEvent::Ended { id, result: result.map_err(SuperRefusal::Leave) });
                 }
-                Delivered::NotInjected { .. } | Delivered::Adrift(_) => {}
+                Delivered::NotInjected { .. }
+                | Delivered::Latest { .. }
+                | Delivered::Rerouted
+                | Delivered::Adrift(_) => {}
             }
         }
     }

@@ -11,7 +11,7 @@ use quorate_protocol::{
     ecast::{Class, MessageId, Pace, Position, Refusal, Routing},
     group::{self, GroupId, Groups},
     partial::{Change, Maps, Site, tokens_of},
-    rubberband::{self, Rubberband},
+    rubberband::{self, ROUTING_VERSION, Rubberband},
     wire::encode_body,
 };
 
@@ -186,7 +186,8 @@ fn each_part_says_how_it_is_paced_and_who_is_of_a_node() {
 /// Returns the tables of a domain that the build before maps founded.
 fn former_tables() -> rubberband::Config {
     let mut bytes = postcard::to_stdvec(&*Config::vacant().tables).unwrap();
-    assert_eq!(bytes[0], 2, "the configuration of tables begins with the version of routing");
+    let version = u32::from(bytes[0]);
+    assert_eq!(version, ROUTING_VERSION, "the configuration of tables begins with the version of routing");
     bytes[0] = 1;
     postcard::from_bytes(&bytes).unwrap()
 }

@@ -376,6 +376,8 @@ impl Domain {
             }
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
+            | MemberEvent::Latest { .. }
+            | MemberEvent::Rerouted
             | MemberEvent::Lead { .. }
             | MemberEvent::Adrift(_)
             | MemberEvent::WitnessWanted { .. } => {}

@@ -33,6 +33,7 @@ impl Routers {
                     told.extend(notice.stable.iter().map(|run| format!("stable {run:?}")))
                 }
                 Message::InjectRefused { token } => told.push(format!("refused {token}")),
+                Message::Latest { tokens } => told.push(format!("latest {tokens:?}")),
                 _ => {}
             }
         }

@@ -63,10 +63,14 @@ impl Member {
         self.routers.choose(None, random);
         // A router that announces a leader has a new leader, or a new way to the leader: messages through
         // this router may be lost.
-        if self.routers.target() != before || self.routers.target() == Some(from) {
+        let rerouted = self.routers.target() != before || self.routers.target() == Some(from);
+        if rerouted {
             self.queue.resend();
         }
         out.emit(MemberEvent::Lead { leader, routers });
+        if rerouted && leader.is_some() {
+            out.emit(MemberEvent::Rerouted);
+        }
     }
 
     /// Updates whether a router in reach knows a leader, and reports changes.

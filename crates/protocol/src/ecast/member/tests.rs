@@ -428,7 +428,7 @@ fn whoever_is_no_member_any_more_does_nothing() {
     let submit = MemberCommand::Submit { token: 3, class: Class::Control, body: Bytes::new() };
     let told = give(&mut member, Time::ZERO, Input::Command(submit)).events;
     assert_eq!(told, [MemberEvent::NotSent { token: 3 }]);
-    let inject = MemberCommand::Inject { token: 4, body: Bytes::new() };
+    let inject = MemberCommand::Inject { token: 4, latest: false, body: Bytes::new() };
     let told = give(&mut member, Time::ZERO, Input::Command(inject)).events;
     assert_eq!(told, [MemberEvent::NotInjected { token: 4 }]);
     let refused = member.refused();

@@ -65,6 +65,11 @@ fn hot_messages_keep_their_bytes() {
         "12 0700000000000000 ab000000000000000700000000000000 10 01000000 09",
     );
     check(
+        &Message::InjectLatest { token: 9, body: Bytes::from_static(b"read") },
+        "1a 0900000000000000 04000000 72656164",
+    );
+    check(&Message::Latest { tokens: vec![9, 10] }, "1b 02000000 0900000000000000 0a00000000000000");
+    check(
         &Message::Reach { members: vec![process(7)] },
         "13 01000000 0700000000000000 ab000000000000000700000000000000",
     );

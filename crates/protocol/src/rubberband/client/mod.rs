@@ -207,6 +207,8 @@ impl Client {
                 }
             }
             Delivered::NotInjected { token: attempt } => self.not_injected(cx, attempt, out),
+            Delivered::Latest { token: attempt } => self.read_confirmed(attempt, out),
+            Delivered::Rerouted => self.inject_again(cx, out),
             Delivered::Adrift(adrift) => {
                 self.adrift = adrift;
                 out.emit(ClientEvent::Adrift(adrift));

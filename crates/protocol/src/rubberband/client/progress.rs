@@ -101,6 +101,9 @@ pub(super) struct Read {
     pub(super) void: bool,
     /// Whether the attempt has its place in the order.
     pub(super) ordered: bool,
+    /// Whether the lead router has yet to confirm that the attempt sees the latest state. Until then the user
+    /// gets nothing of the answer.
+    pub(super) unconfirmed: bool,
     /// Time of the last news of this attempt.
     pub(super) heard: Time,
     /// Time of the last news of any attempt, or of the last wait for the user.
@@ -151,6 +154,7 @@ impl Read {
             probing: false,
             void: false,
             ordered: false,
+            unconfirmed: false,
             heard: now,
             news: now,
             begun_at: now,
@@ -252,15 +256,24 @@ impl Read {
         self.expected.iter().copied().filter(|process| !self.has_ended(*process)).collect()
     }
 
-    /// Whether the read still waits for its place in the order, or for the leader's stamp.
+    /// Whether the read still waits for its place in the order, or for the leader's stamp or confirmation.
     pub(super) fn waits_for_order(&self) -> bool {
-        self.strength != Strength::Basic && !self.ordered && self.parts.is_empty()
+        self.strength != Strength::Basic && !self.ordered && (self.unconfirmed || self.parts.is_empty())
+    }
+
+    /// Whether the first piece of each range has arrived.
+    pub(super) fn has_begun(&self) -> bool {
+        self.ranges.iter().all(|range| covers(&self.begun, *range))
+    }
+
+    /// Whether all pieces have arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.ranges.iter().all(|range| covers(&self.covered, *range))
     }
 
     /// Whether the read continues only when the user takes more pieces.
     pub(super) fn waits_for_user(&self) -> bool {
-        let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
         let untaken = |part: &ReadPart| part.ended || part.consumed < part.received;
-        !self.void && begun && self.parts.iter().all(untaken)
+        !self.void && !self.unconfirmed && self.has_begun() && self.parts.iter().all(untaken)
     }
 }

@@ -23,14 +23,14 @@ use smallvec::SmallVec;
 
 use super::{
     Client, ClientError, ClientEvent,
-    progress::{Kind, Read},
+    progress::{Kind, OpenRequest, Read},
 };
 use crate::{
-    ecast::{Class, MemberCommand, Position},
+    ecast::{Class, MemberCommand},
     id::{ProcessId, RequestId},
     rubberband::{
-        Assignment, DataHeader, DataKind, Direct, Message, Reply, ReplyContent, StorageState, WriteName,
-        range::covers, refusal,
+        Assignment, DataHeader, DataKind, Direct, LATEST_SINCE, Message, Reply, ReplyContent, StorageState,
+        WriteName, refusal,
     },
     seam::{Context, Destination, Input, Sink},
     strength::Strength,
@@ -48,6 +48,10 @@ enum NextAttempt {
     /// No process can answer the read, so it fails with this error.
     Fail(ClientError),
 }
+
+/// Number of open requests from which reads of the latest state go through the order. There they wait for
+/// credit, so the queues of routers and storage processes stay short.
+const INJECTING_REQUESTS_MAX: usize = 16_384;
 
 /// Divisor: the newest read contributes 1/64 to the average latency.
 const LATENCY_PART: u32 = 64;
@@ -86,6 +90,7 @@ impl Client {
         read.void = false;
         read.probing = !probes.is_empty();
         read.ordered = false;
+        read.unconfirmed = false;
         read.heard = Time(0);
         read.begun_at = cx.now;
         read.parts.clear();
@@ -111,18 +116,26 @@ impl Client {
         let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
         self.look_after_read_at(token, look);
-        if strength == Strength::Sequential {
+        let knows = self.membership.config().is_some_and(|config| config.routing >= LATEST_SINCE);
+        let injects = knows && self.requests.len() <= INJECTING_REQUESTS_MAX;
+        if strength == Strength::Sequential && !injects {
             // An earlier attempt that has not been sent would only add a read.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
         }
         match strength {
             _ if !probes.is_empty() => self.send_parts(attempt, probes, &operation, out),
-            Strength::Sequential => {
+            Strength::Sequential if !injects => {
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
             }
-            Strength::Snapshot => {
-                let body = header.encode(&operation);
-                self.member_input(cx, Input::Command(MemberCommand::Inject { token: attempt, body }), out);
+            Strength::Sequential | Strength::Snapshot => {
+                let latest = strength == Strength::Sequential;
+                let request = self.requests.get_mut(&token).expect("the request is open");
+                if let Kind::Read(read) = &mut request.kind {
+                    read.unconfirmed = latest;
+                }
+                let inject =
+                    MemberCommand::Inject { token: attempt, latest, body: header.encode(&operation) };
+                self.member_input(cx, Input::Command(inject), out);
             }
             Strength::Basic => self.send_basic(cx, token, offset, operation, out),
         }
@@ -251,6 +264,48 @@ impl Client {
         }
     }
 
+    /// Handles the confirmation that an attempt sees the latest state.
+    pub(super) fn read_confirmed(&mut self, attempt: u64, out: &mut dyn Sink<Self>) {
+        let Some(token) = self.attempts.get(&attempt).copied() else { return };
+        let request = self.requests.get_mut(&token).expect("every attempt has a request");
+        if let Kind::Read(read) = &mut request.kind
+            && !read.void
+            && std::mem::take(&mut read.unconfirmed)
+        {
+            self.hand_on(token, out);
+        }
+    }
+
+    /// Begins the next attempt at each read that has no confirmation, because the attempt, or its
+    /// confirmation, may be lost.
+    pub(super) fn inject_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        let unconfirmed = |request: &OpenRequest| match &request.kind {
+            Kind::Read(read) => read.unconfirmed,
+            Kind::Write(_) | Kind::Control => false,
+        };
+        let open = self.requests.iter().filter(|(_, request)| unconfirmed(request));
+        for token in open.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.start_read(cx, token, out);
+        }
+    }
+
+    /// Gives the user the beginning of an answer once each range has begun, and ends the read once all pieces
+    /// are there.
+    fn hand_on(&mut self, token: u64, out: &mut dyn Sink<Self>) {
+        let request = self.requests.get_mut(&token).expect("the request is open");
+        let Kind::Read(read) = &mut request.kind else { panic!("only a read is answered in pieces") };
+        if read.unconfirmed {
+            return;
+        }
+        if read.is_complete() {
+            let at = read.at.unwrap_or_default();
+            self.done(token, at, out);
+        } else if !read.user_has_begun && read.has_begun() {
+            read.user_has_begun = true;
+            out.emit(ClientEvent::Begun { token, parts: read.hand_over() });
+        }
+    }
+
     /// Handles a piece of an answer, or another reply to an attempt.
     pub(super) fn read_answered(
         &mut self,
@@ -319,19 +374,12 @@ impl Client {
                 if reply.last {
                     read.covered.extend_from_slice(&reply.ranges);
                 }
-                let gathered = first && read.ranges.iter().all(|range| covers(&read.begun, *range));
-                let complete = reply.last && read.ranges.iter().all(|range| covers(&read.covered, *range));
-                let at = if one_cut { reply.at } else { Position(0) };
-                if gathered {
-                    if !complete {
-                        read.user_has_begun = true;
-                        out.emit(ClientEvent::Begun { token, parts: read.hand_over() });
-                    }
+                if first && read.has_begun() {
                     let took = cx.now.since(read.begun_at);
                     self.latency = (self.latency * (LATENCY_PART - 1) + took) / LATENCY_PART;
                 }
-                if complete {
-                    self.done(token, at, out);
+                if first || reply.last {
+                    self.hand_on(token, out);
                 }
             }
             ReplyContent::NoRoom => self.fail(cx.now, token, ClientError::NoRoom { process: from }, out),
@@ -389,7 +437,11 @@ impl Client {
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;
             self.look_after_read_at(token, at);
-        } else if !read.void && read.asked.is_empty() && !read.owing().is_empty() {
+        } else if !read.void
+            && read.asked.is_empty()
+            && !read.owing().is_empty()
+            && !(read.unconfirmed && read.has_begun())
+        {
             // The read may just take long. A process that executes it replies, and the client goes on
             // waiting; otherwise the client tries elsewhere.
             read.asked = read.owing();

@@ -304,7 +304,7 @@ impl Storage {
                 self.on_injected(cx.now, at, sender, header, operation, out);
             }
             Delivered::Wedged => self.part(out),
-            Delivered::Adrift(_) => {}
+            Delivered::Adrift(_) | Delivered::Rerouted => {}
             Delivered::Left { id, result } => self.left(id, result, out),
             Delivered::NotSent { token: COMPLETION }
             | Delivered::Outcome { token: COMPLETION, outcome: Outcome::MaybeApplied } => {
@@ -315,6 +315,7 @@ impl Storage {
             }
             Delivered::NotSent { token }
             | Delivered::NotInjected { token }
+            | Delivered::Latest { token }
             | Delivered::Outcome { token, .. } => {
                 debug_assert!(token & INTERNAL != 0, "a storage process submits only for itself");
             }

@@ -209,7 +209,11 @@ impl EcastWorkload {
                 })?;
             }
             MemberEvent::NotInjected { .. } => world.count("not injected"),
-            MemberEvent::Lead { .. } | MemberEvent::Adrift(_) | MemberEvent::WitnessWanted { .. } => {}
+            MemberEvent::Latest { .. }
+            | MemberEvent::Rerouted
+            | MemberEvent::Lead { .. }
+            | MemberEvent::Adrift(_)
+            | MemberEvent::WitnessWanted { .. } => {}
             MemberEvent::Wedged => {
                 if !self.orders.is_out(self.orders.judge_of(generation), me) {
                     return Err(Violation::new(

@@ -54,7 +54,7 @@ impl EcastWorkload {
             self.tokens += 1;
             let room = stage.chance.below(self.settings.rooms);
             let say = Say::Word { room, word: 0, filler: Vec::new() };
-            let inject = MemberCommand::Inject { token: self.tokens, body: say.encode() };
+            let inject = MemberCommand::Inject { token: self.tokens, latest: false, body: say.encode() };
             world.command(machine, EcastCommand::Member(inject));
         }
     }

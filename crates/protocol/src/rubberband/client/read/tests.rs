@@ -4,11 +4,15 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::{
+    ecast,
     rubberband::{
+        Config,
         client::{
             ClientSettings,
-            tests::{START, direct, failed, gateway, piece, read, reply, said, within},
+            tests::{START, direct, failed, gateway, led, order, piece, read, reply, said, within},
         },
+        config::State,
+        membership::Delivered,
         sample::{process, range},
     },
     seam::Session,
@@ -41,6 +45,7 @@ fn look_after(client: &mut Client) -> crate::rubberband::sample::RecordingSink<C
 /// Builds a client with a read from two processes, each of which has half of the ranges.
 fn two_halves(strength: Strength) -> Client {
     let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
+    led(&mut client);
     said(&mut client, START, read(1, strength, &[range(0, 19)]));
     client
 }
@@ -120,6 +125,7 @@ fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
 #[test]
 fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
     let mut client = gateway(2, &[0, 10, 20], "AAA", ClientSettings::default());
+    led(&mut client);
     said(&mut client, START, read(1, Strength::Sequential, &[range(0, 9)]));
     // The order may select a replica other than the one that the client expected.
     let expected = of(&mut client, 1).expected.clone();
@@ -221,9 +227,15 @@ fn attempts_behind_the_first_are_counted() {
     }
 }
 
+/// A client of an older domain reads the latest state through the order. No router is known, so its attempt
+/// waits, and the next attempt replaces it.
 #[test]
 fn an_attempt_that_was_not_sent_is_taken_back() {
-    let mut client = two_halves(Strength::Sequential);
+    let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
+    let mut older = State::from(client.config().expect("the gateway has a configuration").clone());
+    older.routing = LATEST_SINCE - 1;
+    client.membership.know(Config::from(older));
+    said(&mut client, START, read(1, Strength::Sequential, &[range(0, 19)]));
     // The client's `Join` and the read wait, because no router is known.
     assert_eq!(client.member().outstanding(), (0, 2));
     within(START, |cx, out| client.start_read(cx, 1, out));
@@ -259,4 +271,108 @@ fn what_no_attempt_could_answer_is_refused() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     assert_eq!(ask(&mut client, Strength::Snapshot, 1), [], "a router may be found");
     assert!(of(&mut client, 1).void && client.outstanding() == 1);
+}
+
+/// Returns the requests that the client has ended, and those whose answer has begun.
+fn progress(events: &[ClientEvent]) -> Vec<String> {
+    let text = |event: &ClientEvent| match event {
+        ClientEvent::Begun { token, parts } => format!("begun {token} with {} parts", parts.len()),
+        ClientEvent::Done { token, parts, .. } => format!("done {token} with {} parts", parts.len()),
+        other => format!("{other:?}"),
+    };
+    events.iter().map(text).collect()
+}
+
+/// Gives the client a router's confirmation of the current attempt at request 1.
+fn confirm(client: &mut Client) -> Vec<String> {
+    let tokens = vec![client.requests[&1].attempt];
+    progress(&order(client, ecast::Message::Latest { tokens }).events)
+}
+
+/// Returns the messages to routers that inject the latest state, by attempt.
+fn injected(said: &crate::rubberband::sample::RecordingSink<Client>) -> Vec<u64> {
+    let sent = said.sent.iter().filter_map(|(_, message)| match message {
+        Message::Order(ecast::Message::InjectLatest { token, .. }) => Some(*token),
+        _ => None,
+    });
+    sent.collect()
+}
+
+#[test]
+fn the_user_gets_nothing_of_the_latest_state_before_a_router_confirms_it() {
+    let (low, high) = (range(0, 9), range(10, 19));
+    // The pieces arrive first: all of them, or the beginning of one.
+    for last in [true, false] {
+        let mut client = two_halves(Strength::Sequential);
+        for (from, covers, last) in [(1, low, true), (2, high, last)] {
+            let piece = piece(&client, 1, 0, last, covers);
+            assert_eq!(progress(&reply(&mut client, START, from, piece).events), [""; 0]);
+        }
+        let begun_or_done = if last { "done 1 with 2 parts" } else { "begun 1 with 2 parts" };
+        assert_eq!(confirm(&mut client), [begun_or_done]);
+    }
+    // The confirmation arrives first.
+    let mut client = two_halves(Strength::Sequential);
+    assert_eq!(confirm(&mut client), [""; 0]);
+    for (from, covers, told) in [(1, low, vec![]), (2, high, vec!["done 1 with 2 parts"])] {
+        let piece = piece(&client, 1, 0, true, covers);
+        assert_eq!(progress(&reply(&mut client, START, from, piece).events), told);
+    }
+}
+
+#[test]
+fn a_confirmation_counts_only_for_the_attempt_that_it_names() {
+    let mut client = two_halves(Strength::Sequential);
+    let before = client.requests[&1].attempt;
+    within(START, |cx, out| client.start_read(cx, 1, out));
+    for (from, covers) in [(1, range(0, 9)), (2, range(10, 19))] {
+        let piece = piece(&client, 1, 0, true, covers);
+        reply(&mut client, START, from, piece);
+    }
+    let late = order(&mut client, ecast::Message::Latest { tokens: vec![before] });
+    assert_eq!(progress(&late.events), [""; 0]);
+    assert_eq!(confirm(&mut client), ["done 1 with 2 parts"]);
+}
+
+#[test]
+fn a_read_without_a_confirmation_is_injected_again_when_a_router_names_a_leader() {
+    let mut client = two_halves(Strength::Sequential);
+    let piece_of_one = piece(&client, 1, 0, true, range(0, 9));
+    reply(&mut client, START, 1, piece_of_one);
+    let before = client.requests[&1].attempt;
+    led(&mut client);
+    assert!(client.requests[&1].attempt > before, "the first attempt may be lost");
+    // A refused attempt, whose pause has begun, is also injected again at once.
+    let tokens = client.requests[&1].attempt;
+    order(&mut client, ecast::Message::InjectRefused { token: tokens });
+    assert!(of(&mut client, 1).void);
+    led(&mut client);
+    assert!(!of(&mut client, 1).void && client.requests[&1].attempt > tokens);
+    // A confirmed attempt goes on.
+    confirm(&mut client);
+    let confirmed = client.requests[&1].attempt;
+    led(&mut client);
+    assert_eq!(client.requests[&1].attempt, confirmed);
+}
+
+/// The processes go on executing the read, so they report that it is under way as often as they are asked.
+#[test]
+fn a_read_whose_confirmation_is_lost_is_injected_again_although_its_answer_has_begun() {
+    let mut client = two_halves(Strength::Sequential);
+    for (from, covers) in [(1, range(0, 9)), (2, range(10, 19))] {
+        let piece = piece(&client, 1, 0, false, covers);
+        reply(&mut client, START, from, piece);
+    }
+    assert!(!of(&mut client, 1).waits_for_user(), "the user has nothing of the answer");
+    let again = look_after(&mut client);
+    assert_eq!(injected(&again), [client.requests[&1].attempt]);
+}
+
+#[test]
+fn a_read_without_a_confirmation_ends_when_no_router_knows_a_leader() {
+    let mut client = two_halves(Strength::Sequential);
+    let whole = piece(&client, 1, 0, true, range(0, 19));
+    reply(&mut client, START, 1, whole);
+    let adrift = within(START, |cx, out| client.on_delivered(cx, Delivered::Adrift(true), out));
+    assert_eq!(failed(&adrift.events), [(1, ClientError::NotSent)]);
 }
