@@ -11,6 +11,7 @@ mod ecast;
 mod endpoints;
 mod failover;
 mod group;
+mod keys;
 mod load;
 mod machine;
 mod paxos;
@@ -58,6 +59,9 @@ enum Bench {
     Group(group::Args),
     #[command(hide = true)]
     GroupProcess(group::GroupProcessArgs),
+    Keys(keys::Args),
+    #[command(hide = true)]
+    KeysLoad(keys::LoadArgs),
     #[command(hide = true)]
     MirrorProcess(machine::MirrorArgs),
     Paxos(paxos::Args),
@@ -93,6 +97,8 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Endpoints(args) => endpoints::run(&args),
         Bench::Group(args) => group::run(args),
         Bench::GroupProcess(args) => group::run_process(args),
+        Bench::Keys(args) => keys::run(&args),
+        Bench::KeysLoad(args) => keys::run_load(&args),
         Bench::MirrorProcess(args) => machine::run_mirror(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
