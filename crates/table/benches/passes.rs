@@ -26,7 +26,7 @@ const SPAN: i32 = 60;
 /// The number of updates between two pinned versions.
 const UPDATES: i32 = 100;
 
-/// The columns.
+/// The indexes of the table's columns.
 const KEY: usize = 0;
 const NAME: usize = 1;
 const DAY: usize = 2;

@@ -80,7 +80,7 @@ impl Groups {
         self.bytes as u64
     }
 
-    /// Adds a partial group.
+    /// Merges another replica's partial group into the group of the same keys.
     pub fn absorb(&mut self, group: Group) -> Result<(), Failure> {
         if group.keys.len() != self.keys || group.states.len() != self.aggregates.len() {
             return Err(Failure::malformed(
@@ -196,7 +196,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds a partial aggregate, and returns the growth in bytes.
+    /// Merges another replica's partial aggregate, and returns the growth in bytes.
     fn absorb(&mut self, state: State) -> Result<usize, Failure> {
         match state {
             State::Distinct(values) if self.seen.is_some() => {

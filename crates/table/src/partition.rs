@@ -188,7 +188,7 @@ impl Partition {
 }
 
 impl KeyRange {
-    /// Returns the same keys as sorted, disjoint arcs that do not touch.
+    /// Returns the ring keys of `ranges` as sorted, disjoint arcs that do not touch.
     pub fn union(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
         ranges.sort_unstable();
         let mut joined: Vec<KeyRange> = Vec::with_capacity(ranges.len());
@@ -273,7 +273,7 @@ fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Optio
     ((below >= least).then(|| value(below.min(most))), (above <= most).then(|| value(above.max(least))))
 }
 
-/// The position of a value among those of its type.
+/// The position of a value among the values of its type.
 enum RingPosition {
     /// One of a finite number of steps.
     Step(i128),

@@ -1,4 +1,5 @@
-//! LIKE: `%` matches any string, `_` any one character, and the escape character makes the next one literal.
+//! LIKE: `%` matches any string, `_` any one character, and the escape character makes the next character
+//! literal.
 
 use crate::{failure::Failure, function::lower};
 

@@ -45,7 +45,7 @@ pub struct BatchResults<'a> {
     queries: Vec<ScanQuery<'a>>,
     /// The result of each query; `None` once the engine has taken it.
     query_results: Vec<Option<QueryResult<'a>>>,
-    /// By query: the touched rows that concern the query now or concerned it before the change.
+    /// For each query, the touched rows that concern the query now or concerned it before the change.
     touched: Vec<Vec<FoundRow>>,
     /// The rows that reads of unchanged columns received.
     received: Vec<ReceivedRows>,

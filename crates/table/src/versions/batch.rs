@@ -350,7 +350,8 @@ impl<R: Rows> Versions<R> {
         self.pins.account(&self.present, self.bounds.pinned_bytes_max);
     }
 
-    /// Tidies the rows between batches, and accounts for the pins.
+    /// Merges the tails of all tables in which that is due, and counts the memory that pinned versions keep.
+    /// Releases the oldest pins of readers if it is too much.
     fn merge_due_tails(&mut self) {
         let merge_due = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
         for id in merge_due.map(|(&id, _)| id).collect::<Vec<_>>() {

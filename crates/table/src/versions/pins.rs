@@ -181,8 +181,8 @@ impl<R: Rows> Pins<R> {
 
     fn count(&mut self, present: &Version<R>) {
         let Pins { pins, taken, .. } = self;
-        // The tables whose next newer version is not the present. The map is mostly empty, and every write
-        // looks into it.
+        // The tables whose next newer version is a pinned one, and not the present one. The map is mostly
+        // empty, and every write looks into it.
         let mut newer: BTreeMap<TableId, Option<Arc<Table<R>>>> = BTreeMap::new();
         for (&id, kept) in pins.iter_mut().rev().flat_map(|pin| &mut pin.tables) {
             kept.count(newer.get(&id).map_or_else(|| present.tables.get(&id), Option::as_ref));
@@ -212,7 +212,7 @@ impl<R: Rows> Pins<R> {
         }
     }
 
-    /// Returns the use of pins at the last count.
+    /// Returns the memory and the readers of the pins at the last count.
     pub(super) fn taken(&self) -> Pinned {
         self.taken
     }

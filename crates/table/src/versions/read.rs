@@ -162,7 +162,8 @@ impl<'a> ReadOutput<'a> {
             return Ok(());
         }
         self.drop_surplus();
-        // This close to a bound, almost every further row would drop rows again.
+        // If the rows fill more than seven eighths of a bound, almost every further row would make the read
+        // drop rows again.
         let is_well_within = |bytes_max: u64| self.bytes <= bytes_max - bytes_max / 8;
         if !fits && !is_well_within(self.bytes_max) {
             return Err(Failure::too_much(self.bytes_max));
@@ -203,9 +204,9 @@ impl<'a> ReadOutput<'a> {
         }
     }
 
-    /// Appends the output of the rows behind, which another gathering received, as if this gathering had
-    /// received them. Returns false if a single gathering might have failed although neither of the two did,
-    /// or might have succeeded although the other one failed. The read must not add floats.
+    /// Appends the output of rows that follow in the order and that another gathering received, as if this
+    /// gathering had received them. Returns false if a single gathering might have failed although neither of
+    /// the two did, or might have succeeded although the other one failed. The read must not add floats.
     #[must_use]
     pub(crate) fn absorb(&mut self, mut behind: ReadOutput<'a>) -> bool {
         if self.is_complete() {

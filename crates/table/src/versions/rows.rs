@@ -127,7 +127,7 @@ pub trait Rows: Clone + Send {
     /// Updates rows in place.
     fn change(&mut self, change: &RowUpdate, log: Option<&mut Vec<Self::Undo>>);
 
-    /// Reverses changes, the last one first.
+    /// Reverses the changes of a log, the last change first.
     fn undo(&mut self, log: &[Self::Undo]);
 
     /// Whether the rows have a code for a value of this column, or need none.
@@ -154,7 +154,8 @@ pub trait Rows: Clone + Send {
     /// Does the work that accumulates during batches.
     fn merge_due_tails(&mut self) {}
 
-    /// Whether one search for the writes and reads of a batch together is cheaper than one for each.
+    /// Whether one search for the writes and reads of a batch together is cheaper than one search for each of
+    /// them.
     const SHARED: bool;
 
     /// The results of a batch's operations in the version before the batch.

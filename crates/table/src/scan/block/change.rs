@@ -107,12 +107,13 @@ impl Columns {
         change.columns.iter().for_each(|&column| self.order_tail(column));
     }
 
-    /// Returns the numbers of values of these columns, and gives codes to new values.
+    /// Returns for each column the number that stands for the value in it. A value that the column's
+    /// dictionary does not have yet gets a code.
     fn numbers(&mut self, columns: &[usize], values: &[Value]) -> Vec<Option<u64>> {
         columns.iter().zip(values).map(|(&column, value)| self.number(column, value)).collect()
     }
 
-    /// Reverses changes, the last one first.
+    /// Reverses the changes of a log, the last change first.
     pub(in crate::scan) fn undo(&mut self, log: &[Undo]) {
         for undo in log.iter().rev() {
             match undo {

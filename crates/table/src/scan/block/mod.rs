@@ -160,7 +160,7 @@ impl Block {
         low..self.before_key(range.high + 1).max(low)
     }
 
-    /// Returns the number of rows with a lower key.
+    /// Returns the number of rows with a key lower than `key`.
     fn before_key(&self, key: u64) -> usize {
         let keys = &self.places.keys;
         match () {

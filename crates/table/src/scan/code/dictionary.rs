@@ -61,7 +61,7 @@ struct Sorted {
     runs: Runs,
 }
 
-/// Values by position.
+/// The values of the sorted part of a dictionary, each under its index.
 #[derive(Clone)]
 enum Values {
     /// Each value separately.
@@ -102,7 +102,7 @@ impl Values {
         }
     }
 
-    /// Whether the value at a position is identical to this one; 1.0 and 1.00 are not.
+    /// Whether the value at a position is identical to `value`. 1.0 and 1.00 are not identical.
     fn is(&self, position: usize, value: &Value) -> bool {
         match (self, value) {
             (Values::Each(values), value) => values[position] == *value,
@@ -273,7 +273,7 @@ impl Sorted {
         }
     }
 
-    /// Returns the first code whose value is at least (if `above`: greater than) this one.
+    /// Returns the first code whose value is at least `value` (if `above`, greater than `value`).
     fn bound(&self, value: &Value, above: bool) -> u64 {
         let least = at_least(!above);
         let (mut low, mut high) = (0, self.values.len());
@@ -288,8 +288,8 @@ impl Sorted {
         low as u64
     }
 
-    /// Returns the first position from `from` on whose value is at least this one. All values before `from`
-    /// must be less.
+    /// Returns the first position from `from` on whose value is at least `value`. All values before `from`
+    /// must be less than `value`.
     fn bound_from(&self, from: usize, value: &Value) -> usize {
         let is_less = |position: usize| self.values.order(position, value).is_lt();
         let (mut low, mut step) = (from, 1);
@@ -318,8 +318,8 @@ impl Sorted {
     }
 }
 
-/// Returns the least `Ordering`, of a value against the lower bound of a range, with which the value lies in
-/// the range. `with`: whether the bound itself belongs to the range.
+/// Returns the least result of comparing a value with the lower bound of a range for which the value lies in
+/// the range. `with` says whether the bound itself belongs to the range.
 fn at_least(with: bool) -> Ordering {
     if with { Ordering::Equal } else { Ordering::Greater }
 }

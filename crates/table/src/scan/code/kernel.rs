@@ -4,7 +4,7 @@
 //! Each loop exists in plain code, the reference. The compiler builds this code for every processor (on
 //! 64-bit ARM with NEON) and again for AVX2. Loops that the compiler vectorises badly also have a manual
 //! variant for AVX-512. The variant is chosen at run time. The tests compare every variant that the processor
-//! supports with the plain one.
+//! supports with the plain code.
 //!
 //! The loops are public for the benches.
 

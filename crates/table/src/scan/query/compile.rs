@@ -22,14 +22,14 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::scan) struct Term {
     pub(in crate::scan) column: usize,
-    /// The range of passing numbers; empty if `low` is above `high`.
+    /// The range of numbers that satisfy the term; empty if `low` is above `high`.
     pub(in crate::scan) low: u64,
     pub(in crate::scan) high: u64,
-    /// Further passing numbers, sorted.
+    /// Further numbers that satisfy the term, sorted.
     pub(in crate::scan) others: Vec<u64>,
-    /// Whether the numbers that are not listed pass instead.
+    /// Whether exactly the numbers that are not listed satisfy the term.
     pub(in crate::scan) negated: bool,
-    /// Whether NULL passes.
+    /// Whether NULL satisfies the term.
     pub(in crate::scan) nulls: bool,
 }
 
@@ -79,7 +79,8 @@ impl Term {
         &self.others[first..last.max(first)]
     }
 
-    /// Estimates the part of a chunk that passes, from 0 to 1, as if its values were spread evenly.
+    /// Estimates the fraction of a chunk's values that satisfy the term, from 0 to 1, as if the values were
+    /// spread evenly.
     pub(in crate::scan) fn selectivity(&self, chunk: &Chunk) -> f64 {
         let numbers = (chunk.high - chunk.low) as f64 + 1.0;
         let inside = if self.low <= self.high { (self.high - self.low) as f64 + 1.0 } else { 0.0 };
@@ -92,17 +93,17 @@ impl Term {
         self.others.is_empty() && !self.negated && !self.nulls
     }
 
-    /// Whether nothing can pass.
+    /// Whether no value can satisfy the term.
     pub(in crate::scan) fn is_empty(&self) -> bool {
         !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()
     }
 
-    /// Whether at most `most` single numbers pass.
+    /// Whether at most `most` single numbers satisfy the term.
     pub(super) fn is_equality(&self, most: usize) -> bool {
         !self.negated && !self.nulls && self.low >= self.high && self.others.len() < most
     }
 
-    /// Whether exactly an interval and up to `most` single numbers pass.
+    /// Whether exactly an interval and up to `most` single numbers satisfy the term.
     pub(super) fn is_interval(&self, most: usize) -> bool {
         !self.negated && !self.nulls && self.low < self.high && self.others.len() <= most
     }
@@ -229,7 +230,7 @@ fn widens(from: Type, to: Type) -> bool {
 struct Binder<'a> {
     schema: &'a Schema,
     dictionaries: &'a [Option<Arc<Dictionary>>],
-    /// Whether NULL must pass the terms.
+    /// Whether the terms must accept NULL.
     nulls: bool,
 }
 
