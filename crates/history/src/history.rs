@@ -158,12 +158,12 @@ impl KeyHistory {
         &self.key
     }
 
-    /// Returns the number of operations that count. Failed operations and unanswered reads do not count.
+    /// Returns the number of operations, without failed operations and unanswered reads.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Whether no operation counts.
+    /// Whether the history has no operation except failed ones and unanswered reads.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -191,7 +191,8 @@ impl KeyHistory {
         leave
     }
 
-    /// Iterates over the operations that count, in the order in which they were pushed.
+    /// Iterates over the operations, without failed ones and unanswered reads, in the order in which they
+    /// were pushed.
     pub fn operations(&self) -> impl Iterator<Item = Operation> {
         self.steps.iter().map(|step| {
             let value = |id| self.value(id).cloned();
@@ -398,24 +399,24 @@ impl History {
         &self.keys
     }
 
-    /// Returns the number of operations that count.
+    /// Returns the number of operations over all keys, without failed operations and unanswered reads.
     pub fn len(&self) -> usize {
         self.keys.iter().map(KeyHistory::len).sum()
     }
 
-    /// Whether no operation counts.
+    /// Whether the history has no operation except failed ones and unanswered reads.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Returns the number of operations that were pushed and do not count: failed operations and unanswered
+    /// Returns the number of operations that were pushed and are left out: failed operations and unanswered
     /// reads.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 }
 
-/// Returns the end of the operation for the check, or `None` if the operation does not count.
+/// Returns the end of the operation for the check, or `None` for a failed operation and an unanswered read.
 pub(crate) fn admit(operation: &Operation) -> Result<Option<Nanos>, Impossible> {
     let Operation { start, finish, outcome, action, .. } = operation;
     for time in [Some(*start), *finish].into_iter().flatten() {

@@ -140,7 +140,7 @@ pub enum Method {
 pub struct KeyReport {
     /// The key.
     pub key: Box<str>,
-    /// Number of operations that count.
+    /// Number of judged operations.
     pub operations: u64,
     /// Number of distinct values. "Nothing" is one of them if a read returned it.
     pub values: u64,
@@ -176,7 +176,7 @@ impl KeyReport {
 /// The result for a whole history.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Number of operations that count.
+    /// Number of judged operations.
     pub operations: u64,
     /// Number of distinct values, over all keys.
     pub values: u64,

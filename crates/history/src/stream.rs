@@ -146,7 +146,7 @@ impl Stream {
         self.live_max
     }
 
-    /// Returns the number of operations that do not count: failed operations and unanswered reads.
+    /// Returns the number of operations that are left out: failed operations and unanswered reads.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
