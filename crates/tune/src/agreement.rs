@@ -87,7 +87,7 @@ pub enum AgreementError {
 }
 
 impl Measure {
-    /// Returns the value in a window, with its confidence interval.
+    /// Returns the measure's value in a window, with its confidence interval.
     pub fn of(self, window: &Window) -> Estimate {
         match self {
             Measure::Latency(part) => window.latency(part),
@@ -98,7 +98,7 @@ impl Measure {
         }
     }
 
-    /// Returns the value in a window, without the interval.
+    /// Returns the measure's value in a window, without the confidence interval.
     pub fn value(self, window: &Window) -> f64 {
         match self {
             Measure::Inconsistent => window.inconsistent(),
@@ -111,7 +111,7 @@ impl Measure {
         matches!(self, Measure::Inconsistent | Measure::Gamma(_))
     }
 
-    /// Formats a value in a readable unit.
+    /// Formats a value of the measure in a readable unit.
     pub fn shown(self, value: f64) -> String {
         match self {
             Measure::Inconsistent => format!("{}%", rounded(value * 100.0)),

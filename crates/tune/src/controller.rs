@@ -127,8 +127,8 @@ struct SettingSearch {
     x: f64,
     seen: Window,
     windows: u32,
-    /// Whether the search began at a held setting. If such a search fails, the ends are measured again before
-    /// the controller gives up.
+    /// Whether the search began when the controller left a setting that it held. If such a search fails, the
+    /// ends are measured again before the controller gives up.
     began_at_held_setting: bool,
 }
 
@@ -165,7 +165,7 @@ type Ranked = (bool, f64, usize, f64);
 const WAYS_RANKED_CLOSELY: usize = 2;
 /// Number of windows of one setting after which an open line counts as broken.
 const WINDOWS_MAX: u32 = 4;
-/// Number of windows that judge a held setting together.
+/// Number of latest windows by which the controller judges, together, the setting that it holds.
 pub const HELD_WINDOWS: usize = 10;
 /// Number of consecutive failing windows after which the controller leaves a setting.
 pub const BROKEN_IN_A_ROW: u32 = 4;
@@ -186,8 +186,8 @@ const CHANCE: f64 = 0.05;
 const CORRECTION_MOST: f64 = 20.0;
 /// Weight of the distance to the nearest bound against the other distances.
 const SHARPNESS: f64 = 4.0;
-/// Factor by which the predictions for a held setting must lie within their bounds, so that the setting stays
-/// when the rate changes.
+/// Factor by which the predictions for the setting that the controller holds must lie within their bounds, so
+/// that the setting stays when the rate changes.
 const SAFETY: f64 = 1.1;
 /// Factor by which settings must be predicted within their bounds when a measure is to be minimized.
 const MARGIN: f64 = 1.15;
@@ -376,14 +376,14 @@ impl Controller {
     /// end.
     fn ways_between(&self, strong: &Window) -> Vec<WayRange> {
         let weak = self.tried.first().map(|tried| &tried.window);
-        // The median latency, because one bad window must not rule out a way.
+        // The usual latency is the median, because one bad window must not rule out a way.
         let usual = weak.map_or(0.0, |window| window.latency(0.5).value);
         let room = |line: &Line| match line.measure {
             Measure::Latency(_) | Measure::Mean => Some(line.bound - usual),
             _ => None,
         };
         let room = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
-        // The longest useful delay: longer than the slowest message and most operations take.
+        // The longest useful delay is longer than the time of the slowest message and of most operations.
         let far = match &self.model {
             Some(model) => {
                 1.5 * model.farthest().as_secs_f64() + weak.map_or(0.0, |it| 2.0 * it.latency(0.9).value)
@@ -529,8 +529,8 @@ impl Controller {
         }
     }
 
-    /// Leaves the held setting and searches for another setting. `sides` tells which kinds of lines the held
-    /// setting broke.
+    /// Leaves the setting that the controller holds, and searches for another setting. `sides` tells which
+    /// kinds of lines the held setting broke.
     fn leave(&mut self, held: &HeldSetting, sides: KindsStatus) {
         let (is_weak, is_slow) = (sides.consistency == LineStatus::Broken, sides.speed == LineStatus::Broken);
         let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;

@@ -46,7 +46,7 @@ pub struct Latencies {
 pub struct HistoryResults {
     /// Whether the history is atomic: true, false, or "unknown".
     pub atomic: Verdict,
-    /// Number of operations that count.
+    /// Number of judged operations.
     pub operations: u64,
     /// Proportion of inconsistent operations (004 §II.B).
     pub proportion: f64,

@@ -134,7 +134,7 @@ impl LastMinute {
     }
 
     /// Returns the answered operations a second of the last second, on all keys. Operations that cannot be
-    /// judged count, too.
+    /// judged are included.
     pub fn last_second(&self) -> f64 {
         let seconds = self.window.span.min(LAST_SECOND).as_secs_f64().max(1e-3);
         (self.lately * self.one_in) as f64 / seconds

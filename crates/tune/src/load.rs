@@ -104,7 +104,7 @@ pub struct Sounding {
 /// Operations of a client and their latencies, since its last hand-over.
 #[derive(Debug, Default)]
 pub struct Tape {
-    /// Operations that count for the history.
+    /// Operations recorded for the history. Unanswered reads are not recorded.
     pub operations: Vec<Operation>,
     /// Latencies of answered reads, in nanoseconds.
     pub reads: Vec<u64>,

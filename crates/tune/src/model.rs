@@ -261,7 +261,7 @@ fn distances(trips: &[RoundTrips; COPIES]) -> [[f64; COPIES]; COPIES] {
 
 impl ClientSite {
     /// Draws the time of an operation at the store. If no operation of its level has been seen, returns the
-    /// round trip to the copies it waits for.
+    /// round trip to the copies that the operation waits for.
     fn service(&self, is_write: bool, is_strong: bool, random: &mut Pcg64Mcg) -> f64 {
         let own = match (is_write, is_strong) {
             (false, false) => &self.weak_reads,
@@ -283,7 +283,7 @@ impl ClientSite {
         sorted[1]
     }
 
-    /// Returns the nearest other place.
+    /// Returns the place nearest to `own`.
     fn neighbour(&self, own: usize) -> usize {
         let others = (0..COPIES).filter(|place| *place != own);
         others.min_by(|a, b| self.one_way[*a].total_cmp(&self.one_way[*b])).unwrap_or(own)

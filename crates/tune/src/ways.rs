@@ -116,7 +116,7 @@ impl WayRange {
         (self.low + self.high) / 2.0
     }
 
-    /// Returns the places to choose from.
+    /// Returns the places of the stretch from which the next setting is chosen.
     pub(crate) fn places(&self) -> impl Iterator<Item = f64> + use<> {
         let WayRange { low, high, failures, .. } = *self;
         PLACES[failures.min(PLACES.len() - 1)].iter().map(move |part| low + part * (high - low))

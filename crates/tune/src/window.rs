@@ -117,7 +117,8 @@ impl Judge {
                 }
             }
             window.add(&key, &own, &context);
-            // Later windows need this window's writes. Waiting writes come again, so they are dropped here.
+            // Later windows need the writes of this window. Writes that end after the window are in `waiting`
+            // and come again, so they are dropped here.
             context.retain(|operation| operation.finish.unwrap_or(operation.start) <= to);
             context.extend(own.into_iter().filter(|operation| written(operation).is_some()));
             *writes = remembered(context, to - memory);

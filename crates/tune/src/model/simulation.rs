@@ -233,7 +233,7 @@ impl ModelRun<'_> {
 }
 
 /// Returns the number, from 1, of the newest write that had reached one of the copies when it answered.
-/// Returns 0 if there is none.
+/// Returns 0 if no write had reached one of these copies.
 fn newest(writes: &[ModelWrite], looks: [Option<i64>; COPIES]) -> usize {
     let arrived =
         |write: &ModelWrite| (0..COPIES).any(|copy| looks[copy].is_some_and(|at| write.arrives[copy] <= at));
