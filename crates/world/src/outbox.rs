@@ -21,9 +21,9 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) adopted: Vec<(usize, Arc<dyn Policy>)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
-    /// Length of the longest message, in bytes.
+    /// Length of the longest message sent, in bytes.
     pub(crate) longest: usize,
-    /// Length of the longest cast, in bytes.
+    /// Length of the longest cast sent, in bytes.
     pub(crate) longest_cast: usize,
     pub(crate) tickets: u64,
     /// Encoded records; `None` if neither a disk nor the environment needs them.
