@@ -30,7 +30,7 @@ enum Message {
     /// Return this as a pong.
     Ping(u64, Bytes),
     Pong(u64, Bytes),
-    /// Count this. Numbered from 0.
+    /// Count this message. Its number counts from 0.
     Load(u64, Bytes),
     /// All loads below this number are counted.
     Counted(u64),

@@ -30,8 +30,7 @@ pub enum OpenError {
     Foreign {
         /// The directory.
         directory: PathBuf,
-        /// The operating system's process id of the process that holds the directory, if that process wrote
-        /// it.
+        /// The domain and the process that own the directory.
         owner: Owner,
         /// The domain that asked for the directory.
         domain: DomainId,

@@ -354,7 +354,8 @@ impl Links {
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.listed_readable = false;
         if matches!(connection.state, ConnectionState::Connecting { .. }) {
-            // The token belonged to an earlier connection when it was listed.
+            // The listed token was of a connection that has ended. A connection that is not open yet has the
+            // token now.
             return;
         }
         let before = connection.reader.filled();
@@ -463,7 +464,8 @@ impl Links {
 
     /// Encodes a message for several peers, to be sent by [`Links::send_shared`].
     pub(crate) fn encode_shared(&mut self, message: &impl Wire) -> Encoded {
-        // Once the earlier messages have been written, their memory can be used again.
+        // `reserve` takes back the memory of earlier messages if all of them have been written. Otherwise it
+        // allocates.
         if self.shared.capacity() < SHARED_BYTES_LEAST {
             self.shared.reserve(SHARED_BYTES);
         }

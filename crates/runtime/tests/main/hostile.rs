@@ -303,7 +303,7 @@ fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number:
         bytes.extend(process.incarnation.0.to_le_bytes());
     }
     bytes.extend(number.to_le_bytes());
-    // No disk, and no memory of the other's.
+    // The sender has no disk, and remembers nothing of the receiver's disk.
     bytes.extend([0; 40]);
     bytes.extend(frame(b"127.0.0.1:1"));
     // The port for datagrams, and their token.
