@@ -70,7 +70,8 @@ impl Records {
         self.waiting.retain(|(_, waiting)| *waiting != slot);
     }
 
-    /// Releases all records of the endpoint. Returns the same as [`Records::collect`].
+    /// Releases all records of the endpoint. If the first record that any endpoint needs has advanced,
+    /// returns that record, with the earlier records that are still needed.
     pub(crate) fn release(&mut self, channel: Channel) -> Option<(Ticket, Vec<Ticket>)> {
         let needed = self.needed.remove(&channel)?;
         self.floors.remove(&(needed, channel));
