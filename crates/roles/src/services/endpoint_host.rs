@@ -47,13 +47,14 @@ pub trait InlineExecutor {
 
 /// The replica's control over the thread that executes its service.
 pub trait ResultLatch: Default {
-    /// The way on which results come from the thread.
+    /// The channel through which results come from the thread.
     type Passage;
 
-    /// Records `passage`, the way on which results come from the thread.
+    /// Records `passage`, the channel through which results come from the thread.
     fn hold(&mut self, passage: &Self::Passage);
 
-    /// Shuts the way if `is_shut`, because the replica holds as many results as it may. Otherwise opens it.
+    /// Closes the channel if `is_shut`, because the replica holds as many results as it may. Otherwise opens
+    /// it.
     fn set(&mut self, is_shut: bool);
 }
 
