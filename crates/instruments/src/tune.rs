@@ -206,7 +206,7 @@ impl<'a> TuneOutput<'a> {
         Ok(())
     }
 
-    /// Returns the model's value for each line, in their order, or `None` without a model.
+    /// Returns the model's value for each line, in the order of the lines, or `None` without a model.
     fn predicted(&self, round: &WindowResult<'_>) -> Option<Vec<f64>> {
         let window = round.controller.predicted()?;
         Some(self.agreement.lines.iter().map(|line| line.measure.value(window)).collect())

@@ -1,4 +1,4 @@
-//! The HTML page: timelines of the worst keys that can be zoomed. It is one file and loads nothing.
+//! The HTML page: timelines, which can be zoomed, of the worst keys. It is one file and loads nothing.
 
 use std::collections::BTreeSet;
 
