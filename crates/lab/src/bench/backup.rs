@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Bytes of a row's text.
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(16..1_000_000))]
     row_bytes: u32,
-    /// Backups; the median counts.
+    /// Number of backups. The result is the median.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     backups: u16,
     /// Clients that write, each of them one row at a time.

@@ -2,7 +2,7 @@
 //!
 //! Two nodes on real sockets have the same number of endpoints, all dynamic: their messages travel as bytes.
 //! Each endpoint has a session with its twin over the one link. All endpoints idle for a while. Then one
-//! endpoint exchanges words with its twin repeatedly, in turns with a pair of nodes that have no other
+//! endpoint exchanges words with its twin repeatedly, alternately with a pair of nodes that have no other
 //! endpoint.
 
 use std::{thread, time::Instant};
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Seconds of idling.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Turns of the two pairs of nodes.
+    /// Number of turns. Each turn measures the two pairs of nodes one after the other.
     #[arg(long, default_value_t = 200)]
     turns: usize,
     /// Print one JSON object.
@@ -109,7 +109,7 @@ impl Pair {
                 Command::Dynamic(channel(domain, endpoint), Box::new(EchoCommand::Reach(peer.clone())));
             one.command(reach).ok().context("the protocol thread of a process of the bench has ended")?;
         }
-        // One event for each end of each session.
+        // Each end of each session emits one event.
         for _ in 0..2 * count {
             ensure!(
                 matches!(told.recv_timeout(PATIENCE), Ok(EchoEvent::Linked)),

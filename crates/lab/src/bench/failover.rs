@@ -28,13 +28,13 @@ use crate::{record::RowAudit, writers::Writers};
 /// Kills processes of a default cluster one after another, and measures how long writes stop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kills of each role.
+    /// Number of kills of each role.
     #[arg(long, default_value_t = 20)]
     kills: usize,
     /// Role to kill; can be repeated. By default every role.
     #[arg(long = "role")]
     roles: Vec<Role>,
-    /// Clients that write.
+    /// Number of clients that write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
     /// Seconds for which two processes spin while no process may be suspected.

@@ -17,7 +17,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::{child::Child, ecast};
 
-/// The references.
+/// The speeds of this machine by which results are scaled.
 pub(super) struct MachineSpeed {
     pub(super) round_trip_us: f64,
     pub(super) ecast_per_second: f64,
@@ -46,12 +46,14 @@ impl MachineSpeed {
         }
     }
 
-    /// Scales a rate to the machine of the limits.
+    /// Converts a measured rate to the speed of the reference machine ([`MEANT`]), for which the limits are
+    /// set.
     pub(super) fn rate(&self, measured: f64) -> f64 {
         measured * MEANT.ecast_per_second / self.ecast_per_second
     }
 
-    /// Scales a time to the machine of the limits.
+    /// Converts a measured time to the speed of the reference machine ([`MEANT`]), for which the limits are
+    /// set.
     pub(super) fn latency(&self, measured: f64) -> f64 {
         measured * MEANT.round_trip_us / self.round_trip_us
     }

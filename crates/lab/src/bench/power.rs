@@ -41,10 +41,10 @@ use crate::{record::RowAudit, sql, writers::Writers};
 /// Cuts the power of a durable cluster under writers, repeatedly, and looks for the acknowledged rows.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Power cuts.
+    /// Number of power cuts.
     #[arg(long, default_value_t = 20)]
     cycles: usize,
-    /// Clients that write.
+    /// Number of clients that write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
     /// Number of tickets in a table of their own, which replaces the sample.
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut answers, mut rotten, mut replaced) = (Vec::new(), 0, 0);
     for cycle in 1..=args.cycles {
         let processes = mended(&spawned, &writers)?;
-        // At a random moment.
+        // The power is cut at a random moment.
         thread::sleep(Duration::from_millis(below(400)));
         cut(&spawned, &processes)?;
         let turned = match args.torn {

@@ -19,10 +19,10 @@ use crate::{record::RowAudit, writers::Writers};
 /// stop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Clients that write.
+    /// Number of clients that write.
     #[arg(long, default_value_t = 16)]
     clients: usize,
-    /// Restarts of the whole cluster.
+    /// Number of restarts of the whole cluster.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
     /// Number of tickets in a table of their own, which storage processes recover.

@@ -95,7 +95,7 @@ pub(super) struct Bench<'a> {
     setting: &'a Setting,
 }
 
-/// One setting under one distribution.
+/// The results of one setting under one distribution of keys.
 pub(super) struct Point {
     pub(super) distribution: Distribution,
     /// The value on the figure's first axis.
@@ -278,8 +278,8 @@ pub(super) fn record(
     }
 }
 
-/// Returns the account of a run. The judged history contains every acknowledged write, so nothing else needs
-/// counting.
+/// Returns the audit of a run's rows. The judged history contains every acknowledged write, so nothing else
+/// needs counting.
 pub(super) fn account(points: &[Point]) -> RowAudit {
     RowAudit {
         acknowledged: points.iter().map(|point| point.figures.write.count).sum(),

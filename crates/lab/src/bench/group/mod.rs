@@ -79,8 +79,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
     let GroupRun { rate, latency_us: [p50, p99], elsewhere_us, elsewhere_alone_us, alone, shares } =
         runs.swap_remove(runs.len() / 2);
-    // A single message at a time, in order, without a group: the reference for such updates from the same
-    // run.
+    // The latency of a single message at a time in the order, without a group, is the reference for such
+    // updates from the same run.
     let ecast_alone_us = if args.in_flight == 1 { Some(ecast::alone_us(args.seconds)?) } else { None };
     let machine = before.mean(&MachineSpeed::measure(args.seconds)?);
     if args.json {
@@ -184,7 +184,7 @@ fn one_run(args: &Args) -> Result<GroupRun> {
     );
     let latency_us = summaries[0].latency_us.context("the first member, which sends, reported no latency")?;
     let alone = summaries[0].alone;
-    // The slowest member counts.
+    // The result is the latency of the slowest member.
     let last = |of: fn(&Summary) -> Option<[f64; 2]>| {
         summaries.iter().filter_map(of).max_by(|a, b| a[0].total_cmp(&b[0]))
     };

@@ -24,7 +24,7 @@ use crate::bench::{child::Child, machine::MachineSpeed};
 /// Number of series of each kind and length, taken in turns.
 const ROUNDS: usize = 300;
 
-/// Medians for one length, in microseconds.
+/// Median times for series of one number of sends, in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct SeriesLatency {
     sends: usize,

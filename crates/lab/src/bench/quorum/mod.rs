@@ -45,18 +45,18 @@ pub(crate) struct Args {
     /// The strong level of writes.
     #[arg(long, default_value = "quorum")]
     write: Level,
-    /// The weak level of both.
+    /// The weak level of reads and writes.
     #[arg(long, default_value = "one")]
     weak: Level,
-    /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas:
-    /// one run each.
+    /// The probability of the strong level: of reads and writes, or as `read/write`. If several are given,
+    /// separated by commas, each has a run of its own.
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = probabilities)]
     p: Vec<(f64, f64)>,
     /// Chooses the strong operations by the heat of their keys, not by chance.
     #[arg(long)]
     by_heat: bool,
-    /// Milliseconds before each read and after each write, or as `read/write`. Several, with commas: one run
-    /// each.
+    /// Milliseconds before each read and after each write, or as `read/write`. If several are given,
+    /// separated by commas, each has a run of its own.
     #[arg(long, default_value = "0", value_delimiter = ',', value_parser = delays)]
     delay: Vec<(Duration, Duration)>,
     /// Clients, spread over the cells.
@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Seconds of each run.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Keys.
+    /// Number of keys.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: u64,
     /// The distribution of keys.

@@ -23,6 +23,6 @@ pub(super) fn jobs_of(epoch: u64, filters: &[(usize, Expr)], all_columns: bool) 
 pub(super) fn rows_of(answer: &Answer) -> Result<&[Row]> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
-        other => bail!("the engine answered a read with {other:?}"),
+        other => bail!("the engine answered a read with {other:?} instead of rows"),
     }
 }

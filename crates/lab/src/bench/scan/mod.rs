@@ -39,10 +39,10 @@ pub(crate) struct Args {
     /// Tickets in the table.
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
-    /// Queries in one pass; several numbers, one measurement each.
+    /// Queries in one pass. If several numbers are given, each is measured separately.
     #[arg(long, value_delimiter = ',', default_value = "1,1024,4096,10000")]
     queries: Vec<usize>,
-    /// Passes; the result is the median.
+    /// Number of passes. The result is the median.
     #[arg(long, default_value_t = 9)]
     passes: usize,
     /// Partition by range of the departure date instead of by hash of the record locator.
@@ -225,7 +225,9 @@ fn filters(
         });
         let answers = engine.apply(&counts.collect::<Vec<_>>());
         for (candidate, answer) in candidates.into_iter().zip(answers) {
-            let Answer::Groups(groups) = answer else { bail!("the engine answered a count with {answer:?}") };
+            let Answer::Groups(groups) = answer else {
+                bail!("the engine answered a count with {answer:?} instead of a group")
+            };
             let quorate_table::aggregate::State::Count(rows) = groups[0].states[0] else {
                 bail!("the engine answered a count with another aggregate")
             };

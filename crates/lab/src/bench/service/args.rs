@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Seconds of each measurement, after a warm-up of one second.
     #[arg(long, default_value_t = 3.0)]
     pub(super) seconds: f64,
-    /// Runs; the results are the medians.
+    /// Number of runs. The results are the medians.
     #[arg(long, default_value_t = 3)]
     pub(super) runs: usize,
     /// Measures writes with hosts on disk, compared with the same writes in memory and with the bare disk.

@@ -22,9 +22,9 @@ use super::{
 /// The fault of the leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServiceFault {
-    /// Killed, at full load.
+    /// The leader is killed, at full load.
     Kill,
-    /// Stopped for a while, at half load.
+    /// The leader is stopped for a while, at half load.
     Stop,
 }
 

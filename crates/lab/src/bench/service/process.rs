@@ -191,7 +191,7 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// Notes an answer.
+    /// Notes that an answer has come, which ends the silence.
     fn broken(&self) {
         let mut last = self.last.lock().expect("no thread panics while it holds this lock");
         let now = Instant::now();

@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Warm-up seconds before each measurement.
     #[arg(long, default_value_t = 2.0)]
     warm_up: f64,
-    /// The strength of reads; several words, one measurement each.
+    /// The strength of reads. If several are given, each is measured separately.
     #[arg(long, value_delimiter = ',', default_value = "snapshot")]
     read: Vec<Strength>,
     /// Draw a new mixture of templates and new constants at this interval in seconds, and report every half

@@ -73,7 +73,7 @@ pub(super) struct Question {
     pub(super) rows: u64,
 }
 
-/// A line of the file of questions.
+/// A query, as one line of the file that `--emit` writes.
 #[derive(Deserialize, Serialize)]
 struct QueryLine {
     template: usize,
@@ -121,7 +121,9 @@ pub(super) fn make(
         let selects =
             drawn.iter().map(|(_, filter)| Operation::Select(tickets::select(filter.clone(), false)));
         for ((template, filter), answer) in drawn.iter().zip(apply(&mut engine, epoch, selects.collect())?) {
-            let Answer::Rows(found) = answer else { bail!("the engine answered a read with {answer:?}") };
+            let Answer::Rows(found) = answer else {
+                bail!("the engine answered a read with {answer:?} instead of rows")
+            };
             if (1..=200).contains(&found.len()) && questions.len() < count {
                 let mut parameters = Vec::new();
                 constants(filter, &mut parameters);
