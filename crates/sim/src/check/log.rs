@@ -1,5 +1,5 @@
-//! One log: all replicas learn the same entries and the same sum of them, and the log contains only requested
-//! entries.
+//! One log: all replicas learn the same entries and the same running hash of them, and the log contains only
+//! requested entries.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::system::paxos::replica::{chained, opened};
 #[derive(Debug, Default)]
 pub(crate) struct LogCheck {
     ghost: GhostLog<Vec<u64>>,
-    /// The sum of the log after each slot.
+    /// The running hash of the log after each slot.
     chains: BTreeMap<u64, u64>,
     /// Number of requested entries, by author.
     asked: BTreeMap<ProcessId, u64>,
@@ -40,7 +40,7 @@ impl LogCheck {
         *self.asked.entry(author).or_default() += 1;
     }
 
-    /// Records that a life learned a slot, after which the sum of its log is `chain`.
+    /// Records that a life learned a slot, after which the running hash of its log is `chain`.
     pub(crate) fn learned(
         &mut self,
         life: u64,
@@ -68,7 +68,7 @@ impl LogCheck {
         self.adds_up(life, slot, chain)
     }
 
-    /// Records that a life installed a snapshot, after which the sum of its log is `chain`.
+    /// Records that a life installed a snapshot, after which the running hash of its log is `chain`.
     pub(crate) fn installed(&mut self, life: u64, slot: u64, chain: u64) -> Result<(), Violation> {
         self.ghost.installed(life, slot)?;
         self.adds_up(life, slot, chain)

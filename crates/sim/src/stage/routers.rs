@@ -69,7 +69,7 @@ impl RouterSet {
         self.founded
     }
 
-    /// Lets the next router found the domain once more, for a mutation.
+    /// Lets the next router found the domain again: the founder lost its records, or a mutation founds twice.
     pub fn found_again(&mut self) {
         self.founded = false;
     }

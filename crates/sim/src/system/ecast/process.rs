@@ -136,8 +136,8 @@ impl Kind {
                     |_, event| events.push(event),
                 );
                 router.handle(cx, input, &mut lift);
-                // Reported at once: at the end of the batch, a message on which one router alone agrees may
-                // be stable and dropped already.
+                // The position that the router learned is reported now, and not at the end of the batch: if
+                // it is the only router, a message may be stable and dropped by then.
                 if router.position() > *told {
                     let learned =
                         router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();

@@ -135,7 +135,8 @@ impl EcastWorkload {
             return (paxos, generation(world, machine));
         }
         if self.founder == Some(machine) && !stage.routers.begun() {
-            // No process has heard of the domain yet.
+            // The founder lost its records before any process had heard of the domain, so the domain is
+            // founded again.
             stage.routers.found_again();
         }
         if !stage.routers.founded() {

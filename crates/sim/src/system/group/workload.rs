@@ -137,7 +137,8 @@ impl GroupWorkload {
         let group = stage.chance.below(self.settings.groups);
         let Some(me) = world.id(machine) else { return };
         let Some(place) = self.places.get(&(me, group)) else { return };
-        // Members that join slowly are often seen here.
+        // A member quits rarely before it is inside, because this step meets members that join slowly many
+        // times.
         let one_of = if place.inside { 50 } else { 200 };
         if place.may_quit() && stage.chance.below(one_of) == 0 {
             return self.quit(world, (machine, me), group);

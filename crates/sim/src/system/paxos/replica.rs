@@ -210,7 +210,7 @@ pub(crate) fn opened(payload: &Bytes) -> (ProcessId, u64) {
     (proposer, take_u64(&mut rest).expect("a learned payload equals the proposed one"))
 }
 
-/// Returns the sum of a log after one more slot.
+/// Returns the running hash of a log after one more slot. `chain` is the hash before it.
 pub(crate) fn chained(chain: u64, slot: u64, payloads: &[Bytes]) -> u64 {
     let chain = xxh3_64_with_seed(&slot.to_le_bytes(), chain);
     payloads.iter().fold(chain, |chain, payload| xxh3_64_with_seed(payload, chain))

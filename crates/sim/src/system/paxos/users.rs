@@ -38,12 +38,13 @@ impl PaxosWorkload {
         let recovered = Paxos::recover(me, settings.clone(), world.records(machine), world.clock(machine));
         if let Some(paxos) = recovered.expect("the durable records of a log follow from each other") {
             world.count("recovered from disk");
-            // Numbered by life, because this world reuses no number.
+            // The author id depends on the number of the life, which this world never uses again.
             let incarnation = Incarnation(id.incarnation.0 ^ u128::from(world.births()) << 64);
             return (paxos, ProcessId { node: id.node, incarnation });
         }
         if self.founder == Some(machine) && !stage.routers.begun() {
-            // No process has heard of the domain yet.
+            // The founder lost its records before any process had heard of the domain, so the domain is
+            // founded again.
             stage.routers.found_again();
         }
         if !stage.routers.founded() {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 use quorate_protocol::rubberband::Storage;
 
-/// The recovered processes, and the losses.
+/// The founder, the storage processes that were recovered and are about to start, and a range whose rows no
+/// disk has any longer.
 #[derive(Default)]
 pub(super) struct Disks {
     /// The router that founds the domain, or founded it.

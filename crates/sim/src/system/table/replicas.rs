@@ -91,8 +91,9 @@ impl Replicas {
         Ok(())
     }
 
-    /// Notes that `who`, which is complete, settles writes. If it publishes a write that the lost replicas
-    /// had voided, their later rows are forgotten.
+    /// Notes which writes the complete replica `who` publishes or voids. If `who` publishes a write that
+    /// replicas voided which have been lost since, the check forgets the rows that these replicas wrote
+    /// later.
     fn settle(&mut self, who: ProcessId, tasks: &[Task], twin: &TableTwin, check: &RoutingCheck) {
         for task in tasks {
             let TaskKind::Settle { publish } = task.kind else { continue };
@@ -133,7 +134,7 @@ impl Replicas {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true }) => {
                 true
             }
-            // Behind the change that the process imports, all rows are there.
+            // A process that imports has all rows at positions behind the change that it imports.
             Some(StorageState::Receiving { change }) => at > change.0,
             Some(
                 StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false },

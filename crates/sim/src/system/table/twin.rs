@@ -56,7 +56,7 @@ struct TwinState {
     kept: BTreeSet<(u128, u64)>,
 }
 
-/// The twin.
+/// The slow model with which the routers' destinations are compared.
 #[derive(Clone, Debug)]
 pub(super) struct TableTwin {
     twin_state: TwinState,

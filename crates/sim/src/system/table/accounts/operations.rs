@@ -59,7 +59,8 @@ impl AccountWorkload {
                 (select(accounts, vec![column(0), column(1)], None), accounts_schema)
             }
             AccountStatement::Log { row } => (insert(log, vec![vec![Value::Int8(*row)]]), log_schema),
-            // Divides by zero at one account. Without rule S15 it would change all others first.
+            // The update divides by zero at one account. Without rule S15 the update would change all other
+            // accounts first.
             AccountStatement::Fail { account } => {
                 let zero = Expr::binary(Binary::Subtract, column(0), number(*account));
                 let share = Expr::binary(Binary::Divide, number(1_000_000), zero);
