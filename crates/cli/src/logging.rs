@@ -12,8 +12,8 @@ pub(crate) fn log_to_stderr() {
         .with_env_filter(filter)
         .with_ansi(color)
         .with_writer(io::stderr)
-        // Otherwise a failed write would be reported by `eprintln!`, which panics, so a full disk would end
-        // the process.
+        // Internal errors are not logged: a failed write would be reported by `eprintln!`, which panics, so a
+        // full disk would end the process.
         .log_internal_errors(false)
         .init();
 }
