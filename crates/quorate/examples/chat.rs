@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 /// The room: all that was said.
 struct Room {
     said: Vec<Line>,
-    /// It is this program's alone, and no part of the state.
+    /// The lines that this program has printed. They are not part of the room's state.
     shown: Arc<Mutex<Shown>>,
 }
 
@@ -46,7 +46,7 @@ impl Room {
         Room { said: Vec::new(), shown: Arc::default() }
     }
 
-    /// Prints what was not printed yet.
+    /// Prints the lines of the room that were not printed yet.
     fn show(&self) {
         let mut shown = self.shown.lock().expect("nobody panics who has it");
         for Line { who, text } in &self.said[shown.lines..] {
@@ -112,7 +112,7 @@ fn chat(routers: &str, name: &str) -> Result<(), Error> {
     let room = node.group("chat").join(Room::new()).wait()?;
     for text in io::stdin().lock().lines() {
         let Ok(text) = text else { break };
-        // Not lost with this program once it is answered.
+        // Once the send is answered, the line is not lost with this program.
         room.safe_send(Line { who: name.to_owned(), text }).wait()?;
     }
     node.leave().wait()?;

@@ -31,7 +31,7 @@ fn main() {
     });
 }
 
-/// Adds one so often, one call after the other.
+/// Adds one to the counter `times` times, one call after the other.
 fn add(counter: &Stub<Counter>, times: u64) -> Result<(), Error> {
     for _ in 0..times {
         let value = counter.call(&CounterRequest::Add(1)).wait()?;

@@ -43,13 +43,13 @@ use quorate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// From one look at how the member stands to the next.
+/// Pause between two looks at the member's state.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 struct Options {
     routers: String,
     group: String,
-    /// The address at which it listens for other members, if not a loopback address.
+    /// The address at which the member listens for other members, if not a loopback address.
     listen: Option<String>,
     key: Option<String>,
     file: Option<String>,
@@ -229,7 +229,7 @@ where
             "rotate" => {
                 let key = key(text)?;
                 self.member.rotate(&key).wait()?;
-                // Should it have to return, it does so with this one.
+                // If the member has to join again, it joins with the new key.
                 self.group = self.group.clone().key(key);
                 Ok(())
             }
@@ -292,6 +292,6 @@ fn key(file: &str) -> Result<Key, Error> {
 
 fn say(line: impl fmt::Display) {
     let mut out = io::stdout().lock();
-    // A reader that has gone misses nothing.
+    // If the reader of the output has gone, the line is dropped.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -33,7 +33,7 @@ fn main() {
     });
 }
 
-/// Draws so often, and looks at the last draw.
+/// Draws `draws` times, with this pause between two draws, and looks at the last draw.
 fn draw(lottery: &Stub<Lottery>, draws: usize, pause: Duration) -> Result<(), Error> {
     for _ in 0..draws {
         println!("{:?}", lottery.call(&LotteryRequest::Draw).wait()?);

@@ -87,12 +87,12 @@ fn feed(prices: &Member<Prices>, rate: u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Looks at the own copy twice a second, and asks all others every tenth time.
+/// Looks at this member's copy twice a second, and asks all other members every tenth time.
 fn read(prices: &Member<Prices>, symbol: &str) -> Result<(), Error> {
     for number in 0u64.. {
         match prices.read(|prices| prices.0.get(symbol).copied()) {
             Ok(price) => println!("{symbol}: {price:?}"),
-            // It passes, or ends in an error that does not.
+            // The loss of touch passes, or ends in a permanent error.
             Err(Error::OutOfTouch) => println!("{symbol}: out of touch, what is here may be old"),
             Err(error) => return Err(error),
         }

@@ -1,4 +1,5 @@
-//! Addresses of processes: where one listens, what it tells others, and how it finds the domain of a cluster.
+//! Addresses of processes: the address at which a process listens, the address that it gives to other
+//! processes, and the search for the domain of a cluster.
 
 use std::{
     io,
@@ -74,8 +75,8 @@ pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
     }
 }
 
-/// Returns the address at which a further process listens, and the one that others use, if it is not the
-/// same: at the same host, at a port that the system chooses.
+/// Returns the address at which a further process listens, and the address that other processes use for it if
+/// that is a different one. The further process listens at the same host, at a port that the system chooses.
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 pub(crate) fn further_addresses(advertise: Option<&str>, address: SocketAddr) -> (String, Option<String>) {
     let host = advertise.and_then(|told| told.rsplit_once(':'));

@@ -1,4 +1,4 @@
-//! The way in for clients.
+//! Connections of clients to tables and services.
 
 use crate::{db::Db, node::Node, pending::Pending};
 

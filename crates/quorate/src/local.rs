@@ -66,7 +66,7 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         for node in self.nodes.iter().rev() {
-            // No process is left that a goodbye would help.
+            // All nodes end together, so none of them announces its leave to the others.
             node.abandon_unwaited();
         }
     }

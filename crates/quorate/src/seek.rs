@@ -58,7 +58,7 @@ impl Search {
         Search { pause_max, ..self }
     }
 
-    /// Returns the processes that listen there now, without this one.
+    /// Returns the processes that listen at the addresses now, without this process.
     pub(crate) fn look(&mut self) -> Vec<Peer> {
         let mut found = Vec::new();
         for (place, address) in self.addresses.iter().enumerate() {

@@ -16,7 +16,7 @@ use std::{
 
 use tracing::warn;
 
-/// The sleepers, earliest first. A number distinguishes two of one instant.
+/// The sleepers, earliest first. A number distinguishes two sleepers of one instant.
 #[derive(Default)]
 struct Clock {
     sleepers: Mutex<BTreeMap<(Instant, u64), Waker>>,

@@ -54,7 +54,7 @@ fn connect<S: Service>(name: &str, hosts: &[&str]) -> Result<Stub<S>, Error> {
     quorate::connect(hosts.iter().copied()).wait()?.service(name)
 }
 
-/// Hosts a replica, and tells how it stands, until it ends for good.
+/// Hosts a replica, and prints the changes of the replica's state, until the replica ends for good.
 fn host(
     name: &str,
     address: &str,

@@ -9,7 +9,8 @@ const NICE: i32 = 10;
 /// All other work of the machine has precedence.
 pub(super) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let stand_back = || {
-        // On Linux this concerns the calling thread alone, and is always permitted.
+        // On Linux the call changes the priority of this thread alone, and lowering a priority is always
+        // permitted.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::setpriority_process(None, NICE);
     };

@@ -22,7 +22,7 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// Makes the claims of the member in this seat.
+    /// Creates the empty list of lock claims of a member. `seat` is the member's number in its process.
     pub(super) fn new(seat: SeatId) -> Claims {
         Claims { seat, last: 0, waiting: BTreeMap::new(), given_up: BTreeMap::new() }
     }
@@ -59,7 +59,7 @@ impl Claims {
         }
     }
 
-    /// Ends the claims: no later grant counts.
+    /// Ends all claims. A later grant has no effect.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
         self.given_up.clear();

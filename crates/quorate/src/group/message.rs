@@ -10,11 +10,11 @@ use super::key::Key;
 
 /// The kind of a message in a group, by its first byte.
 pub(super) enum Kind {
-    /// An update of the member in this seat.
+    /// An update of the member with this number in its process.
     Update(SeatId),
-    /// A query of this number.
+    /// A query with this number.
     Query(u64),
-    /// A claim of this number for a lock; the lock's name follows.
+    /// A claim for a lock, with this number. The lock's name follows.
     Claim(u64),
     /// A release of the claim of this number; the lock's name follows.
     Release(u64),
@@ -27,7 +27,7 @@ pub(super) enum Kind {
 const UPDATE: u8 = 0;
 const QUERY: u8 = 1;
 const REKEY: u8 = 4;
-/// The kind of an update of a member in another seat than the first; the seat's number follows.
+/// The kind of an update of a process's second or later member. The member's number in its process follows.
 const UPDATE_OF: u8 = 5;
 
 /// The kinds of messages about locks.

@@ -9,14 +9,15 @@ pub(super) enum OpenCommand {
     Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
     /// A command other than a send, join or leave, with a waiting caller.
     Other(oneshot::Sender<Result<CommandOutcome, Failure>>),
-    /// A join of this process, for this life of the group's row, with the checkpoint that the process has in
-    /// a file.
+    /// A join of this process's members of the group, with the checkpoint that the process has in a file.
+    /// `life` tells these members from later ones.
     Join { life: RowLife, file: Option<Mark>, told: oneshot::Sender<Result<CommandOutcome, Failure>> },
     /// A leave of this process.
     Leave(RowLife),
 }
 
-/// A group, and the number of its row: a later row of the same group has a larger number.
+/// A group, and the number of a process's list of members of the group. A later list of the same group has a
+/// larger number.
 pub(super) type RowLife = (GroupId, u64);
 
 /// The end of a command that sends nothing, as a future. An error means that the process has ended.

@@ -54,8 +54,8 @@ const DECLINED: u8 = 2;
 const FAILED: u8 = 3;
 /// Upper bound of the bytes that a seal adds to an answer.
 const SEAL_BYTES: usize = 64;
-/// Size of an answer's head, in bytes: the number of the query, the seat of the answering member, and the
-/// kind of the answer.
+/// Size of an answer's head, in bytes: the number of the query, the number of the answering member in its
+/// process, and the kind of the answer.
 const ANSWER_HEAD_BYTES: usize = 13;
 
 impl QueryAnswer {
@@ -68,7 +68,7 @@ impl QueryAnswer {
         mem::size_of::<QueryAnswer>() + content
     }
 
-    /// Encodes the answer of the member in this seat to the query of this number.
+    /// Encodes the answer of the member with the number `seat` in its process to the query `number`.
     pub(super) fn encode(&self, number: u64, seat: SeatId) -> Bytes {
         let (kind, rest): (u8, &[u8]) = match self {
             QueryAnswer::Reply(reply) => (REPLY, reply),
@@ -125,8 +125,8 @@ impl QueryAnswer {
         )
     }
 
-    /// Decodes the number of the query, the seat of the answering member, and the answer. `None` if the bytes
-    /// are invalid.
+    /// Decodes the number of the query, the number of the answering member in its process, and the answer.
+    /// `None` if the bytes are invalid.
     pub(super) fn decode(mut bytes: &[u8]) -> Option<(u64, SeatId, QueryAnswer)> {
         let (number, seat) = (bytes.try_get_u64_le().ok()?, SeatId(bytes.try_get_u32_le().ok()?));
         let kind = bytes.try_get_u8().ok()?;
@@ -177,7 +177,7 @@ impl OpenQuery {
 }
 
 impl OpenQueries {
-    /// Makes the empty list of open queries of the member in this seat.
+    /// Creates the empty list of open queries of the member with the number `seat` in its process.
     pub(super) fn new(seat: SeatId, bytes_max: usize) -> OpenQueries {
         OpenQueries { seat, last: 0, queries: BTreeMap::new(), bytes: 0, bytes_max }
     }

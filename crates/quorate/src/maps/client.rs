@@ -168,7 +168,7 @@ impl CellConnection {
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         self.stream.get_mut().write_all(requests)?;
         for _ in 1..count {
-            // If the level is refused, the operation would run with another one than asked for.
+            // If the level is refused, the operation would run at another level than the one asked for.
             if let Reply::Error(why) = self.reply(0)? {
                 return Err(malformed(&why));
             }

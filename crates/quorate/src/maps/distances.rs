@@ -1,4 +1,4 @@
-//! Distances between sites: messages to cells of other sites arrive later, as if these were far away.
+//! Distances between sites: messages to cells of other sites arrive later, as if the sites were far away.
 //!
 //! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, and not
 //! while that way stalls, in the order of sending to that cell. All other messages leave at once: those to
@@ -96,7 +96,7 @@ pub struct Way(pub u64);
 pub struct Between {
     /// Both sites; they differ.
     pub sites: [Site; 2],
-    /// The way from each to the other.
+    /// The way from each of the two sites to the other.
     pub distance: Distance,
 }
 
@@ -145,7 +145,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Upper bound of the number of waiting messages.
 const WAITING_MAX: usize = 1 << 20;
 
-/// The distances of a cell's site to others, and the messages on their way.
+/// The distances of a cell's site to other sites, and the messages on their way.
 #[derive(Debug, Default)]
 pub struct Distances {
     sites: BTreeMap<Site, Distance>,
@@ -171,7 +171,7 @@ impl Distances {
         &self.sites
     }
 
-    /// Whether any member is far.
+    /// Whether some member is at a site with a distance.
     pub(super) fn reach_any(&self) -> bool {
         !self.far.is_empty()
     }

@@ -22,7 +22,7 @@ pub struct CellEndpoint {
 /// Commands to a cell.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers. It is a hint without an end of its own.
+    /// Processes that may be routers. The command is a hint, and is not answered.
     Seeds(Vec<Peer>),
     /// Asks for the status. Answered by [`Event::Status`].
     Status {

@@ -100,7 +100,7 @@ pub struct RecentOperation {
     pub client: u64,
     /// The beginning of the operation's interval, in nanoseconds of Unix time by the cell's wall clock.
     pub start_ns: i64,
-    /// The end of the operation's interval, in the same unit.
+    /// The end of the operation's interval, in nanoseconds of Unix time by the cell's wall clock.
     pub end_ns: i64,
     /// The operation's kind.
     pub deed: OperationKind,
@@ -119,7 +119,7 @@ pub struct RecentOperations {
     /// Time from which the record of the sampled keys is complete, in nanoseconds of Unix time by the cell's
     /// wall clock.
     pub since_ns: i64,
-    /// The present time, in the same unit.
+    /// The present time, in nanoseconds of Unix time by the cell's wall clock.
     pub now_ns: i64,
     /// The operations, in the order in which they ended.
     pub operations: Vec<RecentOperation>,
@@ -224,7 +224,7 @@ impl RecentBuffer {
         }
         let steps = now.since(self.grown).as_nanos() / GROW_EVERY.as_nanos();
         if steps > 0 {
-            // Nothing earlier is known of the keys that enter.
+            // The sample grows. Of its new keys, no operation before this moment is known.
             (self.grown, self.since) = (now, now);
         }
         mask.checked_shr(u32::try_from(steps).unwrap_or(u32::MAX)).unwrap_or(0)

@@ -17,7 +17,7 @@ pub struct Status {
     pub hindrance: Option<String>,
     /// The process id, in the form that other reports use.
     pub process: String,
-    /// The position in the order of changes that it has reached.
+    /// The position in the order of changes that the process has reached.
     pub position: u64,
     /// The position up to which changes are executed. It equals `position`, because a change is executed on
     /// delivery.
@@ -86,7 +86,7 @@ pub struct CellStatus {
     /// Shortest and longest time to other sites, one way, in milliseconds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub distances_ms: BTreeMap<u16, [f64; 2]>,
-    /// Approximate size of its keys and entries, in bytes.
+    /// Approximate size of the cell's keys and entries, in bytes.
     pub bytes: usize,
     /// Requests that the cell refused because of another layout.
     pub refused_layout: u64,
@@ -98,7 +98,7 @@ pub struct CellStatus {
     pub refused_full: u64,
     /// Messages of processes that are not cells.
     pub strays: u64,
-    /// Hints that the cell keeps for others.
+    /// Hints that the cell keeps for other cells.
     pub hints: usize,
     /// Approximate size of these hints, in bytes.
     pub hint_bytes: usize,
@@ -110,11 +110,11 @@ pub struct CellStatus {
     pub repairs: u64,
     /// Rounds in which the cell compared its keys with those of all other cells.
     pub compared: u64,
-    /// Rounds in which not all of them took part.
+    /// Rounds of comparison in which not all other cells took part.
     pub compared_in_part: u64,
-    /// Entries that the cell took from others because it lacked them.
+    /// Entries that the cell took from other cells because it lacked them.
     pub entries_taken: u64,
-    /// Entries that the cell gave to others that lacked them.
+    /// Entries that the cell gave to other cells, which lacked them.
     pub entries_given: u64,
     /// Size of the messages for comparisons, in bytes.
     pub compared_bytes: u64,
@@ -127,9 +127,9 @@ pub struct CellStatus {
     pub forgotten: u64,
     /// Time up to which the cell has all writes, in nanoseconds of hybrid clocks.
     pub horizon: u64,
-    /// Cells whose hints it gave up.
+    /// Cells whose hints the cell gave up.
     pub lacking: Vec<u32>,
-    /// Number of cells that have not given it everything, while it is arriving.
+    /// Number of cells that have not yet given this cell everything, while this cell is arriving.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arriving: Option<usize>,
     /// Whether the cell came back from its disk, so that the hints that it kept before are gone.

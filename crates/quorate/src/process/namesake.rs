@@ -14,7 +14,7 @@ use crate::seek;
 pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
     match seek::ask(&other.address, me.domain) {
         Ok(met) if met.process == other.id => {
-            // The first reason counts.
+            // The process ends for the first reason that was sent.
             let _ = end.try_send(End::NotAdmitted(format!(
                 "node {} is in use: the process {} at {} belongs to the domain and answers there; this \
                  process, {} at {}, cannot join with the same node number. Give this process a node number \

@@ -81,7 +81,7 @@ pub(super) struct Clock {
 
 impl Clock {
     fn read(&mut self) -> u64 {
-        // A machine whose clock is before 1970 counts as standing at its beginning; 2^64 ns are 584 years.
+        // A clock that stands before 1970 counts as standing at 1970. 2^64 ns are 584 years.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.advance(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         self.latest

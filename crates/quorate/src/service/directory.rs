@@ -142,7 +142,7 @@ impl Directory {
         lock(&self.logs).remove(&channel);
     }
 
-    /// Marks that a service is founded from here. Fails if it was before.
+    /// Marks that a service is founded from here. Fails if the service was founded from here before.
     pub(super) fn found(&self, name: &str, channel: Channel) -> Result<(), Error> {
         let mark = self.directory.join(format!("founded-{:016x}", channel.endpoint.0));
         let made = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&mark);

@@ -4,7 +4,8 @@
 //! leave in batches, too, but none waits behind a slow request ([`Outlet`]).
 //!
 //! A short service ([`Service::SHORT`]) has no such thread: the endpoint executes its orders itself, in the
-//! turn in which they arise (`inline`). A [`Performer`] is the common view of both on a service.
+//! turn in which they arise (`inline`). The thread and the endpoint both drive the service as a
+//! [`Performer`].
 //!
 //! The books of a replica (work, undo, commit, revert, checkpoints) are kept by
 //! [`quorate_roles::services::Executor`], which calls the user's code through [`ServiceObject`].
@@ -68,7 +69,7 @@ pub(super) enum ExecutorOrder {
 
 /// The receiver of an executor's results.
 pub(super) trait Outlet: Send + Sync {
-    /// Takes results in order. Returns `false` if nobody wants more.
+    /// Takes results in order. Returns `false` if the receiver takes no more results.
     fn results(&self, results: Vec<service::Command>) -> bool;
     /// Makes the replica resign, because it cannot continue.
     fn broken(&self, why: String);

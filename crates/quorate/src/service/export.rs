@@ -7,8 +7,9 @@
 //! **In.** A restored set is a newly founded set with another id: nobody who knew the old set confuses the
 //! two. All its replicas begin in the service's first state, as usual. The exported state is the first change
 //! of its log. It is cut into parts that fit into messages, so joiners and disks need no special case. Only
-//! the founder's own host can put it there: it requests each part with a random word. Until the last part is
-//! there, calls are rejected. A service whose log carries whole states gets it as the first state.
+//! the founder's own host can put the state there: the host requests each part with a random word. Until the
+//! last part is there, calls are rejected. A service whose log carries whole states gets it as the first
+//! state.
 //!
 //! **The file** has a first line with its kind, and a print of all bytes after it. Then come the name of the
 //! service and the set, and the state. It is written to a temporary neighbour and renamed when it is durable.

@@ -189,15 +189,15 @@ impl<S: Service> Task<S> {
         self.request.as_ref().expect("a task has its request until the task is completed")
     }
 
-    /// Completes the task with the result of [`Service::execute`] in the present state. Returns whether it
-    /// counts: a task of an earlier reign is void.
+    /// Completes the task with the result of [`Service::execute`] in the present state. Returns whether the
+    /// completion takes effect: a task of an earlier reign is void.
     pub fn execute(mut self) -> bool {
         let request = self.request.take().expect("a task is completed only once");
         self.finish(|state, cx| state.execute(&request, cx))
     }
 
     /// Completes the task with the result of `find` in the present state. `find` should be short, because
-    /// everything else waits meanwhile. Returns whether it counts.
+    /// everything else waits meanwhile. Returns whether the completion takes effect.
     pub fn complete(mut self, find: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>) -> bool {
         self.request = None;
         self.finish(find)

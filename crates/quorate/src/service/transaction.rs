@@ -80,16 +80,16 @@ impl<S: Service> Transaction<S> {
                 |command: CommandId| vec![ClientCommand::Part { command, transaction, read, keys, request }];
             let sent = self.stub.hand_over(1, part).await?;
             self.progress = TransactionProgress::Calling;
-            // An error here leaves the stage: the fate of the call is unknown.
+            // After an error the progress stays `Calling`, because the fate of the call is unknown.
             let fate = sent.fates().await?.pop().expect("a call has one fate");
             self.progress = TransactionProgress::Idle;
             self.stub.reply(fate)
         }
     }
 
-    /// Makes all its changes take effect. After [`Error::MaybeApplied`], [`Stub::committed`] finds the
-    /// outcome. If the output is dropped before it is ready, the transaction may take effect all the same. An
-    /// output that was never polled aborts it.
+    /// Makes all changes of the transaction take effect. After [`Error::MaybeApplied`], [`Stub::committed`]
+    /// finds the outcome. If the output is dropped before it is ready, the transaction may take effect all
+    /// the same. An output that was never polled aborts it.
     pub async fn commit(mut self) -> Result<(), Error> {
         self.check_calls()?;
         let transaction = self.number;
@@ -100,7 +100,7 @@ impl<S: Service> Transaction<S> {
         self.stub.reply(fate).map(drop)
     }
 
-    /// Takes all its changes back; the same as dropping it.
+    /// Takes all changes of the transaction back. Dropping the transaction has the same effect.
     pub fn abort(self) {}
 
     /// Aborts the transaction if the outcome of an earlier call is unknown.
@@ -116,7 +116,8 @@ impl<S: Service> Transaction<S> {
         Err(Error::Aborted { why: String::from(why) })
     }
 
-    /// Makes the leader take its changes back and release its locks, if it has any.
+    /// Makes the leader take the transaction's changes back and release the transaction's locks, if there are
+    /// any.
     fn abandon(&mut self) {
         if matches!(self.progress, TransactionProgress::Idle | TransactionProgress::Calling) {
             self.stub.connection.process.abandon(&self.stub.endpoint, self.number);

@@ -40,7 +40,7 @@ impl Journal {
                     "the cell cannot go on from its journal: a new cell begins, and copies the keys of the \
                      other cells"
                 );
-                // The old journal holds the lock.
+                // The old journal holds the lock, which the new journal needs.
                 drop(self);
                 Ok((anew()?, None))
             }

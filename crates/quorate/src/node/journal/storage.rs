@@ -28,7 +28,7 @@ impl Journal {
                     %why,
                     "this storage process cannot go on from its journal: a new process begins, and joins"
                 );
-                // The old journal holds the lock.
+                // The old journal holds the lock, which the new journal needs.
                 drop(self);
                 Ok((anew()?, None))
             }

@@ -83,7 +83,7 @@ fn named(error: &Error) -> (StatusCode, &'static str) {
         Error::Aborted { .. } => (StatusCode::CONFLICT, "aborted"),
         Error::Reused => (StatusCode::UNPROCESSABLE_ENTITY, "reused"),
         Error::Mismatch { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "mismatch"),
-        // The other errors are of calls that were not sent.
+        // With all other errors, the call was not sent.
         _ => (StatusCode::SERVICE_UNAVAILABLE, "not_sent"),
     }
 }
