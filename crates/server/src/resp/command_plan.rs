@@ -45,8 +45,8 @@ pub(super) enum PlanShape {
     PutFields { fields: Vec<(Bytes, Bytes)>, counts: bool },
     /// The second step deletes these fields.
     DeleteFields(Vec<Bytes>),
-    /// The second step of a command of one of the three preceding shapes. The reply is the answer if all
-    /// operations of the step succeed.
+    /// The second step of a command with the shape `Delete`, `PutFields` or `DeleteFields`. The reply is the
+    /// answer if all operations of the step succeed.
     Second(Reply),
 }
 

@@ -16,7 +16,7 @@ use super::{
 /// The way in which an answer is made from the outcome of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ReplyForm {
-    /// The values of keys.
+    /// The values of the keys that were read, in the form of the command's reply.
     Read(ReadForm),
     Scan(scan::ScanRequest),
     /// `OK`.

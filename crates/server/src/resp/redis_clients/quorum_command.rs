@@ -124,7 +124,7 @@ impl QuorumCommand {
             return OperationParts::new();
         }
         let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
-        // The parts of a first step read, and the parts of a second step of several parts delete.
+        // In the first step each part is a read. A second step that has several parts deletes the keys found.
         let action = if matches!(self.shape, PlanShape::Second(_)) { Action::Delete } else { Action::Read };
         self.turned_away
             .drain(first..)
