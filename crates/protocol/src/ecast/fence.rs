@@ -49,7 +49,8 @@ pub struct Fence {
     pub router: bool,
     /// The generation of the process.
     pub generation: Generation,
-    /// The version of routing of a router's domain, as far as the router knows it: else, and for members, 1.
+    /// The version of routing of a router's domain, if the router knows it. The version is 1 for a router
+    /// that does not know it, and for a member.
     pub routing: u32,
 }
 

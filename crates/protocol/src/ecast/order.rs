@@ -116,7 +116,7 @@ pub(super) struct EntryEffects {
     pub(super) departed: Vec<ProcessId>,
     /// Processes whose joining was refused, with the reason.
     pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
-    /// Whether the configuration changed.
+    /// Whether one of these log entries changed the configuration.
     pub(super) reconfigured: bool,
     /// Whether the domain was founded with a configuration that this build cannot read.
     pub(super) is_unreadable: bool,
@@ -411,8 +411,8 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // The recovered generation lacks the message, but members may have delivered it before the
-            // ground.
+            // The recovered generation lacks the message, but members may have delivered it before the ground
+            // (the position up to which no following member lacks a message).
             if let Some(sent) =
                 earlier_history.as_ref().and_then(|earlier_history| earlier_history.sent.get(process))
             {

@@ -313,7 +313,8 @@ impl<R: Routing> Router<R> {
         let witnesses = self.member_poll.take().expect("just seen").witnesses;
         let (gathering, entry) = self.recovered(cx, start, witnesses);
         self.gathering = Some(gathering);
-        // The ground serves as the founding configuration here, so none is proposed.
+        // The history begins with the configuration at the ground (the position up to which no following
+        // member lacks a message). So no founding configuration is proposed.
         self.founding = true;
         self.drive(cx, Input::Command(paxos::Command::Found), out);
         self.propose(cx, entry, out);

@@ -32,7 +32,7 @@ pub(super) struct Front {
     closes: Option<CommandId>,
     /// Whether the request to leave was submitted to the order.
     left: bool,
-    /// The seats to submit, and the number of sends that must be delivered first.
+    /// The list of this process's members to submit, and the number of sends that must be delivered first.
     seats: Option<(u64, Vec<SeatId>)>,
     /// Number of sends so far.
     pushed: u64,
@@ -106,7 +106,8 @@ impl Front {
         self.seats = Some((self.pushed, seats));
     }
 
-    /// Removes and returns the seats to submit now, if all earlier sends are delivered here.
+    /// Removes and returns the list of this process's members to submit now, if all earlier sends are
+    /// delivered here.
     pub(super) fn may_seat(&mut self) -> Option<Vec<SeatId>> {
         let (before, _) = self.seats.as_ref()?;
         let open = self.queue.len() + self.submitted.len();

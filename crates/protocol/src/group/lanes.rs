@@ -1,5 +1,5 @@
-//! Lanes: the ways of own soft messages to each other member, and the evidence that casts arrive. The ways
-//! are the group's multicast address, casts to the member alone, and the link.
+//! Lanes: how this member's soft messages go to each other member, and the evidence that casts arrive. The
+//! ways are the group's multicast address, casts to the member alone, and the link.
 //!
 //! A receipt confirms a cast if it covers the cast before the cast was repaired over the link: only the cast
 //! can have brought those messages. A cast that had to be repaired was lost. Until a cast was confirmed, one
@@ -16,13 +16,13 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// The lanes to all other members.
+/// The ways of this member's soft messages to all other members.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     lanes: BTreeMap<ProcessId, Lane>,
 }
 
-/// The way of a cast.
+/// The address of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CastRoute {
     /// The cast goes to the group's multicast address.
@@ -172,8 +172,8 @@ impl Lanes {
         }
     }
 
-    /// Drops the lanes to processes that are not members of the new view. Message numbers start again in a
-    /// new view.
+    /// Drops the lanes (the ways of soft messages) to processes that are not members of the new view. Message
+    /// numbers start again in a new view.
     pub(super) fn begin(&mut self, members: impl Fn(ProcessId) -> bool) {
         self.lanes.retain(|id, _| members(*id));
         for lane in self.lanes.values_mut() {

@@ -334,7 +334,8 @@ pub struct Settings {
     /// turn. In larger views they send receipts to members that ask, and up a tree in which at most this
     /// number of members is directly below each.
     pub receipts_at_once: usize,
-    /// Upper bound of own soft messages that not all members have, in bytes; above it, sends wait.
+    /// Upper bound of the member's own soft messages that not all members have, in bytes; above it, sends
+    /// wait.
     pub window_bytes: usize,
     /// Upper bound of a cast, in bytes, at most [`CAST_BYTES_MAX`]. Longer soft messages go over the link.
     pub cast_bytes: usize,
@@ -442,7 +443,7 @@ pub enum Command {
         /// The group.
         group: GroupId,
         /// Whether this member is about to leave: it sends nothing more, the checkpoint includes all its
-        /// sends, and only this member saves the state. Otherwise all members save it.
+        /// sends, and only this member saves the state. If no member leaves, all members save the state.
         last: bool,
     },
     /// Reports that the host has a checkpoint on disk. Done once the routers know.
@@ -566,8 +567,8 @@ pub enum Event {
         /// For each departed sender, the number of its soft messages that are lost although a later safe
         /// message of that sender was delivered.
         missing: BTreeMap<ProcessId, u64>,
-        /// Time for which own soft messages waited for the view, since the delivery of the message that began
-        /// the change; zero for the first view.
+        /// Time for which the member's own soft messages waited for the view, since the delivery of the
+        /// message that began the change; zero for the first view.
         waited: Duration,
     },
     /// A request for the state as of the view in the preceding event. A process that joined with that view
@@ -632,7 +633,7 @@ pub struct GroupCounters {
     pub groups: u64,
     /// Number of views that began here.
     pub views: u64,
-    /// Longest time that own soft messages of a member waited for a view.
+    /// Longest time that a member's own soft messages waited for a view.
     pub longest_wait: Duration,
     /// Number of requested gaps in soft messages of other members.
     pub gaps: u64,

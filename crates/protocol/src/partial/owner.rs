@@ -74,22 +74,22 @@ impl Share {
     /// No owner.
     pub const NONE: Share = Share(0);
 
-    /// Returns the share with this owner.
+    /// Returns this set of owners with one more owner.
     pub fn with(self, index: usize) -> Share {
         Share(self.0 | 1 << index)
     }
 
-    /// Returns the share without this owner.
+    /// Returns this set of owners without one owner.
     pub fn without(self, index: usize) -> Share {
         Share(self.0 & !(1 << index))
     }
 
-    /// Returns the owners that are in both shares.
+    /// Returns the owners that are in both sets.
     pub fn and(self, other: Share) -> Share {
         Share(self.0 & other.0)
     }
 
-    /// Returns the owners that are in either share.
+    /// Returns the owners that are in at least one of the two sets.
     pub fn or(self, other: Share) -> Share {
         Share(self.0 | other.0)
     }

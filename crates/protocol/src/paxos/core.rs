@@ -54,7 +54,7 @@ pub(super) struct Core {
     pub(super) promise: Option<Ticket>,
     /// The last record of the log.
     pub(super) held_record: Option<Ticket>,
-    /// Records up to this one are durable.
+    /// The last record up to which all records are durable.
     pub(super) durable: Option<Ticket>,
     /// Approximate bytes of records since the last checkpoint.
     pub(super) journaled: usize,

@@ -43,8 +43,8 @@ impl Paxos {
     /// Creates a router that continues from its durable records; `None` if there are none. Without records,
     /// nobody has ever relied on the router, so it may join like a new one.
     ///
-    /// It keeps its promises and its log, and waits for a leader or stands for election like any follower.
-    /// Messages that it had sent without a record count as lost on the way.
+    /// The router keeps its promises and its log, and waits for a leader or stands for election like any
+    /// follower. Messages that the router had sent without a record count as lost on the way.
     ///
     /// # Errors
     ///

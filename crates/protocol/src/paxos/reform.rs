@@ -31,7 +31,7 @@ pub enum ReformRefusal {
     /// The router leads, or knows a leader that seems well, so nothing is lost.
     #[error("this router has a leader that seems well: nothing is lost, and no new generation is needed")]
     LeaderLives,
-    /// The router has no vote by the newest change, so it may lack anything.
+    /// By the newest change of the members the router has no vote, so its log may lack messages.
     #[error(
         "this router has no vote, so its log may lack messages: begin the generation with a router that votes"
     )]

@@ -55,9 +55,9 @@ pub(super) struct Progress {
     /// Whether the process has a vote.
     pub(super) member: bool,
     pub(super) phase: FollowerPhase,
-    /// The process holds the leader's log through this slot.
+    /// The slot up to which the process holds the leader's log.
     pub(super) acked: Slot,
-    /// The process has learned through this slot.
+    /// The slot up to which the process has learned the log.
     pub(super) chosen: Slot,
     /// The last round that the process confirmed.
     pub(super) confirmed: u64,
@@ -128,10 +128,10 @@ pub(super) enum SnapshotContent {
     Parts(OutgoingParts),
 }
 
-/// The parts that some process has not taken.
+/// The parts of a snapshot that some receiver has not taken.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingParts {
-    /// The number of the first part that is kept.
+    /// The number of the snapshot part at the front of `kept`.
     pub(super) first: u64,
     pub(super) kept: VecDeque<Bytes>,
     /// Whether the user has given the last part.

@@ -70,8 +70,7 @@ pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
 pub(super) struct RecordingSink<P: Protocol> {
     pub(super) sent: Vec<(ProcessId, P::Message)>,
     pub(super) events: Vec<P::Event>,
-    /// Records written so far, of which the first has ticket 1. The two fields after this one hold the
-    /// arguments of the last call of `collect`.
+    /// Records written so far, of which the first has ticket 1.
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
     pub(super) kept: Vec<Ticket>,

@@ -300,7 +300,7 @@ pub enum Command {
     },
     /// The answer to [`Event::Rest`], after all results of earlier works.
     Rests {
-        /// The number of the order to rest.
+        /// The number of the order to complete no task (*rest*) which the host carries out.
         rest: u64,
     },
     /// The answer to [`Event::CheckpointPartWanted`].
@@ -394,7 +394,8 @@ pub enum Event {
     /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be
     /// reverted. Sent only to hosts that execute in any order.
     Rest {
-        /// The number of this order to rest, ascending.
+        /// The number of this order to complete no task until the checkpoint is taken (*rest*). Later orders
+        /// have higher numbers.
         rest: u64,
     },
     /// Take a checkpoint of the present state, which consists of chosen changes alone, and drop the previous

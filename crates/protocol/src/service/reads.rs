@@ -52,7 +52,7 @@ pub(super) struct Reads {
     waiting: VecDeque<WaitingRead>,
     /// The number of the last question to the log, which asks whether the reign still stands.
     asked: u64,
-    /// Whether calls have come that no question covers yet.
+    /// Whether calls have come since the last question to the log.
     uncovered: bool,
     /// The number of the last question that the log confirmed.
     confirmed: u64,
@@ -208,7 +208,7 @@ impl Reads {
         self.waiting.push_back(WaitingRead { seen, question, client, id, outcome });
     }
 
-    /// Whether any answers wait.
+    /// Whether answers wait to be sent.
     pub(super) fn owe(&self) -> bool {
         let executed = self.told.values().any(|told| told.result.is_some());
         executed || !self.waiting.is_empty() || !self.confirmed_reads.is_empty()

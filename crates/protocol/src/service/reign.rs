@@ -28,8 +28,8 @@ pub(super) struct Reign {
     pub(super) settled: bool,
     /// Whether a checkpoint is wanted, so that nothing more is executed until all results are chosen.
     pub(super) pausing: bool,
-    /// The number of the order to rest that the host got for the checkpoint, and whether the host already
-    /// rests.
+    /// The number of the order to rest (to complete no task until the checkpoint is taken) that the host got
+    /// for the checkpoint, and whether the host already rests.
     rest: Option<(u64, bool)>,
     /// Number of ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,

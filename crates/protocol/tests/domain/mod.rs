@@ -213,7 +213,7 @@ fn snapshots_from_before_maps_open_and_stay_as_they_were() {
     assert_eq!(*read.maps, Maps::vacant());
     assert_eq!(read.version(), 1);
     assert_eq!(postcard::to_stdvec(&read).unwrap(), bytes, "a router of the build before maps can read it");
-    // Nor does the routers' own state of maps take any bytes.
+    // The routers' own state of maps takes no bytes either.
     let ledger = postcard::to_stdvec(&quorate_protocol::domain::Ledger::default()).unwrap();
     let of_two = (<Rubberband as Routing>::Ledger::default(), <Groups as Routing>::Ledger::default());
     assert_eq!(ledger, postcard::to_stdvec(&of_two).unwrap());

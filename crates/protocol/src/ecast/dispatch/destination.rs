@@ -83,11 +83,12 @@ impl Item {
 /// messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ecast) struct Watermarks {
-    /// Delivered.
+    /// The last position up to which all messages for the member are delivered.
     pub(in crate::ecast) through: Position,
-    /// Executed.
+    /// The last position up to which all messages for the member are executed.
     pub(in crate::ecast) executed: Position,
-    /// Durable: need not be sent again, even after a crash.
+    /// The last position up to which all messages for the member are durable. They need not be sent again,
+    /// even after a crash.
     pub(in crate::ecast) durable: Position,
 }
 

@@ -41,7 +41,7 @@ struct BranchReceipts {
     /// Whether a tick has passed since the last receipt of the branch. The branch sends a receipt at each
     /// tick even without news, because the last receipt may be lost.
     due: bool,
-    /// The news for which a safe message may wait.
+    /// The news in the branch's next receipt for which a safe message may wait.
     soon: SafeNews,
     /// The positions of the branch's members, as the last receipt named them.
     told: Vec<Position>,
@@ -60,7 +60,7 @@ pub(super) struct Sum {
     pub(super) ordered: Vec<Position>,
 }
 
-/// The news of a branch for which a safe message may wait.
+/// The news in a branch's receipt for which a safe message may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SafeNews {
     #[default]
@@ -111,8 +111,8 @@ impl Receipts {
         self.round.soon = self.round.soon.max(awaited);
     }
 
-    /// Notes a receipt from a branch below: the own branch may hold more now, and a safe message may wait for
-    /// this news.
+    /// Notes a receipt from a member below: this member's branch may hold more now, so its receipt is due. A
+    /// safe message may wait for that receipt.
     pub(super) fn told_from_below(&mut self, awaited: SafeNews) {
         self.due = true;
         self.hurry(awaited);
@@ -178,8 +178,8 @@ impl Receipts {
         self.asks = true;
     }
 
-    /// Requests receipts from all other members, because the own window is filling up and cannot wait for the
-    /// tree. Does so at most once a tick.
+    /// Requests receipts from all other members, because this member's window is filling up and cannot wait
+    /// for the tree. Does so at most once a tick.
     pub(super) fn ask_for_room(&mut self) {
         if self.asked_for_room != Some(self.ticks) {
             (self.asks, self.asked_for_room) = (true, Some(self.ticks));

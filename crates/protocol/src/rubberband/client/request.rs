@@ -219,7 +219,7 @@ impl Client {
                 Kind::Read(read) => read.may_await(process),
                 Kind::Control => false,
             };
-            // A request without a time for its check has no place in the order yet.
+            // A request for which no check is scheduled has no place in the order yet.
             if concerned && request.look_at.is_some_and(|at| at > soon) {
                 sooner.push(token);
             }

@@ -28,12 +28,12 @@ pub struct ClientSettings {
     pub made_up_max: usize,
     /// The terms with which the client assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Number of own writes between two messages that let the ranges forget.
+    /// Number of the client's writes between two messages that let the ranges forget.
     pub forget_every: u64,
-    /// Minimum number of own writes that the ranges remember.
+    /// Minimum number of the client's writes that the ranges remember.
     pub remembered_min: u64,
-    /// Number of later own writes after which the client gives up a write of unknown outcome, even before
-    /// `retention`. Until then the ranges remember all these writes.
+    /// Number of the client's later writes after which the client gives up a write of unknown outcome, even
+    /// before `retention`. Until then the ranges remember all these writes.
     pub remembered_max: u64,
 }
 

@@ -191,7 +191,8 @@ impl Client {
         while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
-        // Recent numbers are not forgotten: users may have drawn numbers that they have not used yet.
+        // The ranges must not forget the last `remembered_min` request numbers: the user may have drawn some
+        // of them and not used them yet.
         let every = self.settings.forget_every;
         let mut below = self.number.saturating_sub(self.settings.remembered_min);
         if below < self.forgotten + every || self.number < self.forget_check_at {

@@ -60,8 +60,8 @@ impl Storage {
         }
     }
 
-    /// Adds the next crowded read, and nothing else, unless it is the turn of steps. Returns whether a read
-    /// was added.
+    /// Adds the next crowded read (a read that did not fit its batch) alone, unless the queued steps have the
+    /// turn. Returns whether a read was added.
     fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
         let Some(Crowded { at, asked: (client, token), ranges, operation, since }) =
             self.queue.next_crowded()
@@ -242,7 +242,7 @@ impl Storage {
         self.outboxes.cancel(unwanted);
     }
 
-    /// Drops the crowded reads that `unwanted` selects.
+    /// Drops the reads that wait for a batch of their own and that `unwanted` selects.
     pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(RequestKey) -> bool) {
         self.queue.drop_crowded(unwanted).into_iter().for_each(|at| self.outboxes.unwanted(at));
     }

@@ -59,7 +59,7 @@ pub(super) enum ChunkOutcome {
 
 /// The next action of an import.
 pub(super) enum ImportAction {
-    /// To ask for more rows or memory.
+    /// The import asks its sources for more rows or memory.
     More,
     /// Everything has been imported.
     Finished { change: Position, replies: Replies },

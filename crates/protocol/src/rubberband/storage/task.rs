@@ -33,7 +33,7 @@ pub enum TaskKind {
     },
     /// Publishes or voids the held write.
     Settle {
-        /// Whether to publish the load.
+        /// Whether to publish the held write; otherwise it is voided.
         publish: bool,
     },
     /// A read of these ranges.

@@ -86,7 +86,7 @@ pub(super) enum Purpose {
         ranges: Vec<Range>,
         operation: Bytes,
         since: Time,
-        /// Whether the engine keeps the read's version, because the read was crowded in an earlier batch.
+        /// Whether the engine keeps the read's version, because the read did not fit an earlier batch.
         kept: bool,
     },
     /// A read that nobody waits for.

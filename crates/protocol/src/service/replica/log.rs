@@ -147,8 +147,8 @@ impl Replica {
             }
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
-                    // The order to rest is numbered like works, so that an answer to an earlier order is not
-                    // taken for an answer to this one.
+                    // [`Event::Rest`] gets the next work number, so that an answer to an earlier order to
+                    // rest is not taken for an answer to this one.
                     let rest = self.settings.any_order.then_some(self.works + 1);
                     if let Some(rest) = reign.pause(rest) {
                         self.works = rest;
