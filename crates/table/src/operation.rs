@@ -1,8 +1,8 @@
 //! Operations on a table, in the form that the total order and the engine use.
 //!
 //! A statement becomes an operation once: it is prepared with open parameters, and [`Operation::bind`] fills
-//! them in for each execution. The effect depends only on the operation and the rows, so every replica of a
-//! row does the same.
+//! them in for each execution. The effect depends only on the operation and the rows, so the effect is the
+//! same on every replica of a row.
 
 use std::cmp::Ordering;
 

@@ -12,7 +12,8 @@ use crate::scan::Twin;
 
 const TABLE: TableId = TableId(7);
 const KEYS: i32 = 400;
-/// The columns: a key with three rows, a number that distinguishes these, and a text that is written.
+/// The columns: a key with three rows, a number that distinguishes the three rows, and a text that is
+/// written.
 const KEY: usize = 0;
 const NUMBER: usize = 1;
 const TEXT: usize = 2;

@@ -1,12 +1,12 @@
 //! Compiled filters: terms of a conjunction, each about the numbers of one column.
 //!
 //! A filter is split at its ANDs. A comparison of a column with constants becomes a [`Term`]. Constants
-//! become numbers here, so a constant that is in no dictionary makes a term that nothing passes. If some part
-//! makes no term, `eval` evaluates the whole filter on the rows that pass the terms.
+//! become numbers here, so a constant that is in no dictionary makes a term that no row satisfies. If some
+//! part makes no term, `eval` evaluates the whole filter on the rows that pass the terms.
 //!
 //! `eval` goes through a conjunction from left to right, ends at the first FALSE but not at NULL, and can
 //! fail. A compiled filter must fail on exactly the same rows. So only the parts before the first part that
-//! can fail become terms, and those terms let NULL pass.
+//! can fail become terms, and those terms accept NULL.
 
 use std::sync::Arc;
 
@@ -46,7 +46,8 @@ impl Term {
         value.map_or(self.nulls, |number| self.passes(number))
     }
 
-    /// Drops rows whose values do not pass from a list, except for its first `first` rows.
+    /// Drops from a list the rows whose values do not satisfy the term, except for the first `first` rows of
+    /// the list.
     pub(in crate::scan) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
         if self.is_range() && chunk.nulls().is_none() {
             return chunk.numbers.retain_within(self.low, self.high, rows, first);
@@ -59,7 +60,7 @@ impl Term {
         rows.truncate(kept);
     }
 
-    /// Whether some value of a chunk may pass.
+    /// Whether some value of a chunk may satisfy the term.
     pub(in crate::scan) fn may_pass(&self, chunk: &Chunk) -> bool {
         self.negated
             || self.nulls && chunk.nulls().is_some()
@@ -288,7 +289,8 @@ impl Binder<'_> {
 
     fn compared(&self, column: usize, operator: Binary, value: &Value) -> Option<Term> {
         if value.is_null() {
-            // The comparison is unknown for every row: no row passes, but if NULL must pass, all do.
+            // The comparison is unknown for every row, so no row satisfies it. But if terms must accept NULL,
+            // all rows satisfy it.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
         let (below, above) = nearest(self.schema.columns[column].ty, value)?;
@@ -359,7 +361,7 @@ impl Binder<'_> {
             let Expr::Constant(value, _) = element else { return None };
             if value.is_null() {
                 // IN is now unknown for values outside the list. A term may treat unknown as FALSE, unless
-                // the term is negated or must let NULL pass.
+                // the term is negated or must accept NULL.
                 if negated || self.nulls {
                     return None;
                 }

@@ -40,8 +40,8 @@ const RANGE_PART_MAX: f64 = 0.25;
 /// The most bits of a group's filter, as a power of two: 32 KiB, which fit the first-level cache with the
 /// codes.
 const FILTER_BITS_MAX: u32 = 18;
-/// The bits of the filter for each entry. With 32 bits for each entry, few rows pass the filter that interest
-/// no query.
+/// The bits of the filter for each entry. With 32 bits for each entry, few rows that interest no query pass
+/// the filter.
 const FILTER_BITS_PER_KEY: usize = 32;
 /// The number of blocks that are sampled to estimate the span of a column.
 const SAMPLES: usize = 16;

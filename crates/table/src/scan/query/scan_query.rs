@@ -82,7 +82,8 @@ pub(in crate::scan) struct QueryResult<'a> {
     /// The rows that a read has received, in order; `None` if nobody needs them or there are more than
     /// `RECEIVED_MAX`. For a read that returns columns unchanged, the shapes remember the rows instead.
     pub(in crate::scan) received: Option<Vec<Spot>>,
-    /// The index of the first list of the shapes that counts for this query result.
+    /// The number of received lists that an earlier attempt gathered. They are not for this query result,
+    /// which begins behind them.
     pub(in crate::scan) received_from: usize,
     /// The number of blocks that were looked at for this query alone.
     pub(in crate::scan) visited: u64,
