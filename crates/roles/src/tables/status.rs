@@ -33,7 +33,7 @@ pub struct Status {
     /// The generation of the process's domain.
     pub generation: u32,
     /// The incarnation of the router that began the generation, in hexadecimal. Two routers may have begun
-    /// generations of the same number independently, and the incarnation distinguishes these.
+    /// generations of the same number independently, and the incarnation distinguishes these generations.
     pub generation_of: String,
     /// The start of the current generation; `None` in the first generation.
     pub reformed: Option<ReformStatus>,
