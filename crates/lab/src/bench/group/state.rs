@@ -1,4 +1,4 @@
-//! A large state on its way to a joining member, while others send: the effect on the others.
+//! A large state on its way to a joining member, while others send: the effect on the sending members.
 //!
 //! Members send soft updates at a steady rate, and each update is timed until its application elsewhere. One
 //! member flushes repeatedly. A flush ends once all have acknowledged the earlier updates, so the longest
