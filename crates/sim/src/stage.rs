@@ -29,9 +29,10 @@
 //! A system is one file in `system/`, named in the list of [`system`](crate::system). The token ring
 //! (`system/token.rs`) is a complete example of 100 lines. A process of a system is any [`Protocol`]; a new
 //! one is mostly an adapter around the protocol under test. Chance comes from [`Stage::chance`], or from a
-//! [`Chance`] of the system's own, so that one more draw from the one changes nothing in the other. Count
-//! events with [`World::count`], and let the scenario `expect` them: a run without events tests nothing. Each
-//! checker has its own file in [`check`](crate::check), and shares no code with the checked protocol.
+//! [`Chance`] of the system's own, so that one more draw from one of these two sources changes no draw from
+//! the other source. Count events with [`World::count`], and let the scenario `expect` them: a run without
+//! events tests nothing. Each checker has its own file in [`check`](crate::check), and shares no code with
+//! the checked protocol.
 
 mod play;
 mod routers;

@@ -97,8 +97,8 @@ fn deletions_that_only_some_cells_may_forget_are_no_difference() {
     }
 }
 
-/// The last read of a key fell back to one owner, so it repaired only that one. The checker expected that it
-/// had repaired all.
+/// The last read of a key fell back to one owner, so the read repaired only that owner. The checker expected
+/// that the read had repaired all owners.
 #[test]
 fn a_last_read_that_falls_back_is_made_again() {
     check("quorum", 51_546..51_547);
@@ -462,7 +462,7 @@ fn what_left_before_a_death_was_submitted() {
 
 /// A member had outcomes of messages that the routers of a new generation did not know. The member did not
 /// send these messages again, and the routers dropped everything that it sent behind them. Now each block
-/// says which outcomes its sender has, and the routers go on behind these.
+/// says which outcomes its sender has, and the routers go on behind these messages.
 #[test]
 fn who_has_outcomes_of_a_former_generation_is_ordered_on() {
     check("reform", 1635..1636);
