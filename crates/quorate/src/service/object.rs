@@ -15,7 +15,7 @@
 //!
 //! **Checks.** A host can check its services. Then the leader applies each change, takes it back, and applies
 //! it again from its bytes. It compares the states before and after byte by byte. A wrong `revert`, or a
-//! delta that decodes to another one, refuses the request and ends the replica.
+//! delta that decodes to another delta, refuses the request and ends the replica.
 
 use std::{
     borrow::Cow,

@@ -152,8 +152,8 @@ fn a_stale_checkpoint_or_none_is_refused_with_both_unless_the_newer_one_is_given
     assert_eq!(said(&forced), ["saved first"]);
     forced_node.abandon().wait();
     drop(forced);
-    // Nobody has saved since, so the earlier mark is still the newest. Every member with a file had saved
-    // that one.
+    // Nobody has saved since, so the earlier mark is still the newest. Every member with a file had saved at
+    // that mark.
     let (_node, back) = place.join("other");
     assert_eq!(said(&back), ["saved first", "saved"]);
     assert!(back.save().wait().unwrap() > after);
