@@ -99,11 +99,11 @@
 //!   later. The expulsion stands only if its subject has submitted nothing since.
 //! - *A new lead router* has heard nobody: each member counts as alive from then on.
 //! - *A process dies and only that process knew of itself:* the lead router watches it like any other.
-//! - *Stale, duplicated, reordered:* opinions name the second opinion; those of another one are ignored. If a
-//!   link to a witness breaks, its statements are dropped, because a later one may be lost. A second
-//!   `Suspect` of a suspected process changes nothing. A `Remove` that comes late, or twice, names a
-//!   suspicion that is refuted, or a process that is gone. A `Refute` names the suspicion, and voids no later
-//!   one.
+//! - *Stale, duplicated, reordered:* opinions name the second opinion; opinions that name another one than
+//!   the present second opinion are ignored. If a link to a witness breaks, its statements are dropped,
+//!   because a later one may be lost. A second `Suspect` of a suspected process changes nothing. A `Remove`
+//!   that comes late, or twice, names a suspicion that is refuted, or a process that is gone. A `Refute`
+//!   names the suspicion, and voids no later one.
 //! - *Queued while cut off:* a suspicion that was numbered already cannot be taken back, and is ordered
 //!   seconds later. Its subject refutes it; a removal needs a statement of the bench that is made after its
 //!   delivery.

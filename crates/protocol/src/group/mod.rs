@@ -148,10 +148,10 @@
 //!   nothing aside. Otherwise a repair could close a gap and make it hold more than anybody reported. A later
 //!   cut of the same change could then reach further than an earlier one, and deliver a message that the
 //!   earlier one voided.
-//! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and
-//!   names the last of them; it is delivered after that. An ordered one carries the number of soft ones
-//!   before it, and is delivered after them. A host may learn from the order a key that others need to read
-//!   its soft messages. It makes them follow that position in the same way ([`Command::Follow`]).
+//! - *FIFO.* A soft message leaves its sender once the sender's own ordered messages are delivered there, and
+//!   names the last of them; it is delivered after that. An ordered message carries the number of soft
+//!   messages before it, and is delivered after them. A host may learn from the order a key that others need
+//!   to read its soft messages. It makes them follow that position in the same way ([`Command::Follow`]).
 //! - *Voided everywhere.* No survivor delivers an ordered message with soft predecessors beyond the cut. Once
 //!   the suspicion is delivered, nobody takes direct messages of a sender that is gone (firewall). So no
 //!   later cut of the same change reaches further than an earlier one, and voided messages stay voided.
@@ -273,8 +273,8 @@
 //!   if it was not dropped. Otherwise a short loss of the routers would cost every group its state.
 //! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
 //!   several machines may have one each.
-//! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves the
-//!   relation of strengths open.
+//! - A soft send waits at its *sender* until the sender's own ordered messages are delivered there. 000
+//!   leaves the relation of strengths open.
 
 mod addresses;
 mod checkpoint;

@@ -140,8 +140,8 @@ impl Promise {
     }
 }
 
-/// Returns the promised log with which a candidate must continue: that of the highest ballot, and the longest
-/// of these. `None` if the candidate's own log is the best.
+/// Returns the promised log with which a candidate must continue: the longest of the logs of the highest
+/// ballot. `None` if the candidate's own log is the best.
 pub(super) fn best<'a>(prepare: &Prepare, promises: &'a BTreeMap<ProcessId, Promise>) -> Option<&'a Promise> {
     promises
         .values()

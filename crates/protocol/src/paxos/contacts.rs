@@ -41,7 +41,7 @@
 //!   one timeout.
 //! - *Newest members count.* The log of a router may end in a change without effect. The router may be
 //!   connected by the newest members and not by those of the change. It stands, if rarely, and those who
-//!   answer describe the newer log: so it is elected by the members that count.
+//!   answer describe the newer log: so it is elected by the newest members.
 //! - *An elected leader is connected*: its pre-vote and phase 1 went both ways with a majority after instant
 //!   0. So it stays, by the first point, and the lead moved once.
 //! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)

@@ -25,7 +25,7 @@ pub struct Pulse {
     pub contacts: Vec<Contact>,
 }
 
-/// A member's knowledge of another one.
+/// A member's knowledge of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
     /// The other member.

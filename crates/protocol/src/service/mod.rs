@@ -110,15 +110,16 @@
 //!   unused sessions are forgotten. So a stale opening can never bring back a session that has ended.
 //! - *A read that saw an unchosen change.* The read waits for that change. If the reign ends first, the read
 //!   is not answered.
-//! - *Two leaders.* Once the newer one has something chosen, the older one can have nothing chosen, and no
-//!   ballot confirmed in a later round. It redirects its clients when it hears of the other.
+//! - *Two leaders.* Once the newer leader has something chosen, the older leader can have nothing chosen, and
+//!   no ballot confirmed in a later round. The older leader redirects its clients when it hears of the newer
+//!   one.
 //! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
 //!   proposal that another replica forwards is counted and dropped.
 //! - *A joiner that dies during its checkpoint.* Its parts are dropped with it, and the log behind the
 //!   checkpoint is kept only as long as one is under way.
 //! - *A slow host gives a part of a checkpoint while the next one is being given.* Checkpoints are numbered,
-//!   and parts of another one are dropped. Such a part would make the joiner differ (a random schedule found
-//!   that).
+//!   and parts of another checkpoint are dropped. Such a part would make the joiner differ (a random schedule
+//!   found that).
 //! - *A snapshot is wanted from a busy leader.* The leader stops executing until all changes that it has
 //!   applied are chosen, which takes one round. Then it takes a checkpoint and goes on, and the parts are
 //!   read while it works.

@@ -4,7 +4,7 @@
 //!
 //! - Every answered call took effect once, with the reply that the client got. Every other call took effect
 //!   at most once.
-//! - A call that was answered before another one was sent precedes that one in the list.
+//! - A call that was answered before another call was sent precedes that call in the list.
 //! - A read returns a prefix of the list, with everything that was answered or read before it was sent.
 
 use std::collections::BTreeMap;

@@ -18,7 +18,7 @@ use crate::{
     id::ProcessId,
 };
 
-/// Bytes that count for a message in addition to its body.
+/// Number of bytes by which a message's size, as it is counted here, exceeds the size of its body.
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;

@@ -93,7 +93,7 @@ fn who_leaves_hears_that_it_is_out() {
     domain.submit(2, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report().last(), Some(&vec![1, 2]));
     assert_eq!(domain.send(2), Err(NOT_MEMBER));
-    // The group is forgotten with the message after the one by which its last member left.
+    // The message by which the last member left does not remove the group. The next message does.
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report(), [vec![1]]);
     assert!(domain.roster.group(GROUP).is_some_and(Group::is_empty));

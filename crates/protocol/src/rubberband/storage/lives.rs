@@ -44,8 +44,8 @@ impl Storage {
     }
 
     fn kept(&self) -> Option<KeptRows> {
-        // A process that leaves by command keeps nothing. Nor does one that missed a generation: the later
-        // generation may lack messages that were delivered here.
+        // A process that leaves by command keeps nothing. A process that missed a generation keeps nothing
+        // either: the later generation may lack messages that were delivered here.
         if self.leaving || !self.membership.member.is_of_its_generation() {
             return None;
         }

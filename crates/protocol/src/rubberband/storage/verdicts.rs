@@ -137,7 +137,7 @@ impl Verdicts {
         }
     }
 
-    /// Notes a verdict of this process or of another one.
+    /// Notes a verdict of this process or of another process.
     pub(super) fn add(&mut self, at: Position, ranges: &[Range], failure: Option<Bytes>) {
         if self.told(at).is_some() {
             return;
