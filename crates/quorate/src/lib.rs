@@ -47,6 +47,7 @@ pub mod cluster;
 mod connect;
 #[cfg(feature = "tables")]
 mod db;
+mod end;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

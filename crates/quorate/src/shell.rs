@@ -1,87 +1,140 @@
-//! The shell of a process: one protocol on a reactor of its own, and the thread that seeks routers for it.
+//! The shell of a process: a node on a reactor, the search for other processes, and the watch for its end.
 //!
 //! ```text
 //!   callers        ── commands ──▶ protocol thread ── events ──▶ host
-//!   seeking thread ── Seeds ─────▶                       (who listens at the routers' addresses)
+//!   seeking thread ── Seeds ─────▶                       (who listens at the known addresses)
 //!   watching thread ◀── a panic ──
 //! ```
 //!
-//! A capability brings the protocol, the host that takes its events, and the state that both share.
+//! Every process of this crate has this shell. A capability brings the protocol, the host that takes its
+//! events, and the state that both share.
+//!
+//! | capability | its node |
+//! |---|---|
+//! | tables (`process`) | one endpoint, with the disk of a router or of a storage process |
+//! | groups (`group/process.rs`) | one endpoint |
+//! | maps (`maps/process.rs`) | one endpoint, with a door for clients, and with the disk of a cell |
+//! | services (`service/process`) | an endpoint for each service, which come and go, with the disk of a host |
+//!
+//! A `Caller` of a service (`service/caller.rs`) has no shell, because the calling thread itself drives its
+//! node.
 
 use std::{
     io,
+    net::TcpListener,
     sync::{Mutex, OnceLock},
     thread,
 };
 
 use crossbeam_channel::{Sender, bounded};
-use quorate_node::EndpointId;
+use quorate_node::{EndpointId, Node};
 use quorate_protocol::{Peer, Protocol, Ticket, wire::Wire};
-use quorate_runtime::{Config, Disk, Host, Port, StartError};
+use quorate_runtime::{Config, Disk, Handle, Host, Port, StartError, door::ClientLimits};
 
-use crate::{lock::lock, seek::Search};
+use crate::{
+    end::{End, EndReporter},
+    lock::lock,
+    seek::Search,
+};
 
-/// A running protocol.
-pub(crate) struct Shell<P: Protocol<Message: Wire>> {
-    port: Port<P>,
-    /// A sender without messages: the search for routers ends when it is dropped.
-    seeks: Mutex<Option<Sender<()>>>,
+/// A running node.
+pub(crate) struct Shell<H: Protocol<Message: Wire>> {
+    node: Handle<Node<H>>,
+    /// The sender that makes the search look at once. The search ends when this sender is dropped.
+    kicks: Mutex<Option<Sender<()>>>,
 }
 
-impl<P> Shell<P>
+impl<H> Shell<H>
 where
-    P: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
+    H: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
 {
-    /// Starts the protocol in the domain of `config`, on its disk if it has one, and hands out its port. The
-    /// host's threads may have to wait for that.
+    /// Starts a node with one endpoint in the domain of `config`, and puts the endpoint's port into `shared`.
+    /// The host's threads may have to wait for the port. The node may have a disk, with the ticket of the
+    /// first record there, and a door for clients.
     pub(crate) fn start(
-        protocol: P,
-        host: impl Host<P> + 'static,
+        protocol: H,
+        host: impl Host<H> + 'static,
         config: Config,
         disk: Option<(Disk, Ticket)>,
-        shared: &OnceLock<Port<P>>,
-    ) -> Result<Shell<P>, StartError> {
-        let port = match disk {
-            None => Port::alone(EndpointId::TABLES, protocol, host, config)?,
-            Some(disk) => Port::alone_on_disk(EndpointId::TABLES, protocol, host, config, disk)?,
-        };
+        door: Option<(TcpListener, ClientLimits)>,
+        shared: &OnceLock<Port<H>>,
+    ) -> Result<Shell<H>, StartError> {
+        let port = Port::alone_with(EndpointId::TABLES, protocol, host, config, disk, door)?;
         assert!(shared.set(port.clone()).is_ok(), "a process has one port");
-        Ok(Shell { port, seeks: Mutex::default() })
+        Ok(Shell::of(port.node().clone()))
     }
 
-    /// Seeks routers, and passes those that it finds to the protocol, as the command that `seeds` makes.
-    pub(crate) fn seek(&self, search: Search, seeds: fn(Vec<Peer>) -> P::Command) -> io::Result<()> {
-        let (kick, kicks) = bounded(0);
-        *lock(&self.seeks) = Some(kick);
-        let port = self.port.clone();
-        search.go_on(kicks, move |found| {
-            if !found.is_empty() {
-                // The search repeats, so a lost command does no harm.
-                let _ = port.try_command(seeds(found));
-            }
-        })
+    /// Starts a node whose endpoints come and go, and puts its handle into `shared`.
+    #[cfg(feature = "services")]
+    pub(crate) fn start_node(
+        node: Node<H>,
+        host: impl Host<Node<H>> + 'static,
+        config: Config,
+        disk: Option<Disk>,
+        shared: &OnceLock<Handle<Node<H>>>,
+    ) -> Result<Shell<H>, StartError> {
+        let handle = quorate_runtime::Reactor::start_with(node, host, config, disk, None)?;
+        assert!(shared.set(handle.clone()).is_ok(), "a process has one node");
+        Ok(Shell::of(handle))
     }
 
-    /// Calls `panicked` if the protocol thread panics.
-    pub(crate) fn watch(&self, panicked: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let watched = self.port.node().clone();
+    fn of(node: Handle<Node<H>>) -> Shell<H> {
+        Shell { node, kicks: Mutex::default() }
+    }
+
+    /// Seeks other processes, and passes those that each look finds to `found`. The search repeats, so
+    /// `found` may lose some of them.
+    pub(crate) fn seek(
+        &self,
+        search: Search,
+        found: impl FnMut(Vec<Peer>) + Send + 'static,
+    ) -> io::Result<()> {
+        let (kick, kicks) = bounded(1);
+        *lock(&self.kicks) = Some(kick);
+        search.go_on(kicks, found)
+    }
+
+    /// Makes the search look at once.
+    #[cfg(feature = "services")]
+    pub(crate) fn kick(&self) {
+        if let Some(kicks) = &*lock(&self.kicks) {
+            // If the channel is full, the search is about to look.
+            let _ = kicks.try_send(());
+        }
+    }
+
+    /// Reports the end of the process if the protocol thread panics.
+    pub(crate) fn watch(&self, end: EndReporter) -> io::Result<()> {
+        let watched = self.node.clone();
         let watch = move || {
             if watched.wait().is_err() {
-                panicked();
+                end.report(End::Broken(String::from("the protocol thread panicked")));
             }
         };
         thread::Builder::new().name(String::from("watch")).spawn(watch).map(drop)
     }
 
-    /// Returns the port for commands.
-    pub(crate) fn port(&self) -> &Port<P> {
-        &self.port
-    }
-
     /// Stops the threads.
     pub(crate) fn stop(&self) {
-        drop(lock(&self.seeks).take());
+        drop(lock(&self.kicks).take());
         // The thread that panicked has printed its panic.
-        let _ = self.port.node().stop();
+        let _ = self.node.stop();
+    }
+}
+
+/// Returns a receiver of a search that passes the processes found to an endpoint, as the command that `seeds`
+/// makes.
+pub(crate) fn seeds_to<H>(
+    port: Port<H>,
+    seeds: fn(Vec<Peer>) -> H::Command,
+) -> impl FnMut(Vec<Peer>) + Send + 'static
+where
+    H: Protocol<Message: Wire + Send, Command: Send> + Send + 'static,
+{
+    move |found| {
+        if !found.is_empty() {
+            // The search repeats, so a lost command does no harm.
+            let _ = port.try_command(seeds(found));
+        }
     }
 }

@@ -61,40 +61,26 @@ where
         host: impl Host<H> + 'static,
         config: Config,
     ) -> Result<Self, StartError> {
-        let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
-        Ok(Port::new(Reactor::start(Node::with(new_endpoint), host, config)?, channel))
+        Port::alone_with(endpoint, protocol, host, config, None, None)
     }
 
-    /// Starts a process with this endpoint and a disk. The caller has made the endpoint from the records on
-    /// the disk, of which `first` is the first.
-    pub fn alone_on_disk(
+    /// Starts a process like [`Port::alone`], with a disk and a door for clients if it has them
+    /// ([`Reactor::start_with`]). The caller has made the endpoint from the records on the disk, of which the
+    /// ticket names the first.
+    pub fn alone_with(
         endpoint: EndpointId,
         protocol: H,
         host: impl Host<H> + 'static,
         config: Config,
-        (disk, first): (Disk, Ticket),
-    ) -> Result<Self, StartError> {
-        let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
-        let handle = Reactor::start_on_disk(Node::with(new_endpoint.recovered(first)), host, config, disk)?;
-        Ok(Port::new(handle, channel))
-    }
-
-    /// Starts a process with a door for clients, which connect to `listener`, and optionally with a disk.
-    /// [`Host::door`] must return a door.
-    pub fn alone_with_door(
-        endpoint: EndpointId,
-        protocol: H,
-        host: impl Host<H> + 'static,
-        config: Config,
-        door: (TcpListener, ClientLimits),
         disk: Option<(Disk, Ticket)>,
+        door: Option<(TcpListener, ClientLimits)>,
     ) -> Result<Self, StartError> {
         let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
         let (disk, new_endpoint) = match disk {
             Some((disk, first)) => (Some(disk), new_endpoint.recovered(first)),
             None => (None, new_endpoint),
         };
-        let handle = Reactor::start_with_door(Node::with(new_endpoint), host, config, door, disk)?;
+        let handle = Reactor::start_with(Node::with(new_endpoint), host, config, disk, door)?;
         Ok(Port::new(handle, channel))
     }
 }

@@ -20,7 +20,7 @@
 //! links and writes them before links.
 //!
 //! Without a disk ([`Reactor::start`]) a record is complete at once, and [`Input::Persisted`] comes before
-//! the next input. With a disk ([`Reactor::start_on_disk`]), a turn ends by writing the messages that need
+//! the next input. With a disk ([`Reactor::start_with`]), a turn ends by writing the messages that need
 //! not wait for records, and then passes the turn's records to the disk thread. `durable` keeps the messages
 //! that wait.
 
@@ -154,25 +154,10 @@ where
         Reactor::start_with(protocol, host, config, None, None)
     }
 
-    /// Starts a process with a door for clients, which connect to `listener`, and optionally with a disk.
-    /// [`Host::door`] must return a door.
-    pub fn start_with_door(
-        protocol: P,
-        host: H,
-        config: Config,
-        (listener, limits): (std::net::TcpListener, ClientLimits),
-        disk: Option<Disk>,
-    ) -> Result<Handle<P>, StartError> {
-        Reactor::start_with(protocol, host, config, disk, Some((listener, limits)))
-    }
-
-    /// Starts a process with `disk`. The caller has made the protocol from the records on the disk, if there
-    /// are any.
-    pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
-        Reactor::start_with(protocol, host, config, Some(disk), None)
-    }
-
-    fn start_with(
+    /// Starts a process like [`Reactor::start`], with a disk and a door if it has them. The caller has made
+    /// the protocol from the records on the disk, if there are any. Clients connect to the listener of the
+    /// door, and [`Host::door`] must return a door.
+    pub fn start_with(
         protocol: P,
         host: H,
         config: Config,

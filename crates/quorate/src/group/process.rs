@@ -47,7 +47,7 @@ use crate::{
     error::{Error, groups::DROPPED},
     lock::lock,
     seek::Search,
-    shell::Shell,
+    shell::{Shell, seeds_to},
     waiters::{Calls, Waiters},
 };
 
@@ -84,11 +84,12 @@ impl Process {
         let member = group::Process::new(Peer { id: me, address }, settings, MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
         let host = GroupHost::new(shared.clone(), news);
-        let shell = Shell::start(relay, host, config, None, &shared.port).map_err(Error::start)?;
+        let shell = Shell::start(relay, host, config, None, None, &shared.port).map_err(Error::start)?;
         let applying = shared.clone();
         let process = Process { shared, domain, shell };
         thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
-        process.shell.seek(Search::quiet(domain, me, routers), Command::Seeds)?;
+        let port = process.shared.port().clone();
+        process.shell.seek(Search::quiet(domain, me, routers), seeds_to(port, Command::Seeds))?;
         Ok(process)
     }
 

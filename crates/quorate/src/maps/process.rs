@@ -11,15 +11,13 @@ use std::{
     net::{SocketAddr, TcpListener},
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::EndpointId;
+use crossbeam_channel::Receiver;
 use quorate_protocol::{
     DomainId, NotAdmitted, Peer, ProcessId, Protocol, Time, detector,
     partial::{self, JoinOptions, Resident, Site, resident},
@@ -43,14 +41,16 @@ use super::{
 };
 use crate::{
     address::{advertised, bind, further_addresses},
+    end::{End, EndReporter},
     error::Error,
     node::{
         DiskStatus,
         journal::{self, Journal, Owner},
         life::CHECKPOINT_BYTES,
     },
-    process::{End, Strangers},
+    process::Strangers,
     seek::Search,
+    shell::{Shell, seeds_to},
     waiters::Calls,
 };
 
@@ -113,19 +113,24 @@ pub struct Setup {
 /// A running cell. Dropping it ends it at once without a goodbye, as if it had been killed.
 pub struct Process {
     me: ProcessId,
-    port: Port<Relay<CellEndpoint>>,
+    shell: Shell<Relay<CellEndpoint>>,
+    shared: Arc<CellShared>,
     address: SocketAddr,
-    statuses: Arc<Calls<Status>>,
     /// The maps of other strategies.
     strategy_thread: Option<StrategyThread>,
     metrics: Metrics,
     ended: Receiver<End>,
-    /// The search for routers ends when this is dropped.
-    seeks: Mutex<Option<Sender<()>>>,
-    /// Whether the other processes go on without this process.
-    out: Arc<AtomicBool>,
     /// The directory of the process's journal, and the journal's owner.
     journal: Option<(PathBuf, Owner)>,
+}
+
+/// The state that the threads of a cell share.
+#[derive(Default)]
+struct CellShared {
+    port: OnceLock<Port<Relay<CellEndpoint>>>,
+    statuses: Calls<Status>,
+    /// Whether the other processes go on without this process.
+    is_out: AtomicBool,
 }
 
 impl Process {
@@ -162,32 +167,29 @@ impl Process {
         config.advertise = Some(advertised);
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
-        let (statuses, (end, ended)) = (Arc::<Calls<Status>>::default(), bounded(1));
-        let mut host = CellHost {
-            statuses: statuses.clone(),
-            front: None,
+        let (end, ended) = EndReporter::new();
+        let shared = Arc::<CellShared>::default();
+        let (mut front, door) = setup.front.unzip();
+        front.iter_mut().for_each(|front| front.attach(me));
+        let host = CellHost {
+            shared: shared.clone(),
+            front,
             strategies: setup.strategies.clone(),
             strangers: Strangers::default(),
             end: end.clone(),
-            out: Arc::default(),
         };
-        let out = host.out.clone();
         let new = || Resident::new(peer, setup.place, settings, clock::wall_offset(), clock::now());
         let resident = recovered.unwrap_or_else(new);
         let cell = CellEndpoint::new(resident, Distances::new(setup.distances));
         let cell = Relay::new(cell, relay::Settings::default());
         let disk = journal.map(|journal| (journal.disk, journal.first));
-        let port = match (setup.front, disk) {
-            (None, None) => Port::alone(EndpointId::TABLES, cell, host, config)?,
-            (None, Some(disk)) => Port::alone_on_disk(EndpointId::TABLES, cell, host, config, disk)?,
-            (Some((mut front, listener)), disk) => {
-                front.attach(me);
-                host.front = Some(front);
-                let door = (listener, setup.clients);
-                Port::alone_with_door(EndpointId::TABLES, cell, host, config, door, disk)?
-            }
-        };
-        let strategy_thread = setup.strategies.map(|strategies| {
+        let door = door.map(|listener| (listener, setup.clients));
+        let shell = Shell::start(cell, host, config, disk, door, &shared.port)?;
+        let journal = directory.map(|place| (place, owner));
+        let mut process =
+            Process { me, shell, shared, address, strategy_thread: None, metrics, ended, journal };
+        let port = process.shared.port().clone();
+        if let Some(strategies) = setup.strategies {
             let port = port.clone();
             let told = move |id, outcome| {
                 // The command is refused only if the process ends, and then it has no clients.
@@ -201,39 +203,17 @@ impl Process {
                 services: setup.services,
                 insecure: setup.insecure,
             };
-            strategies.start(settings, told)
-        });
-        let strategy_thread = strategy_thread.transpose()?;
-        let (kick, kicks) = bounded(0);
-        let seeks = Mutex::new(Some(kick));
-        let journal = directory.map(|place| (place, owner));
-        let process = Process {
-            me,
-            port: port.clone(),
-            address,
-            statuses,
-            strategy_thread,
-            metrics,
-            ended,
-            seeks,
-            out,
-            journal,
-        };
-        let told = port.clone();
-        Search::quiet(setup.domain, me, setup.routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
-            // Commands that are refused are repeated soon.
-            if !found.is_empty() {
-                let _ = told.try_command(Command::Seeds(found));
-            }
+            process.strategy_thread = Some(strategies.start(settings, told)?);
+        }
+        let mut seeds = seeds_to(port.clone(), Command::Seeds);
+        let search = Search::quiet(setup.domain, me, setup.routers).every(ADJUST_EVERY);
+        process.shell.seek(search, move |found| {
+            seeds(found);
             let adjust = resident::Command::Adjust(clock::wall_offset());
-            let _ = told.try_command(Command::Cell(adjust));
+            // The command is repeated soon, so a lost one does no harm.
+            let _ = port.try_command(Command::Cell(adjust));
         })?;
-        let watched = port.node().clone();
-        thread::Builder::new().name(String::from("watch")).spawn(move || {
-            if watched.wait().is_err() {
-                let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
-            }
-        })?;
+        process.shell.watch(end)?;
         Ok(process)
     }
 
@@ -256,7 +236,7 @@ impl Process {
     pub fn disk(&self) -> Option<DiskStatus> {
         let (directory, owner) = self.journal.as_ref()?;
         let place = journal::place(directory, owner.node);
-        Some(DiskStatus::of(self.port.node().counters(), &place))
+        Some(DiskStatus::of(self.shared.port().node().counters(), &place))
     }
 
     /// Yields one message when it can not go on, which says why.
@@ -266,8 +246,8 @@ impl Process {
 
     /// Returns the status, or `None` if the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
-        let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
-        let mut status = self.statuses.call(patience, ask).ok()?;
+        let ask = |token| self.shared.port().try_command(Command::Status { token }).is_ok();
+        let mut status = self.shared.statuses.call(patience, ask).ok()?;
         if let Some(strategy_thread) = &self.strategy_thread {
             status.kept = strategy_thread.statuses();
         }
@@ -283,11 +263,9 @@ impl Process {
     /// Stops the threads. If the others go on without this process, its directory is reset: the next process
     /// there is another one.
     pub fn stop(&self) {
-        drop(self.seeks.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // [`Process::ended`] has reported a panic.
-        let _ = self.port.node().stop();
+        self.shell.stop();
         if let Some((place, owner)) = &self.journal
-            && self.out.swap(false, Ordering::AcqRel)
+            && self.shared.is_out.swap(false, Ordering::AcqRel)
             && let Err(error) = Journal::begin_anew(place, *owner)
         {
             // The next start learns again that the process of this journal is out.
@@ -296,6 +274,12 @@ impl Process {
                 "the journal of a process that was removed could not be reset; the next start tries again"
             );
         }
+    }
+}
+
+impl CellShared {
+    fn port(&self) -> &Port<Relay<CellEndpoint>> {
+        self.port.get().expect("the port is set when the process starts")
     }
 }
 
@@ -310,22 +294,19 @@ const ADJUST_EVERY: Duration = Duration::from_secs(1);
 
 /// The host of a cell's protocol.
 struct CellHost {
-    statuses: Arc<Calls<Status>>,
+    shared: Arc<CellShared>,
     front: Option<Box<dyn Front>>,
     strategies: Option<Strategies>,
     strangers: Strangers,
-    end: Sender<End>,
-    /// Whether the others go on without this process.
-    out: Arc<AtomicBool>,
+    end: EndReporter,
 }
 
 impl CellHost {
     fn end(&self, end: End) {
         if end == End::Wedged {
-            self.out.store(true, Ordering::Release);
+            self.shared.is_out.store(true, Ordering::Release);
         }
-        // The first reason counts.
-        let _ = self.end.try_send(end);
+        self.end.report(end);
     }
 
     fn cell(&mut self, event: resident::Event, now: Time) {
@@ -368,7 +349,7 @@ impl Host<Relay<CellEndpoint>> for CellHost {
                     front.answered(id, *outcome, now);
                 }
             }
-            Event::Status { token, status } => self.statuses.answer(token, *status),
+            Event::Status { token, status } => self.shared.statuses.answer(token, *status),
         }
     }
 
@@ -387,10 +368,7 @@ impl Host<Relay<CellEndpoint>> for CellHost {
     }
 
     fn disk_failed(&mut self, error: &DiskError) {
-        self.end(match error {
-            DiskError::OlderCopy { .. } => End::OlderCopy(error.to_string()),
-            _ => End::Broken(error.to_string()),
-        });
+        self.end.disk_failed(error);
     }
 
     fn door(&mut self) -> Option<&mut dyn Door<Relay<CellEndpoint>>> {

@@ -21,11 +21,12 @@ use quorate_table::{
 use tracing::error;
 
 use super::{
-    End, Process, ProcessShared,
+    Process, ProcessShared,
     executor::{ExecutorEnded, StartExecutor, TaskExecutor},
     withdrawals::Withdrawals,
 };
 use crate::{
+    end::{End, EndReporter},
     lock::lock,
     scan_threads::{ScanThreadOptions, ScanThreads},
 };
@@ -156,7 +157,7 @@ fn start(
     scan_threads: ScanThreads,
     passes: Passes,
     shared: Arc<ProcessShared>,
-    end: Sender<End>,
+    end: EndReporter,
 ) -> Result<Worker<Job>, StartError> {
     let mut joined = false;
     let mut held = Some(engine);
@@ -188,7 +189,7 @@ fn start(
             let run = || execute(&mut **engine, tasks, &host);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
-                let _ = end.try_send(End::Broken(String::from("the engine thread panicked")));
+                end.report(End::Broken(String::from("the engine thread panicked")));
                 return;
             };
             passes.batch(count, clock::now().since(began), engine.pinned());

@@ -2,12 +2,12 @@
 
 use std::{any::Any, sync::Arc};
 
-use crossbeam_channel::Sender;
 use quorate_protocol::rubberband::Task;
 use quorate_runtime::{StartError, metrics::Metrics};
 use thiserror::Error;
 
-use super::shared::{End, ProcessShared};
+use super::shared::ProcessShared;
+use crate::end::EndReporter;
 
 /// An executor of tasks, on threads of its own. It returns the results of a batch as a command to the
 /// process.
@@ -26,4 +26,4 @@ pub(crate) struct ExecutorEnded;
 
 /// Starts the executor of a process. If the executor cannot go on, it sends the reason.
 pub(crate) type StartExecutor =
-    Box<dyn FnOnce(&Metrics, Arc<ProcessShared>, Sender<End>) -> Result<Arc<dyn TaskExecutor>, StartError>>;
+    Box<dyn FnOnce(&Metrics, Arc<ProcessShared>, EndReporter) -> Result<Arc<dyn TaskExecutor>, StartError>>;

@@ -26,7 +26,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::Receiver;
 use quorate_protocol::{
     CommandId, DomainId, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
     domain::Shared as Held,
@@ -51,14 +51,15 @@ use self::{
     namesake::probe_namesake,
 };
 use crate::{
+    end::EndReporter,
     lock::lock,
     seek::Search,
-    shell::Shell,
+    shell::{Shell, seeds_to},
     waiters::{CallError, Calls},
 };
 
-pub use self::shared::End;
 use self::shared::{Identity, ProcessShared};
+pub use crate::end::End;
 
 /// The reason why an operation has not taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ struct NodeHost {
     strangers: Strangers,
     /// Whether a thread is checking if the other process with the same node number is alive.
     probing: Arc<AtomicBool>,
-    end: Sender<End>,
+    end: EndReporter,
 }
 
 impl Process {
@@ -127,7 +128,7 @@ impl Process {
             operations: Calls::default(),
             remains: Mutex::new(None),
         });
-        let (end, ended) = bounded(1);
+        let (end, ended) = EndReporter::new();
         let executor = match parts.executor {
             Some(start) => Some(start(&config.metrics, shared.clone(), end.clone())?),
             None => None,
@@ -148,25 +149,25 @@ impl Process {
         };
         let (domain, me) = (config.domain, config.me);
         let relay = Relay::new(process, relay::Settings::default());
-        let shell = Shell::start(relay, host, config, parts.disk, &shared.port)?;
-        if !parts.routers.is_empty() {
-            shell.seek(Search::warning(domain, me, parts.routers), Command::Seeds)?;
-        }
-        shell.watch(move || {
-            let _ = end.try_send(End::Broken(String::from("the protocol thread panicked")));
-        })?;
-        Ok(Process {
+        let shell = Shell::start(relay, host, config, parts.disk, None, &shared.port)?;
+        let process = Process {
             shell,
             shared,
             #[cfg(feature = "tables")]
             executor,
             ended,
-        })
+        };
+        if !parts.routers.is_empty() {
+            let search = Search::warning(domain, me, parts.routers);
+            process.shell.seek(search, seeds_to(process.port().clone(), Command::Seeds))?;
+        }
+        process.shell.watch(end)?;
+        Ok(process)
     }
 
     /// Returns the port for commands.
     pub fn port(&self) -> &Port<Relay<tables::Process>> {
-        self.shell.port()
+        self.shared.port.get().expect("the port is set when the process starts")
     }
 
     /// Returns a receiver that gets one message, with the reason, when the process cannot continue.
@@ -235,8 +236,7 @@ impl NodeHost {
     }
 
     fn end(&self, end: End) {
-        // The first reason counts.
-        let _ = self.end.try_send(end);
+        self.end.report(end);
     }
 
     fn not_admitted(&mut self, why: NotAdmitted) {
@@ -330,10 +330,7 @@ impl Host<Relay<tables::Process>> for NodeHost {
     }
 
     fn disk_failed(&mut self, error: &DiskError) {
-        self.end(match error {
-            DiskError::OlderCopy { .. } => End::OlderCopy(error.to_string()),
-            _ => End::Broken(error.to_string()),
-        });
+        self.end.disk_failed(error);
     }
 
     fn event(&mut self, event: Event, _now: Time) {

@@ -2,20 +2,21 @@
 
 use std::{thread, time::Duration};
 
-use crossbeam_channel::Sender;
 use quorate_protocol::Peer;
 use tracing::info;
 
-use super::{End, Identity};
-use crate::seek;
+use super::Identity;
+use crate::{
+    end::{End, EndReporter},
+    seek,
+};
 
 /// Checks whether the namesake, the process that blocks this one from joining, is alive. If the namesake is
 /// alive, this process ends. If it is dead but not yet removed, this process joins after the removal.
-pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
+pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &EndReporter) {
     match seek::ask(&other.address, me.domain) {
         Ok(met) if met.process == other.id => {
-            // The process ends for the first reason that was sent.
-            let _ = end.try_send(End::NotAdmitted(format!(
+            end.report(End::NotAdmitted(format!(
                 "node {} is in use: the process {} at {} belongs to the domain and answers there; this \
                  process, {} at {}, cannot join with the same node number. Give this process a node number \
                  of its own, or stop the other process",

@@ -98,7 +98,7 @@ fn start(limits: ClientLimits) -> (Handle<Echo>, SocketAddr) {
     let address = listener.local_addr().unwrap();
     let me = ProcessId { node: 1, incarnation: chance::incarnation() };
     let config = Config::new(chance::domain(), me, vec!["127.0.0.1:0".parse().unwrap()]);
-    let handle = Reactor::start_with_door(Echo, Lines::default(), config, (listener, limits), None);
+    let handle = Reactor::start_with(Echo, Lines::default(), config, None, Some((listener, limits)));
     (handle.unwrap(), address)
 }
 

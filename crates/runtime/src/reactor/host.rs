@@ -46,7 +46,7 @@ pub trait Host<P: Protocol>: Send {
     }
 
     /// Returns the door for clients, if the reactor was started with one
-    /// ([`Reactor::start_with_door`](super::Reactor::start_with_door)).
+    /// ([`Reactor::start_with`](super::Reactor::start_with)).
     fn door(&mut self) -> Option<&mut dyn Door<P>> {
         None
     }

@@ -143,9 +143,9 @@ impl Process {
     fn with(disk: Disk, config: Config) -> Process {
         let (sender, events) = unbounded();
         let id = disk.process();
+        let config = Config { me: id, ..config };
         let handle =
-            Reactor::start_on_disk(Diary::default(), EventHandler(sender), Config { me: id, ..config }, disk)
-                .unwrap();
+            Reactor::start_with(Diary::default(), EventHandler(sender), config, Some(disk), None).unwrap();
         Process { id, handle, events }
     }
 

@@ -87,12 +87,8 @@ pub(super) fn run(domain: DomainId, spec: EcastProcessSpec) -> Result<()> {
             };
             let config = routing::Config { copies: spec.copies, ..routing::Config::default() };
             let router: Router<Ring> = Router::new(paxos, config, settings);
-            let port = match disk {
-                None => Port::alone(EndpointId::TABLES, router, Silent, reactor)?,
-                Some(disk) => {
-                    Port::alone_on_disk(EndpointId::TABLES, router, Silent, reactor, (disk, Ticket(1)))?
-                }
-            };
+            let disk = disk.map(|disk| (disk, Ticket(1)));
+            let port = Port::alone_with(EndpointId::TABLES, router, Silent, reactor, disk, None)?;
             println!("{listen}");
             seek(&spec, domain, &port, RouterCommand::Seeds);
             park()

@@ -167,10 +167,7 @@ fn router(spec: RouterSpec) -> Result<()> {
     let replica = PaxosReplica::new(paxos, author, spec.value_bytes);
     let config = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     let ear = Ear { tell, tells: spec.tells };
-    let handle = match disk {
-        Some(disk) => Reactor::start_on_disk(replica, ear, config, disk)?,
-        None => Reactor::start(replica, ear, config)?,
-    };
+    let handle = Reactor::start_with(replica, ear, config, disk, None)?;
     say(&begun)?;
     let counters = handle.counters().clone();
     let zero = Arc::new(std::sync::Mutex::new(work(&counters)));

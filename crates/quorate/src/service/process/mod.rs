@@ -1,4 +1,4 @@
-//! A process of services: one node on a reactor, and the thread that seeks other processes.
+//! A process of services: the node with its endpoints, in the shell that every process has.
 //!
 //! ```text
 //!   protocol thread ── orders of a turn ──▶ each replica's executor ── results ──▶ protocol thread
@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::Sender;
 use quorate_node::{self as node, Channel, EndpointId, NewEndpoint, Node};
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Ticket,
@@ -24,7 +24,7 @@ use quorate_protocol::{
     service::{self, ClientCommand, Fate},
 };
 use quorate_roles::services::Exported;
-use quorate_runtime::{CommandError, Config, Disk, Handle, NodeMetrics, Reactor, chance};
+use quorate_runtime::{CommandError, Config, Disk, Handle, NodeMetrics, chance};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use self::dispatcher::Dispatcher;
@@ -33,7 +33,7 @@ use super::{
     executor::ExecutorOrder,
     service_endpoint::{Command, ServiceEndpoint, Set},
 };
-use crate::{error::Error, lock::lock, seek::Search};
+use crate::{error::Error, lock::lock, seek::Search, shell::Shell};
 
 use shared::CallBatch;
 
@@ -45,8 +45,7 @@ pub(super) use shared::{
 /// A running process. It ends with its last holder.
 pub(super) struct Process {
     shared: Arc<ServiceShared>,
-    /// The channel that makes the seeking thread look at once. The thread ends when this is dropped.
-    kick: Sender<()>,
+    shell: Shell<ServiceEndpoint>,
 }
 
 impl Process {
@@ -67,21 +66,17 @@ impl Process {
         let dropped = NodeMetrics::new(&config.metrics);
         let dispatcher = Dispatcher::new(shared.clone(), dropped);
         let mut node = Node::new();
-        let handle = match disk {
-            None => Reactor::start(node, dispatcher, config),
-            Some((place, disk)) => {
-                for channel in place.channels() {
-                    node.expect(channel, place.first);
-                }
-                Reactor::start_on_disk(node, dispatcher, config, disk)
+        let disk = disk.map(|(place, disk)| {
+            for channel in place.channels() {
+                node.expect(channel, place.first);
             }
-        };
-        let handle = handle.map_err(Error::start)?;
-        assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
-        let (kick, kicked) = bounded(1);
-        let process = Arc::new(Process { shared: shared.clone(), kick });
+            disk
+        });
+        let shell =
+            Shell::start_node(node, dispatcher, config, disk, &shared.handle).map_err(Error::start)?;
+        let process = Arc::new(Process { shared: shared.clone(), shell });
         // All endpoints learn the processes that listen at the addresses.
-        process.search().go_on(kicked, move |found| {
+        process.shell.seek(process.search(), move |found| {
             let endpoints: Vec<Arc<EndpointHandle>> = lock(&shared.endpoints).values().cloned().collect();
             for endpoint in endpoints.iter().filter(|_| !found.is_empty()) {
                 // The search repeats, so a lost command does no harm.
@@ -138,7 +133,7 @@ impl Process {
         };
         // The command is refused only if the process has ended, and then nothing more is heard.
         let _ = self.handle().command(node::Command::Add(new_endpoint));
-        let _ = self.kick.try_send(());
+        self.shell.kick();
         Ok(endpoint)
     }
 
@@ -318,8 +313,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         lock(&self.shared.endpoints).clear();
-        // The thread that panicked has printed its panic.
-        let _ = self.handle().stop();
+        self.shell.stop();
     }
 }
 
