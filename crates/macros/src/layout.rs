@@ -52,7 +52,7 @@ pub(crate) enum FieldForm {
     /// The byte form of the field's type.
     Own,
     /// The byte form of another type, which implements `Form` for the field's type.
-    With(Type),
+    With(Box<Type>),
     /// A `postcard` body, which neighbouring fields share.
     Body,
 }
@@ -166,7 +166,7 @@ fn read_fields(fields: &Fields) -> Result<Vec<Field>> {
             let read = if meta.path.is_ident("body") {
                 FieldForm::Body
             } else if meta.path.is_ident("with") {
-                FieldForm::With(meta.value()?.parse()?)
+                FieldForm::With(Box::new(meta.value()?.parse()?))
             } else {
                 return Err(meta.error("a field has no attribute but `body` and `with = FORM`"));
             };

@@ -42,97 +42,35 @@
 //! be lost by a power cut. The confirmation waits for no disk.
 //!
 //! **Refusals.** The router refuses an injection if it does not lead, if its reign is not settled, if a
-//! destination cannot take it, or if [`OPEN_MAX`] injections wait for a round. It refuses all open injections
-//! when its reign ends. The member asks again.
-
-use std::collections::{BTreeMap, VecDeque};
+//! destination cannot take it, or if 65,536 injections (`OPEN_MAX`) wait for a round. It refuses all open
+//! injections when its reign ends. The member asks again.
 
 use bytes::Bytes;
 
 use super::{Message, Router, Routing};
 use crate::{
     id::ProcessId,
-    paxos::{self, Ballot},
+    paxos::Ballot,
     seam::{Context, Input, Sink},
 };
 
-/// Maximum number of injections of the latest state that wait for a round.
-const OPEN_MAX: usize = 65_536;
-
-/// The injections of the latest state that a lead router has delivered and not confirmed.
-#[derive(Default)]
-pub(super) struct LatestInjections {
-    /// The reign of this router, while it leads.
-    reign: Option<ReignState>,
-    /// The last number given to an injection.
-    last: u64,
-    /// The last injection for which a round was asked.
-    asked: u64,
-    /// The injections without a confirmation, oldest first. Bounded by [`OPEN_MAX`].
-    open: VecDeque<OpenInjection>,
-}
-
-/// A reign of this router.
-struct ReignState {
-    ballot: Ballot,
-    /// Whether this router has learned everything that earlier leaders chose.
-    settled: bool,
-}
-
-/// An injection that waits for a round.
-struct OpenInjection {
-    number: u64,
-    member: ProcessId,
-    /// The member's number of the injection.
-    token: u64,
-}
-
-impl LatestInjections {
-    /// Whether an injection may be delivered now.
-    fn is_ready(&self) -> bool {
-        self.reign.as_ref().is_some_and(|reign| reign.settled) && self.open.len() < OPEN_MAX
-    }
-
-    /// Notes an injection that was delivered.
-    fn push(&mut self, member: ProcessId, token: u64) {
-        self.last += 1;
-        self.open.push_back(OpenInjection { number: self.last, member, token });
-    }
-
-    pub(super) fn reign_began(&mut self, ballot: Ballot) {
-        self.reign = Some(ReignState { ballot, settled: false });
-    }
-
-    pub(super) fn reign_settled(&mut self, ballot: Ballot) {
-        if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
-            reign.settled = true;
-        }
-    }
-
-    /// Returns the question whether this reign still stands, if an injection has arrived since the last
-    /// question.
-    fn question(&mut self) -> Option<paxos::Command> {
-        let reign = self.reign.as_ref().filter(|_| self.asked < self.last)?;
-        self.asked = self.last;
-        Some(paxos::Command::Confirm { ballot: reign.ballot, through: self.last })
-    }
-}
-
 impl<R: Routing> Router<R> {
-    /// Delivers an injection of the latest state, and remembers to confirm it. Returns `false` if it cannot be
-    /// delivered now.
+    /// Delivers an injection of the latest state, and remembers to confirm it. Returns `false` if it cannot
+    /// be delivered now.
     pub(super) fn inject_latest(&mut self, from: ProcessId, token: u64, body: &Bytes) -> bool {
-        let Some(dispatch) = self.dispatch.as_mut().filter(|_| self.latest.is_ready()) else { return false };
+        let Some(dispatch) = self.dispatch.as_mut().filter(|_| self.unconfirmed.is_ready()) else {
+            return false;
+        };
         let injected = dispatch.inject(&self.order, from, token, body);
         if injected {
-            self.latest.push(from, token);
+            self.unconfirmed.push(from, token);
         }
         injected
     }
 
     /// Asks the other routers whether this one still leads, once for all injections of a batch of inputs.
     pub(super) fn ask_latest(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        if let Some(question) = self.latest.question() {
+        if let Some(question) = self.unconfirmed.question() {
             self.drive(cx, Input::Command(question), out);
         }
     }
@@ -140,23 +78,14 @@ impl<R: Routing> Router<R> {
     /// Confirms the injections up to this number to their senders, because the reign of `ballot` stood after
     /// they had arrived.
     pub(super) fn confirm_latest(&mut self, ballot: Ballot, through: u64, out: &mut dyn Sink<Self>) {
-        if self.latest.reign.as_ref().is_none_or(|reign| reign.ballot != ballot) {
-            return;
-        }
-        let mut confirmed: BTreeMap<ProcessId, Vec<u64>> = BTreeMap::new();
-        while let Some(injection) = self.latest.open.pop_front_if(|injection| injection.number <= through) {
-            confirmed.entry(injection.member).or_default().push(injection.token);
-        }
-        for (member, tokens) in confirmed {
+        for (member, tokens) in self.unconfirmed.confirm(ballot, through) {
             self.tell(member, Message::Latest { tokens }, out);
         }
     }
 
     /// Refuses the open injections, because the reign of this router has ended.
     pub(super) fn end_latest(&mut self, out: &mut dyn Sink<Self>) {
-        self.latest.reign = None;
-        self.latest.asked = self.latest.last;
-        for OpenInjection { member, token, .. } in std::mem::take(&mut self.latest.open) {
+        for (member, token) in self.unconfirmed.end() {
             self.tell(member, Message::InjectRefused { token }, out);
         }
     }

@@ -157,8 +157,8 @@ pub enum MemberEvent {
         /// The user's name of the message.
         token: u64,
     },
-    /// Messages to routers may have been lost, and a router that knows a leader is in reach. Injected messages
-    /// without an answer should be injected again.
+    /// Messages to routers may have been lost, and a router that knows a leader is in reach. The user should
+    /// inject messages without an answer again.
     Rerouted,
     /// The present routers and leader.
     Lead {

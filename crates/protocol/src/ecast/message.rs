@@ -78,8 +78,8 @@ pub enum Message {
         /// The member's number of the message.
         token: u64,
     },
-    /// Member → lead router: like [`Message::Inject`], and confirm by [`Message::Latest`] that the stamp covers
-    /// everything that was stable when this message was sent.
+    /// Member → lead router: like [`Message::Inject`], and confirm by [`Message::Latest`] that the stamp
+    /// covers everything that was stable when this message was sent.
     #[wire(tag = 26)]
     InjectLatest {
         /// The member's own number of the message.

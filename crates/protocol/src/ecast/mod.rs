@@ -105,6 +105,7 @@ mod rig;
 mod router;
 #[cfg(test)]
 mod toy;
+mod unconfirmed;
 mod watch;
 
 use std::fmt;

@@ -11,12 +11,12 @@ use super::{
     commands::{Commands, RouterCommand, RouterEvent},
     dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
-    latest::LatestInjections,
     message::{Message, Notice},
     order::Order,
     poll::MemberPoll,
     reach::{Detours, HOPS_MAX, is_reached},
     reform::{Gathering, Reformed, Tail},
+    unconfirmed::UnconfirmedInjections,
     watch::MemberMonitor,
 };
 use crate::{
@@ -96,7 +96,7 @@ pub struct Router<R: Routing> {
     pub(super) paxos: Paxos,
     pub(super) order: Order<R>,
     pub(super) dispatch: Option<Dispatch>,
-    pub(super) latest: LatestInjections,
+    pub(super) unconfirmed: UnconfirmedInjections,
     pub(super) linked: BTreeSet<ProcessId>,
     pub(super) detours: Detours,
     /// Watches the members while this router leads.
@@ -140,7 +140,7 @@ impl<R: Routing> Router<R> {
             settings,
             paxos,
             dispatch: None,
-            latest: LatestInjections::default(),
+            unconfirmed: UnconfirmedInjections::default(),
             linked: BTreeSet::new(),
             detours: Detours::default(),
             stable_due: None,
@@ -307,8 +307,8 @@ impl<R: Routing> Router<R> {
                 }
                 out.emit(RouterEvent::Removed);
             }
-            paxos::Event::Reign { ballot, .. } => self.latest.reign_began(ballot),
-            paxos::Event::Settled { ballot } => self.latest.reign_settled(ballot),
+            paxos::Event::Reign { ballot, .. } => self.unconfirmed.reign_began(ballot),
+            paxos::Event::Settled { ballot } => self.unconfirmed.reign_settled(ballot),
             paxos::Event::Confirmed { ballot, through } => self.confirm_latest(ballot, through, out),
             paxos::Event::Deposed { .. } => self.end_latest(out),
             // No proposal here belongs to one reign. The state is small, so snapshots are not sent in parts.

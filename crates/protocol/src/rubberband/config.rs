@@ -26,8 +26,8 @@ use crate::{
 pub const ROUTING_VERSION: u32 = 3;
 
 /// The version of routing from which on all routers of a domain know
-/// [`Message::InjectLatest`](crate::ecast::Message::InjectLatest). Older domains read the latest state through
-/// the log.
+/// [`Message::InjectLatest`](crate::ecast::Message::InjectLatest). Older domains read the latest state
+/// through the log.
 pub const LATEST_SINCE: u32 = 3;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of

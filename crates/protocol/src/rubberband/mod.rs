@@ -3,8 +3,9 @@
 //! **Promise.** Rows live on a ring of keys. Each range of the ring is replicated at `f` storage processes
 //! that follow each other. A write takes effect at one position of the total order at every replica of every
 //! range it touches, or nowhere; one replica per range answers it, once. A `snapshot` read happens between
-//! two positions, and so does a `sequential` read, behind all writes that were acknowledged before it began. A
-//! `basic` read happens at each replica for itself. Standbys replace storage processes that die, while reads and writes go on.
+//! two positions. So does a `sequential` read, behind all writes that were acknowledged before it began. A
+//! `basic` read happens at each replica for itself. Standbys replace storage processes that die, while reads
+//! and writes go on.
 //!
 //! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous
 //! reconfiguration by instructions (§6.4), isolation of reads (§6.7).

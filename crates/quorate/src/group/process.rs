@@ -319,8 +319,8 @@ impl GroupShared {
             call,
             || Error::wedged(DROPPED),
             |id| {
-                // The check comes after the call is in the table. The thread that gives up waiting for touch ends
-                // all calls that it finds, so either that thread or this check sees the call.
+                // The check comes after the call is in the table. The thread that gives up waiting for touch
+                // ends all calls that it finds, so either that thread or this check sees the call.
                 if is_awaited && self.touch.is_given_up() {
                     return Err(Error::OutOfTouch);
                 }

@@ -1,5 +1,5 @@
-//! The load: connections to one server, each of which sends the next statement as soon as it has the answer to
-//! the last.
+//! The load: connections to one server, each of which sends the next statement as soon as it has the answer
+//! to the last.
 //!
 //! All connections share one thread, so that the load uses as little as possible of the processors on which
 //! it measures. The process prints `measuring` when its warm-up ends, and then its results as one line of

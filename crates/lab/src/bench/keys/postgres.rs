@@ -1,5 +1,5 @@
-//! A PostgreSQL server for a comparison: one process tree on loopback, with its data in a temporary folder and
-//! without syncs. Dropping it stops the server and removes the folder.
+//! A PostgreSQL server for a comparison, on loopback, with its data in a temporary folder and without syncs.
+//! Dropping it stops the server and removes the folder.
 
 use std::{
     env, fs,

@@ -8,6 +8,7 @@ use crate::{
         block::DeliveryKind,
         rig::Routers,
         toy::{block, process},
+        unconfirmed::OPEN_MAX,
     },
     paxos::Message as LogMessage,
 };
@@ -82,7 +83,7 @@ fn a_round_that_began_before_an_injection_does_not_confirm_it() {
     domain.give(leader, Input::Drained);
     // The first round is on its way. It ends while the second injection waits for another one.
     domain.inject_latest(leader, MEMBER, 6);
-    let ballot = domain.routers[&leader].latest.reign.as_ref().expect("it leads").ballot;
+    let ballot = domain.routers[&leader].unconfirmed.reign.as_ref().expect("it leads").ballot;
     domain.answers(MEMBER);
     for follower in domain.followers() {
         domain.say(follower, leader, Message::Paxos(LogMessage::Confirmed { ballot, round: 1 }));
@@ -114,7 +115,7 @@ fn a_deposed_leader_confirms_nothing_and_refuses_what_is_open() {
     domain.run(AN_ELECTION);
     let told = domain.answers(MEMBER);
     assert_eq!(told, ["refused 5"]);
-    assert!(domain.routers[&leader].latest.open.is_empty());
+    assert!(domain.routers[&leader].unconfirmed.open.is_empty());
     domain.inject_latest(successor, MEMBER, 6);
     domain.run(A_ROUND);
     assert!(domain.answers(MEMBER).contains(&String::from("latest [6]")));
@@ -125,7 +126,7 @@ fn a_deposed_leader_confirms_nothing_and_refuses_what_is_open() {
 fn a_leader_whose_reign_is_not_settled_refuses() {
     let (mut domain, leader) = domain();
     let router = domain.routers.get_mut(&leader).expect("it is there");
-    router.latest.reign.as_mut().expect("it leads").settled = false;
+    router.unconfirmed.reign.as_mut().expect("it leads").settled = false;
     domain.inject_latest(leader, MEMBER, 5);
     assert_eq!(domain.answers(MEMBER), ["refused 5"]);
 }
@@ -135,7 +136,7 @@ fn a_leader_with_too_many_open_injections_refuses_more() {
     let (mut domain, leader) = domain();
     domain.silent = Some(leader);
     for token in 0..OPEN_MAX as u64 {
-        domain.routers.get_mut(&leader).expect("it is there").latest.push(process(OTHER), token);
+        domain.routers.get_mut(&leader).expect("it is there").unconfirmed.push(process(OTHER), token);
     }
     domain.inject_latest(leader, MEMBER, 5);
     assert_eq!(domain.answers(MEMBER), ["refused 5"]);
@@ -152,7 +153,7 @@ fn a_leader_that_does_not_reach_a_destination_refuses() {
     domain.answers(MEMBER);
     domain.inject_latest(leader, MEMBER, 5);
     assert_eq!(domain.answers(MEMBER), ["refused 5"]);
-    assert!(domain.routers[&leader].latest.open.is_empty());
+    assert!(domain.routers[&leader].unconfirmed.open.is_empty());
 }
 
 /// The member's only link is to a follower, which passes the injection up and the confirmation down.

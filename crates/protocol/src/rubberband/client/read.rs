@@ -423,6 +423,8 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("the request is open");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only a read is looked after as a read") };
+        // The processes answer, so the read waits for a router alone.
+        let confirmation_lost = read.unconfirmed && read.has_begun();
         if read.waits_for_user() {
             read.news = cx.now;
             self.look_after_read_at(token, cx.now + self.settings.patience);
@@ -437,11 +439,7 @@ impl Client {
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;
             self.look_after_read_at(token, at);
-        } else if !read.void
-            && read.asked.is_empty()
-            && !read.owing().is_empty()
-            && !(read.unconfirmed && read.has_begun())
-        {
+        } else if !read.void && read.asked.is_empty() && !read.owing().is_empty() && !confirmation_lost {
             // The read may just take long. A process that executes it replies, and the client goes on
             // waiting; otherwise the client tries elsewhere.
             read.asked = read.owing();
