@@ -2,7 +2,7 @@
 //! themselves.
 //!
 //! Each operation goes to the role that can do it. It leads to one
-//! [`Event::Operated`](crate::tables::Event::Operated) when it is done or has failed. An impossible operation is
+//! [`Event::Operated`](super::Event::Operated) when it is done or has failed. An impossible operation is
 //! refused at once, in words for the operator.
 
 use serde::{Deserialize, Serialize};

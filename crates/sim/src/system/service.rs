@@ -4,6 +4,7 @@
 //! registers that name their writers. Calls take effect once, are linearizable, and leave equal states.
 
 mod calls;
+mod events;
 pub(crate) mod host;
 mod host_tamper;
 mod memory;
@@ -34,8 +35,8 @@ use crate::{
     stage::{Workload, log_goes_on},
 };
 use process::{
-    HostedReplica, NodeCommand, NodeEvent, Resident, ServiceCommand, ServiceEvent, ServiceProcess, ask,
-    digest, process_of, records_of_endpoint, recovers, replica_of,
+    HostedReplica, NodeCommand, NodeEvent, Resident, ServiceCommand, ServiceProcess, ask, digest, process_of,
+    records_of_endpoint, recovers, replica_of,
 };
 use request_log::RequestLog;
 use store::Effect;
@@ -143,35 +144,7 @@ impl Workload for ServiceWorkload {
         machine: usize,
         event: NodeEvent,
     ) -> Result<(), Violation> {
-        let event = match event {
-            _ if world.id(machine).is_none() => return Ok(()),
-            NodeEvent::Typed(_, event) => event,
-            NodeEvent::PolicyMismatch { theirs, .. } => {
-                // Whoever belongs to the set already ignores it.
-                process::begin(&theirs).into_iter().for_each(|begin| world.command(machine, begin));
-                return Ok(());
-            }
-            NodeEvent::Malformed { error, .. } => return Err(Violation::new("bytes", error.to_string())),
-            NodeEvent::Added(_) | NodeEvent::Occupied(_) | NodeEvent::Ended(..) => return Ok(()),
-            NodeEvent::Unserved(_) | NodeEvent::Dynamic(..) => return Ok(()),
-        };
-        match event {
-            ServiceEvent::Client(event) => self.on_event(stage, world, event)?,
-            ServiceEvent::Expired(session, number) => self.check.expired(session, number)?,
-            ServiceEvent::Unfounded(what) => return Err(Violation::new("maybe applied", what)),
-            ServiceEvent::Members { slot, members } => {
-                stage.routers.told_members(world, slot, &members, false)?
-            }
-            ServiceEvent::Leader(leader) => stage.routers.told_leader(world, leader),
-            ServiceEvent::Removed => {
-                world.count("removed process starts anew");
-                world.wipe_at_end(machine);
-                world.stop_after(machine, Duration::from_millis(1));
-            }
-            ServiceEvent::Corrupt(error) => return Err(Violation::new("bytes", error)),
-            ServiceEvent::News(what) => world.count(what),
-        }
-        Ok(())
+        self.on_node_event(stage, world, machine, event)
     }
 
     fn stepped(
