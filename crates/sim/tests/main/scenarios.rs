@@ -144,7 +144,8 @@ fn service_far_apart_holds() {
 }
 
 /// A joining replica waited for the next part of a checkpoint until a slower receiver had taken the earlier
-/// ones. The slower one failed, and nobody asked for the next part. Now the leader looks at each tick.
+/// ones. The slower one failed, and nobody asked for the next part. Now the leader looks at each tick. The
+/// seed found that before services stood on a node. It now guards the run as such.
 #[test]
 fn a_receiver_that_fails_does_not_stop_a_checkpoint() {
     check("service", 50_041..50_042);
@@ -152,14 +153,16 @@ fn a_receiver_that_fails_does_not_stop_a_checkpoint() {
 
 /// A leader proposed its held-back batch when it heard that a record was durable. The simulated machine then
 /// failed to report that the batch's own record was durable. The log stood still, and three calls got no
-/// answer. Now the machine reports every record.
+/// answer. Now the machine reports every record. The seed found that before services stood on a node. It now
+/// guards the run as such.
 #[test]
 fn a_batch_that_was_kept_back_is_chosen() {
     check("service_far", 10..11);
 }
 
 /// A client sends a read to all replicas, and two of them refused. The client counted both refusals against
-/// its only attempt, and panicked in debug builds. Now further refusals of an attempt count as one.
+/// its only attempt, and panicked in debug builds. Now further refusals of an attempt count as one. The seed
+/// found that before services stood on a node. It now guards the run as such.
 #[test]
 fn a_read_is_refused_by_several_replicas() {
     check("service_far", 40..41);
