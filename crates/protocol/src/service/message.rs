@@ -291,7 +291,8 @@ impl Wire for Call {
         let kind = match tag & !(KEYS | PART | FIRST) {
             WRITE => Kind::Write,
             READ => Kind::Read,
-            // An announced read is refused in a transaction, because the transaction's commit confirms its reads.
+            // An announced read is refused in a transaction, because the transaction's commit confirms the
+            // transaction's reads.
             TOLD_READ if part.is_none() => Kind::ToldRead,
             COMMIT if part.is_some() => Kind::Commit,
             _ => return Err(WireError::Tag(tag)),
