@@ -475,7 +475,7 @@ async fn a_long_statement_is_answered_or_refused() {
     for sql in [
         format!("select {}true", "not ".repeat(120)),
         format!("select {}1{}", "(".repeat(120), ")".repeat(120)),
-        format!("select relname{} from pg_class", chain(250, " || 'a'", "")),
+        format!("select relname{} from pg_class", chain(180, " || 'a'", "")),
         format!("select n{} from squares", chain(190, " + 1", "")),
         format!("select {}n{} from squares", "abs(".repeat(16), ")".repeat(16)),
     ] {
