@@ -30,6 +30,9 @@ pub enum Impossible {
     /// An answered operation has no finish time.
     #[error("an operation with outcome ok needs a finish time")]
     FinishMissing,
+    /// A transaction stands where an operation is expected.
+    #[error("expected an operation, found a transaction")]
+    Transaction,
     /// No kind of object offers all operations found on one key.
     #[error(
         "key {key:?} has the operation {found} in addition to {others}, and no single kind of object offers all of them"
@@ -369,6 +372,7 @@ impl History {
     pub fn record(&mut self, record: Record) -> Result<(), Impossible> {
         match record {
             Record::Operation(operation) => self.push(operation),
+            Record::Transaction(_) => Err(Impossible::Transaction),
             Record::Clock { host, error } => {
                 self.declare_clock(&host, error);
                 Ok(())

@@ -10,6 +10,7 @@
 //! * [`check()`] judges. If no value of a key was written twice, *zones* decide and measure in O(n log n).
 //!   For all other keys a search looks for an explaining order. The search may answer "unknown".
 //! * A [`Report`] holds the numbers, and a [`Witness`] against the worst key.
+//! * [`transactions`] judges which isolation level a history of transactions kept.
 //!
 //! # Conventions
 //!
@@ -59,6 +60,7 @@ pub mod search;
 mod session;
 mod staleness;
 mod stream;
+pub mod transactions;
 mod witness;
 mod zone;
 

@@ -156,6 +156,7 @@ fn operations(text: &str, failed_cas: FailedCas) -> Result<Vec<String>, ReadErro
             String::from_utf8(line).expect("text").trim().replace('"', "'")
         }
         Record::Clock { host, error } => format!("{host} ±{error}"),
+        Record::Transaction(transaction) => panic!("{transaction:?} among operations"),
     };
     Ok(records.into_iter().map(line).collect())
 }

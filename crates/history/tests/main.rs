@@ -8,4 +8,6 @@ mod formats;
 mod porcupine;
 mod search;
 mod stream;
+mod transaction_twins;
+mod transactions;
 mod twins;

@@ -85,7 +85,7 @@ fn read_jepsen(path: &Path) -> Vec<Operation> {
     while reader.read(&mut records).expect("a published history is well-formed") {}
     let operation = |record| match record {
         Record::Operation(operation) => operation,
-        clock @ Record::Clock { .. } => panic!("{clock:?} in a Jepsen history"),
+        other => panic!("{other:?} in a Jepsen history"),
     };
     records.into_iter().map(operation).collect()
 }

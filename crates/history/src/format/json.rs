@@ -28,7 +28,7 @@ use crate::operation::{Action, Nanos, Operation, Outcome, Value};
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum LineOutcome {
+pub(super) enum LineOutcome {
     Ok,
     #[serde(alias = "fail")]
     Failed,
@@ -52,6 +52,8 @@ struct JsonLine<'a> {
     outcome: Option<LineOutcome>,
     host: Option<String>,
     clock_error_ns: Option<u64>,
+    #[serde(borrow)]
+    txn: Option<&'a RawValue>,
 }
 
 /// Deserializes a field that is present, even if it is null.
@@ -60,7 +62,7 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(field: D) -> Result<Option<&'a Raw
 }
 
 /// Returns the value of a field, or `None` for null.
-fn value(line: &str, field: &RawValue) -> Result<Option<Value>, SyntaxError> {
+pub(super) fn value(line: &str, field: &RawValue) -> Result<Option<Value>, SyntaxError> {
     let text = field.get();
     Ok(match text.as_bytes().first() {
         Some(b'n') => None,
@@ -93,12 +95,12 @@ fn value(line: &str, field: &RawValue) -> Result<Option<Value>, SyntaxError> {
 }
 
 /// Returns the column at which `part` begins in `line`, from 1.
-fn column(line: &str, part: &str) -> usize {
+pub(super) fn column(line: &str, part: &str) -> usize {
     part.as_ptr() as usize - line.as_ptr() as usize + 1
 }
 
 /// Converts an error that the JSON library found in a part of a line.
-fn fault(line: &str, part: &str, error: &serde_json::Error) -> SyntaxError {
+pub(super) fn fault(line: &str, part: &str, error: &serde_json::Error) -> SyntaxError {
     let text = error.to_string();
     let message = text.split(" at line ").next().unwrap_or(&text);
     let whole = if error.is_eof() { ": expected a whole object on one line" } else { "" };
@@ -130,6 +132,10 @@ impl Decoder for Json {
         if let (Some(host), Some(error)) = (fields.host, fields.clock_error_ns) {
             out.push(Record::Clock { host, error });
             return Ok(());
+        }
+        if let Some(steps) = fields.txn {
+            let expected = "expected a single operation, found a transaction: judge transactions with --transactions LEVEL";
+            return Err(SyntaxError::new(column(line, steps.get()), expected));
         }
         let missing = |field| SyntaxError::new(1, format!("expected a field \"{field}\""));
         let start = fields.start_ns.ok_or_else(|| missing("start_ns"))?;

@@ -6,7 +6,10 @@
 //! ([`Reader::torn`]), unless it is the only line of the file: then the file may be something else.
 
 pub mod edn;
+pub mod edn_transactions;
+mod form;
 pub mod json;
+pub mod json_transactions;
 mod record;
 pub mod text;
 pub mod watca;
@@ -18,6 +21,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::history::{History, Impossible};
+use crate::transactions::{RecordedTransaction, RefusedTransaction};
 
 pub use record::{Decoder, Record, SyntaxError};
 
@@ -79,6 +83,15 @@ impl Format {
             _ if line.starts_with(['[', '(']) || line.starts_with("{:") => Some(Self::Edn),
             _ if line.starts_with('{') => Some(Self::Json),
             _ => None,
+        }
+    }
+
+    /// Returns a decoder of transactions for one input, or `None` if the format has no transactions.
+    pub fn transaction_decoder(self) -> Option<Box<dyn Decoder + Send>> {
+        match self {
+            Self::Json => Some(Box::<json_transactions::JsonTransactions>::default()),
+            Self::Edn => Some(Box::<edn_transactions::EdnTransactions>::default()),
+            Self::Text | Self::Watca => None,
         }
     }
 
@@ -193,11 +206,30 @@ impl<R: BufRead> Reader<R> {
 
     /// Reads the whole input into `history`.
     pub fn read_into(&mut self, history: &mut History) -> Result<(), ReadError> {
+        self.read_each(|record| history.record(record))
+    }
+
+    /// Reads the whole input of transactions and hands each to `take`. A refused one is an error with its
+    /// line.
+    pub fn read_transactions(
+        &mut self,
+        mut take: impl FnMut(RecordedTransaction) -> Result<(), RefusedTransaction>,
+    ) -> Result<(), ReadError> {
+        self.read_each(|record| match record {
+            Record::Transaction(transaction) => take(transaction),
+            Record::Operation(_) | Record::Clock { .. } => Ok(()),
+        })
+    }
+
+    fn read_each<E: fmt::Display>(
+        &mut self,
+        mut take: impl FnMut(Record) -> Result<(), E>,
+    ) -> Result<(), ReadError> {
         let mut records = Vec::new();
         loop {
             let more = self.read(&mut records)?;
             for record in records.drain(..) {
-                history.record(record).map_err(|impossible| self.impossible(&impossible))?;
+                take(record).map_err(|refused| self.malformed(SyntaxError::new(1, refused.to_string())))?;
             }
             if !more {
                 return Ok(());

@@ -1,6 +1,7 @@
 //! A record of a history, and the trait of decoders of records.
 
 use crate::operation::Operation;
+use crate::transactions::RecordedTransaction;
 
 /// An error in a line, as its decoder reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ impl SyntaxError {
 pub enum Record {
     /// An operation that ended, or that will never end.
     Operation(Operation),
+    /// A transaction that ended, or that will never end.
+    Transaction(RecordedTransaction),
     /// The clock error of a host.
     Clock {
         /// Name of the host.

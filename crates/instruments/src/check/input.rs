@@ -60,7 +60,7 @@ impl HistorySource {
             let more = self.reader.read(&mut self.records).map_err(unreadable)?;
             let operations = self.records.drain(..).filter_map(|record| match record {
                 Record::Operation(operation) => Some(operation),
-                Record::Clock { .. } => None,
+                Record::Transaction(_) | Record::Clock { .. } => None,
             });
             self.operations.extend(operations);
             if !more {
