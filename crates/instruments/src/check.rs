@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_history::format::Format;
 use quorate_history::format::edn::FailedCas;
+use quorate_history::transactions::IsolationLevel;
 use quorate_history::{History, Options, Report, Stream, Verdict};
 use quorate_lab::judge::{fewest, judge};
 use serde::Serialize;
@@ -17,14 +18,18 @@ use quorate_command::{Usage, log_stderr, print_line};
 mod html;
 mod input;
 mod table;
+mod transactions;
 
-use input::HistorySource;
+use input::{HistorySource, Wanted};
+use transactions::Question;
 
 /// Judges a recorded history: whether it is atomic (linearizable), how many of its operations are
 /// inconsistent, by how much time, and which operations prove it.
 ///
-/// Exits with 0 if the history is atomic, 1 if it is not, 2 if the files cannot be read, and 3 if the answer
-/// is unknown. A history without operations is unknown.
+/// With --transactions, judges which isolation level a history of transactions kept.
+///
+/// Exits with 0 if the history is atomic, or kept the level, 1 if not, 2 if the files cannot be read, and 3
+/// if the answer is unknown. A history without operations is unknown.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Recorded histories, which are merged. `-` is standard input.
@@ -56,6 +61,22 @@ pub(crate) struct Args {
     /// With --stream: nanoseconds for which a replaced value is remembered.
     #[arg(long, value_name = "NS", default_value_t = 10_000_000_000, requires = "stream")]
     horizon: u64,
+    /// Judges transactions: whether the history kept this level. One of read-uncommitted, read-committed,
+    /// snapshot, serializable and strict. The report names the strongest level that holds, and an example of
+    /// each anomaly.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        conflicts_with_all = ["html", "stream", "clock_error", "failed_cas_observed"]
+    )]
+    transactions: Option<IsolationLevel>,
+    /// With --transactions: applies the transactions in the order of the positions that they carry, and
+    /// compares every read. Takes linear time and the memory of the window.
+    #[arg(long, requires = "transactions")]
+    by_position: bool,
+    /// With --by-position: number of transactions among which the next position is sought.
+    #[arg(long, value_name = "N", default_value_t = 65_536, requires = "by_position")]
+    window: usize,
     /// Number of worst keys to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
@@ -81,6 +102,11 @@ struct CheckSummary {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(level) = args.transactions {
+        let (files, format, json) = (&args.files[..], args.format, args.json);
+        let window = args.by_position.then_some(args.window);
+        return transactions::run(&Question { files, format, level, window, json }, &progress(args));
+    }
     let begin = Instant::now();
     let CheckedHistory { mut report, history, left_out, clock_error } =
         if args.stream { stream(args)? } else { whole(args)? };
@@ -142,7 +168,7 @@ fn whole(args: &Args) -> anyhow::Result<CheckedHistory> {
     let progress = progress(args);
     let mut history = History::new();
     for path in &args.files {
-        let Some(mut source) = HistorySource::open(path, args.format, failed_cas(args), &progress)? else {
+        let Some(mut source) = HistorySource::open(path, args.format, operations(args), &progress)? else {
             log_stderr(format_args!("{}: the file is empty and was skipped", path.display()));
             continue;
         };
@@ -164,7 +190,7 @@ fn stream(args: &Args) -> anyhow::Result<CheckedHistory> {
     let progress = progress(args);
     let mut sources = Vec::new();
     for path in &args.files {
-        let source = HistorySource::open(path, args.format, failed_cas(args), &progress)?;
+        let source = HistorySource::open(path, args.format, operations(args), &progress)?;
         if source.is_none() {
             log_stderr(format_args!("{}: the file is empty and was skipped", path.display()));
         }
@@ -197,8 +223,8 @@ fn stream(args: &Args) -> anyhow::Result<CheckedHistory> {
     Ok(CheckedHistory { report, history: None, left_out, clock_error })
 }
 
-fn failed_cas(args: &Args) -> FailedCas {
-    if args.failed_cas_observed { FailedCas::Observed } else { FailedCas::Ignored }
+fn operations(args: &Args) -> Wanted {
+    Wanted::Operations(if args.failed_cas_observed { FailedCas::Observed } else { FailedCas::Ignored })
 }
 
 fn note_torn(source: &HistorySource) {

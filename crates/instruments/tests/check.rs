@@ -149,3 +149,53 @@ fn a_stream_of_files_is_merged() {
     // Each of the 20 stale reads makes one operation inconsistent: the write of the value that it missed.
     assert_eq!(answers[0]["inconsistent_operations"], 20);
 }
+
+/// Two transfers that each read what the other one writes.
+const WRITE_SKEW: &str = r#"{"client":1,"txn":[["r","x",[]],["append","y",1]],"start_ns":0,"end_ns":9,"position":1}
+{"client":2,"txn":[["r","y",[]],["append","x",2]],"start_ns":0,"end_ns":9,"position":2}
+"#;
+
+#[test]
+fn transactions_are_judged_by_level() {
+    let files = Files::new();
+    for (level, code) in [("snapshot", 0), ("serializable", 1), ("strict", 1)] {
+        let (found, answer) = files.json(WRITE_SKEW, &["--transactions", level]);
+        assert_eq!(found, Some(code), "{answer}");
+        assert_eq!((&answer["level"], &answer["asked"]), (&"snapshot".into(), &level.into()));
+        assert_eq!(answer["holds"], (code == 0));
+        let skew = &answer["anomalies"][0];
+        assert_eq!((&skew["name"], &skew["refutes"]), (&"G2-item".into(), &"serializable".into()));
+        assert_eq!(skew["transactions"].as_array().unwrap().len(), 2, "{answer}");
+        assert_eq!(skew["because"].as_array().unwrap().len(), 2, "{answer}");
+    }
+    let said = files.check(WRITE_SKEW, &["--transactions", "serializable"]);
+    for part in
+        ["strongest level that holds: snapshot isolation", "T1 saw x = []", "G2-item: not serializable"]
+    {
+        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
+    }
+    let (code, answer) = files.json(WRITE_SKEW, &["--transactions", "serializable", "--by-position"]);
+    assert_eq!((code, &answer["level"]), (Some(1), &().into()), "{answer}");
+    assert_eq!(answer["anomalies"][0]["name"], "wrong-at-position");
+
+    let jepsen = "{:process 1, :type :invoke, :f :txn, :value [[:append 1 1]]}\n\
+                  {:process 1, :type :ok, :f :txn, :value [[:append 1 1]]}\n\
+                  {:process 1, :type :invoke, :f :txn, :value [[:r 1 nil]]}\n\
+                  {:process 1, :type :ok, :f :txn, :value [[:r 1 [1]]]}\n";
+    assert_eq!(files.json(jepsen, &["--transactions", "strict"]).0, Some(0));
+    assert_eq!(
+        files.json(&jepsen.replace("[:r 1 [1]]", "[:r 1 [2]]"), &["--transactions", "strict"]).0,
+        Some(1)
+    );
+
+    files.check("", &["--transactions", "strict"]).failed(3, "no transaction took effect");
+    files.check("W x 0 1 a\n", &["--transactions", "strict"]).failed(2, "which hold transactions");
+    files.check(WRITE_SKEW, &[]).failed(2, "history:1:19: expected a single operation, found a transaction");
+    files.check(WRITE_SKEW, &["--transactions", "linear"]).failed(2, "read-uncommitted, read-committed");
+    let few = ["--transactions", "snapshot", "--by-position"];
+    files.check(WRITE_SKEW, &few).failed(2, "--by-position judges serializable and strict only");
+    let broken = WRITE_SKEW.replacen("[\"r\",\"x\",[]]", "[\"r\",\"x\"]", 1);
+    files.check(&broken, &["--transactions", "strict"]).failed(2, "history:1:20: expected the value");
+    let twice = WRITE_SKEW.replace("\"append\",\"x\",2", "\"append\",\"y\",1");
+    files.check(&twice, &["--transactions", "strict"]).failed(2, "value 1 is written to key \"y\" twice");
+}

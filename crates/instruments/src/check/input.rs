@@ -8,12 +8,23 @@ use std::path::Path;
 use indicatif::ProgressBar;
 use quorate_history::format::edn::FailedCas;
 use quorate_history::format::{Format, ReadError, Reader, Record, Torn};
+use quorate_history::transactions::{RecordedTransaction, RefusedTransaction};
 use quorate_history::{History, Impossible, Operation};
 
 use quorate_command::Usage;
 
+/// The records that a file should hold.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// Single operations, with the meaning of a failed compare-and-set.
+    Operations(FailedCas),
+    /// Transactions.
+    Transactions,
+}
+
 /// A file, read record by record.
 pub(super) struct HistorySource {
+    format: Format,
     reader: Reader<Box<dyn BufRead>>,
     records: Vec<Record>,
     operations: VecDeque<Operation>,
@@ -24,7 +35,7 @@ impl HistorySource {
     pub(super) fn open(
         path: &Path,
         format: Option<Format>,
-        failed_cas: FailedCas,
+        wanted: Wanted,
         progress: &ProgressBar,
     ) -> Result<Option<Self>, Usage> {
         let name = path.display().to_string();
@@ -44,13 +55,32 @@ impl HistorySource {
             })?,
         };
         let input: Box<dyn BufRead> = Box::new(input);
-        let reader = Reader::new(name, input, format.decoder(failed_cas));
-        Ok(Some(Self { reader, records: Vec::new(), operations: VecDeque::new() }))
+        let decoder = match wanted {
+            Wanted::Operations(failed_cas) => format.decoder(failed_cas),
+            Wanted::Transactions => format.transaction_decoder().ok_or_else(|| {
+                Usage(format!("{name}:1:1: expected JSON lines or Jepsen EDN, which hold transactions"))
+            })?,
+        };
+        let reader = Reader::new(name, input, decoder);
+        Ok(Some(Self { format, reader, records: Vec::new(), operations: VecDeque::new() }))
     }
 
     /// Reads the whole file into `history`.
     pub(super) fn read_into(&mut self, history: &mut History) -> Result<(), Usage> {
         self.reader.read_into(history).map_err(unreadable)
+    }
+
+    /// Reads the whole file and hands each transaction to `take`.
+    pub(super) fn read_transactions(
+        &mut self,
+        take: impl FnMut(RecordedTransaction) -> Result<(), RefusedTransaction>,
+    ) -> Result<(), Usage> {
+        self.reader.read_transactions(take).map_err(unreadable)
+    }
+
+    /// Returns the format of the file.
+    pub(super) fn format(&self) -> Format {
+        self.format
     }
 
     /// Returns the end of the next operation, or its start if it never ended. Returns `None` after the last
