@@ -13,6 +13,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use serde::Serialize;
 
+use super::check_transactions;
+use super::peak::{forget_peak, peak};
 use crate::judge::judge;
 
 /// Measures the speed of judging recorded histories.
@@ -24,6 +26,12 @@ pub(crate) struct Args {
     /// Operations of the large histories.
     #[arg(long, default_value_t = 1_000_000)]
     operations: usize,
+    /// Judge this number of transactions, and nothing else.
+    #[arg(long, value_name = "N")]
+    transactions: Option<u64>,
+    /// With --transactions: judge them by their positions.
+    #[arg(long, requires = "transactions")]
+    by_position: bool,
     /// Threads; by default the number of cores.
     #[arg(long)]
     threads: Option<usize>,
@@ -69,6 +77,12 @@ struct Workload {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(transactions) = args.transactions {
+        let line = check_transactions::measure(transactions, args.by_position)?;
+        let text = if args.json { serde_json::to_string(&line)? } else { line.sentence() };
+        writeln!(std::io::stdout(), "{text}")?;
+        return Ok(());
+    }
     let operations = args.operations;
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let large = [("atomic", 0), ("0.1 % stale", 1_000)];
@@ -218,17 +232,4 @@ fn ask(program: &Path, operations: &[Operation], limit: u64) -> anyhow::Result<(
         .as_f64()
         .context("the answer of the porcupine program contains no number of seconds")?;
     Ok((answer["linearizable"].clone(), seconds))
-}
-
-/// Returns the peak memory of this process since [`forget_peak`]; known on Linux only.
-fn peak() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
-}
-
-/// Resets the peak of this process's memory to its present use.
-fn forget_peak() {
-    // If that fails, the peak is that of the whole process so far, which is no smaller.
-    let _ = fs::write("/proc/self/clear_refs", "5");
 }

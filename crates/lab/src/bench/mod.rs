@@ -5,6 +5,7 @@
 
 mod backup;
 mod check;
+mod check_transactions;
 mod child;
 mod converge;
 mod ecast;
@@ -15,6 +16,7 @@ mod keys;
 mod load;
 mod machine;
 mod paxos;
+mod peak;
 mod power;
 mod processor;
 mod quorum;
