@@ -19,6 +19,9 @@ use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Outcome};
 use crate::transactions::RecordedTransaction;
 
+/// A key, and what the transaction did with it.
+type Step = (Box<str>, Action);
+
 /// Decodes Jepsen histories of transactions.
 #[derive(Debug, Default)]
 pub struct EdnTransactions {
@@ -60,7 +63,7 @@ impl EdnTransactions {
         match event.kind.as_str() {
             "ok" => {
                 let answered = steps(event)?;
-                let alike = |(a, b): (&(Box<str>, Action), &(Box<str>, Action))| {
+                let alike = |(a, b): (&Step, &Step)| {
                     a.0 == b.0 && (a.1 == b.1 || matches!((&a.1, &b.1), (Action::Read(_), Action::Read(_))))
                 };
                 if answered.len() != transaction.steps.len()
@@ -87,14 +90,14 @@ impl EdnTransactions {
 }
 
 /// Returns the steps of an event's value.
-fn steps(event: &EdnEvent) -> Result<Vec<(Box<str>, Action)>, SyntaxError> {
+fn steps(event: &EdnEvent) -> Result<Vec<Step>, SyntaxError> {
     let EdnForm::Sequence(forms) = &event.value else {
         return Err(event.fault("expected :value to be a vector of steps, such as [:r key nil]"));
     };
     forms.iter().map(step).collect::<Result<_, String>>().map_err(|expected| event.fault(expected))
 }
 
-fn step(form: &EdnForm) -> Result<(Box<str>, Action), String> {
+fn step(form: &EdnForm) -> Result<Step, String> {
     let wrong = || format!("expected [:r key value], [:w key value] or [:append key value], found {form:?}");
     let EdnForm::Sequence(parts) = form else { return Err(wrong()) };
     let (function, of, value) = match &parts[..] {

@@ -33,7 +33,7 @@ use super::{
 /// An endpoint of a service.
 pub enum ServiceEndpoint<H: EndpointHost> {
     /// The endpoint looks for its set.
-    Seeker(Seeker<H>),
+    Seeker(Box<Seeker<H>>),
     /// A replica of the set.
     Replica(Box<ServiceReplica<H>>),
     /// A client of the set.
@@ -95,7 +95,7 @@ pub struct Seeker<H: EndpointHost> {
 
 /// The kind of endpoint that a seeker will become.
 enum SeekerGoal<H: EndpointHost> {
-    Replica { me: Peer, options: ReplicaOptions, inline: Option<Box<Inline<H::Executor>>> },
+    Replica { me: Peer, options: Box<ReplicaOptions>, inline: Option<Box<Inline<H::Executor>>> },
     Client(ClientSettings),
 }
 
@@ -142,7 +142,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
     /// Makes a seeker that founds or joins a set and then becomes a replica. `inline` holds the service if
     /// the endpoint executes it.
     pub fn replica(me: Peer, options: ReplicaOptions, inline: Option<Box<Inline<H::Executor>>>) -> Self {
-        ServiceEndpoint::seeker(SeekerGoal::Replica { me, options, inline })
+        ServiceEndpoint::seeker(SeekerGoal::Replica { me, options: Box::new(options), inline })
     }
 
     /// Makes a seeker that becomes a client.
@@ -223,7 +223,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
 
     fn seeker(wanted: SeekerGoal<H>) -> Self {
         let (peers, waiting) = (BTreeMap::new(), VecDeque::new());
-        ServiceEndpoint::Seeker(Seeker { wanted, peers, waiting, waiting_bytes: 0 })
+        ServiceEndpoint::Seeker(Box::new(Seeker { wanted, peers, waiting, waiting_bytes: 0 }))
     }
 
     fn command(&mut self, cx: &mut Context<'_>, command: Command<H>, out: &mut dyn Sink<Self>) {
@@ -285,7 +285,8 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         *self = match &mut seeker.wanted {
             SeekerGoal::Replica { me, options, inline } => {
                 policy = Arc::new(ReplicaPolicy(set));
-                let (me, settings, inline) = (me.clone(), set.settings(options.clone()), inline.take());
+                let (me, settings, inline) =
+                    (me.clone(), set.settings(ReplicaOptions::clone(options)), inline.take());
                 let replica = match founded {
                     true => Replica::found(set.group, me, settings, cx.now),
                     false => Replica::join(set.group, me, peers, settings, cx.now),
