@@ -479,7 +479,13 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         saving: &SaveTarget,
         cursor: Option<Cursor>,
     ) -> Result<SavedPart, Failure> {
-        self.pins.version(epoch, &self.present)?.save(saving, cursor)
+        let version = self.pins.version(epoch, &self.present)?;
+        let saved = version.save(saving, cursor)?;
+        if saved.next.is_some() {
+            self.pins.keep_version(epoch, &version)?;
+            self.account();
+        }
+        Ok(saved)
     }
 
     fn restore(&mut self, outline: &[u8], records: &Records) -> Result<(), Failure> {

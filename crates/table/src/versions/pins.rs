@@ -13,7 +13,8 @@
 //!
 //! A table is kept whole, without a log, if it is dropped, if its staged rows change, or if its codes are
 //! about to change. A table is also kept whole once a larger part of it has changed, so that logs stay short
-//! relative to tables. Keeping a table whole only keeps a pointer to it.
+//! relative to tables, and from the first part of a save in parts on. Keeping a table whole only keeps a
+//! pointer to it.
 //!
 //! The memory kept for readers is bounded, because a client may pause for ever in a long result. Beyond the
 //! bound, the oldest reader's pin is *broken*: the data that only this pin kept is dropped, and the reader's
@@ -243,6 +244,20 @@ impl<R: Rows> Pins<R> {
         if let Some(kept) = self.newest(id) {
             kept.keep(present.tables.get(&id));
         }
+    }
+
+    /// Keeps the tables of a pinned version whole, from now on. A save in parts needs this between its parts.
+    /// Its cursor counts blocks and runs, and blocks that were saved use the codes of dictionaries that were
+    /// saved. A version that is assembled from a later present has the same rows, but other blocks, longer
+    /// dictionaries and wider bounds. Fails if the version is not pinned.
+    pub(super) fn keep_version(&mut self, epoch: Epoch, version: &Version<R>) -> Result<(), Failure> {
+        let first = self.position(epoch)?;
+        for (&id, table) in &version.tables {
+            let tables = &mut self.pins[first].tables;
+            let kept = tables.entry(id).or_insert_with(|| PinnedTable::new(Base::NextVersion));
+            kept.keep(Some(table));
+        }
+        Ok(())
     }
 
     /// Returns a table of a pinned version; `None` if that version has no such table. Fails if the version is
