@@ -85,3 +85,69 @@ fn a_super_that_has_just_joined_has_heard_nobody() {
     super_process.detector.heard(process(3), now);
     assert!(super_process.can_be_missed(&config, process(1), now));
 }
+
+const ROUTER: u64 = 50;
+/// Time for which a super leaves a member that is away, or that it has not heard yet.
+const AWAY_MAX: Duration = Duration::from_secs(30);
+
+/// Lets a super with the configuration `states` join at `start`, suspected process 1 included. Returns it
+/// with a link to a lead router.
+fn joined(states: &str, start: Time) -> Super {
+    let mut super_process = super_process(states, &[1]);
+    let routers = vec![Peer { id: process(ROUTER), address: String::new() }];
+    let (leader, generation) = (Some(process(ROUTER)), crate::id::Generation::FIRST);
+    let message = Message::Order(ecast::Message::Lead { generation, leader, routers, learned: 1 });
+    let mut random = || 0;
+    let mut cx = Context { now: start, me: process(SUPER), random: &mut random };
+    let out = &mut RecordingSink::default();
+    super_process.handle(&mut cx, Input::Receive { from: process(ROUTER), message }, out);
+    super_process.on_config(&mut cx, None, out);
+    super_process
+}
+
+/// Lets a super judge at an instant at which it hears processes 2 and 3, while the router has no link to
+/// process 1. Returns whether it suspects process 1 anew, and whether it removes that process.
+fn judged(super_process: &mut Super, now: Time) -> (bool, bool) {
+    let mut random = || 0;
+    let mut cx = Context { now, me: process(SUPER), random: &mut random };
+    let mut out = RecordingSink::default();
+    [2, 3].into_iter().for_each(|node| super_process.detector.heard(process(node), now));
+    super_process.hear(now, &mut out);
+    if let Some(second_opinion) = super_process.second_opinions.get_mut(&process(1)) {
+        second_opinion.record(process(ROUTER), Opinion::Unlinked, now);
+    }
+    super_process.judge(&mut cx, &mut out);
+    let suspected = out.events.iter().any(|event| matches!(event, SuperEvent::Suspected(it) if it.node == 1));
+    let removes =
+        |event: &SuperEvent| matches!(event, SuperEvent::Removing { process, .. } if process.node == 1);
+    (suspected, out.events.iter().any(removes))
+}
+
+/// When all processes of a cluster start again, a super may join before the storage processes come back.
+#[test]
+fn a_member_that_a_new_super_has_not_heard_is_removed_after_thirty_seconds() {
+    let start = Time::ZERO + Duration::from_secs(60);
+    let moment = Duration::from_millis(1);
+    let mut super_process = joined("AAA", start);
+    super_process.detector.unlinked(process(1), start);
+    let early = start + Duration::from_secs(1);
+    assert_eq!(judged(&mut super_process, early), (true, false), "it was suspected before, and stays");
+    assert_eq!(judged(&mut super_process, start + (AWAY_MAX - moment)), (false, false));
+    assert_eq!(judged(&mut super_process, start + AWAY_MAX), (false, true));
+
+    // A member that was heard once is removed as soon as its links break.
+    let mut super_process = joined("AAA", start);
+    super_process.heard(process(1), start);
+    super_process.detector.unlinked(process(1), start);
+    assert_eq!(judged(&mut super_process, early), (true, true));
+}
+
+#[test]
+fn a_member_that_is_away_is_suspected_after_thirty_seconds() {
+    let start = Time::ZERO + Duration::from_secs(60);
+    let moment = Duration::from_millis(1);
+    let mut super_process = joined("WAA", start);
+    super_process.detector.unlinked(process(1), start);
+    assert_eq!(judged(&mut super_process, start + (AWAY_MAX - moment)), (false, false));
+    assert!(judged(&mut super_process, start + AWAY_MAX).0, "it counts as any other member from now on");
+}
