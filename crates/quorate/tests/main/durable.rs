@@ -67,22 +67,23 @@ impl Service for Seen {
     }
 }
 
-const NAME: &str = "seen";
+pub(crate) const NAME: &str = "seen";
 
 /// The variable that makes this program a host. It holds the directory, the address to listen at, and the
 /// seed.
-const HOST: &str = "QUORATE_TEST_HOST";
+pub(crate) const HOST: &str = "QUORATE_TEST_HOST";
 
 /// A host in a process of its own. The process ends when its standard input ends or when the test kills it.
-struct Process {
-    child: Child,
-    address: String,
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) address: String,
 }
 
 impl Process {
-    fn start(directory: &Path, address: &str, seed: &str) -> Process {
+    /// Starts a host whose process runs `test`, which begins with [`host`].
+    pub(crate) fn start(test: &str, directory: &Path, address: &str, seed: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "durable::a_power_loss_of_all_hosts_loses_nothing_answered", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(HOST, format!("{}\n{address}\n{seed}", directory.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -112,15 +113,15 @@ impl Drop for Process {
     }
 }
 
-/// Runs a host in its own process.
-fn host(words: &str) {
+/// Runs a host of a service in its own process.
+pub(crate) fn host<S: Service + Default>(words: &str) {
     let [directory, address, seed] = words.split('\n').collect::<Vec<_>>()[..] else { panic!("{words}") };
     let seeds = [seed].into_iter().filter(|seed| !seed.is_empty());
     let builder = Node::builder().listen(address).seeds(seeds.clone()).directory(directory).durable();
     let host = builder.start().wait().unwrap();
     // Every start uses the same arguments, like a supervisor's.
     let begin = if seed.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
-    host.serve(NAME, Seen::default(), begin).wait().unwrap();
+    host.serve(NAME, S::default(), begin).wait().unwrap();
     println!("listens at {}", host.address());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
@@ -155,14 +156,15 @@ fn put(seen: &Stub<Seen>, numbers: impl Iterator<Item = u64>, stop: &AtomicBool,
 #[test]
 fn a_power_loss_of_all_hosts_loses_nothing_answered() {
     if let Some(words) = std::env::var_os(HOST) {
-        return host(words.to_str().unwrap());
+        return host::<Seen>(words.to_str().unwrap());
     }
+    let test = "durable::a_power_loss_of_all_hosts_loses_nothing_answered";
     let place = tempfile::tempdir().unwrap();
     let directory = |number: usize| place.path().join(number.to_string());
-    let mut processes = vec![Process::start(&directory(0), "127.0.0.1:0", "")];
+    let mut processes = vec![Process::start(test, &directory(0), "127.0.0.1:0", "")];
     let seed = processes[0].address.clone();
     for number in 1..3 {
-        processes.push(Process::start(&directory(number), "127.0.0.1:0", &seed));
+        processes.push(Process::start(test, &directory(number), "127.0.0.1:0", &seed));
     }
     let addresses: Vec<String> = processes.iter().map(|process| process.address.clone()).collect();
     let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -185,7 +187,7 @@ fn a_power_loss_of_all_hosts_loses_nothing_answered() {
         processes.iter_mut().for_each(Process::kill);
         for (number, process) in processes.iter_mut().enumerate() {
             let seed = if number == 0 { "" } else { &seed };
-            *process = Process::start(&directory(number), &addresses[number], seed);
+            *process = Process::start(test, &directory(number), &addresses[number], seed);
         }
     }
     stop.store(true, Ordering::Relaxed);

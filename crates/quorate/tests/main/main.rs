@@ -7,6 +7,7 @@ mod durable;
 mod examples;
 mod group;
 mod http;
+mod large_states;
 mod lives;
 mod local;
 mod loops;
