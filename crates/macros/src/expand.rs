@@ -111,7 +111,7 @@ fn of_enum(rare: Option<u8>, variants: &[Variant]) -> (TokenStream, TokenStream,
                 }
             }
         });
-        // A tag, and the length of the body.
+        // The tag has 1 byte, and the length of the body has 4 bytes.
         leasts.push(quote!(1 + 4));
     }
     let encode = quote!(match self { #(#puts)* });
@@ -125,7 +125,8 @@ fn of_enum(rare: Option<u8>, variants: &[Variant]) -> (TokenStream, TokenStream,
     (encode, decode, quote!(::quorate_protocol::wire::least(&[#(#leasts),*])))
 }
 
-/// Gives each field that is sent a name for its value. Fields with a value in `values` are not sent.
+/// Returns the fields that are sent, each with a name for its value. Fields with a value in `values` are not
+/// sent.
 fn number<'a>(fields: &'a [Field], values: &[(Ident, syn::Expr)]) -> Vec<(Ident, &'a Field)> {
     let is_sent = |field: &&Field| value_of(field, values).is_none();
     let names = (0..).map(|place: usize| format_ident!("field{place}"));
@@ -137,7 +138,7 @@ fn value_of<'a>(field: &Field, values: &'a [(Ident, syn::Expr)]) -> Option<&'a s
     values.iter().find(|(key, _)| key == name).map(|(_, value)| value)
 }
 
-/// Returns the braces that take a value apart, and also make one.
+/// Returns the braces of a pattern that takes a value apart. The same braces construct a value.
 fn pattern(fields: &[Field], sent: &[(Ident, &Field)], values: &[(Ident, syn::Expr)]) -> TokenStream {
     let mut names = sent.iter().map(|(name, _)| name);
     let parts = fields.iter().map(|field| {
@@ -153,7 +154,7 @@ fn pattern(fields: &[Field], sent: &[(Ident, &Field)], values: &[(Ident, syn::Ex
     quote!({ #(#parts),* })
 }
 
-/// Returns the code that appends the fields and ends in the payload that was not copied.
+/// Returns the code that appends the fields. The value of this code is the payload that was not copied.
 fn put(sent: &[(Ident, &Field)]) -> TokenStream {
     let mut code = TokenStream::new();
     let pieces = pieces(sent);
@@ -198,7 +199,7 @@ fn take(sent: &[(Ident, &Field)]) -> TokenStream {
     pieces(sent).into_iter().map(take).collect()
 }
 
-/// Returns the least bytes of the fields.
+/// Returns the code for the least number of bytes of the fields.
 fn least(sent: &[(Ident, &Field)]) -> TokenStream {
     let leasts = pieces(sent).into_iter().map(|piece| match piece {
         [(_, Field { kind, form: FieldForm::Own, .. })] => {
@@ -213,7 +214,8 @@ fn least(sent: &[(Ident, &Field)]) -> TokenStream {
     quote!(0 #(+ #leasts)*)
 }
 
-/// Returns the fields one by one, but neighbours that share a body together.
+/// Splits the fields into groups: neighbours that share a body are one group, and every other field is a
+/// group.
 fn pieces<'a, 'b>(sent: &'a [(Ident, &'b Field)]) -> Vec<&'a [(Ident, &'b Field)]> {
     let is_body = |(_, field): &(Ident, &Field)| matches!(field.form, FieldForm::Body);
     sent.chunk_by(|one, next| is_body(one) && is_body(next)).collect()

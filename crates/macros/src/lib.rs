@@ -50,8 +50,8 @@ mod tests;
 ///
 /// # Mistakes
 ///
-/// A tag or a number that is given twice does not compile; neither does an enum variant without a tag. A
-/// value of a field that no tag names is a missing pattern, which the compiler reports.
+/// A tag or a number that is given twice does not compile; neither does an enum variant without a tag. If no
+/// tag names some value of a field, a pattern is missing, which the compiler reports.
 ///
 /// # Example
 ///
