@@ -94,7 +94,8 @@ impl<U, C> Executor<U, C> {
         self.undo.is_empty()
     }
 
-    /// Whether the state of an earlier set is incomplete. As long as it is, no request reaches the object.
+    /// Whether the state of an earlier set is incomplete. As long as the state is incomplete, no request
+    /// reaches the object.
     pub fn is_restoring(&self) -> bool {
         self.restoring.is_under_way()
     }
