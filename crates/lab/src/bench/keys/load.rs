@@ -22,7 +22,7 @@ use tokio_postgres::{Client, Statement};
 
 use crate::sql;
 
-/// The task of the load.
+/// The task of the load process: the server, the statements, and the times.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct LoadSpec {
     pub(super) address: String,

@@ -25,10 +25,10 @@ use crate::sql;
 /// Measures reads and updates of single rows by key.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Numbers of connections that work concurrently, one measurement each.
+    /// Numbers of concurrent connections. Each number is measured separately.
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256", value_name = "N,…")]
     clients: Vec<usize>,
-    /// Strengths of the reads, one measurement each.
+    /// Strengths of the reads. Each strength is measured separately.
     #[arg(long, value_delimiter = ',', default_value = "basic,snapshot,sequential", value_name = "WORD,…")]
     read: Vec<Strength>,
     /// Leave out the updates.
