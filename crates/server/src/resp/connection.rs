@@ -31,7 +31,7 @@ use super::{
     reply::{Reply, Version},
 };
 
-/// The settings of a connection. They go along when another process continues the connection.
+/// The settings of a connection. They are kept when another process continues the connection.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ClientSession {
     /// The number of the connection, which another process does not keep.

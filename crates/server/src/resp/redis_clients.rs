@@ -313,8 +313,8 @@ impl RedisClients {
         let name = capital(&input[name.clone()], &mut capitals);
         let arguments = Arguments::new(input, &strings[1..]);
         if is_barred {
-            // The prefix with an id only stands before commands on keys, so the prefix is affected like such
-            // a command.
+            // A prefix that gives a request id is allowed only before commands on keys, so the prefix is
+            // barred like such a command.
             let name = if command::is_id(name, arguments) { &b"ID"[..] } else { name };
             if let Some(reply) =
                 self.clients.get(&id).and_then(|client| client.session.refusal_after_opening(name))
