@@ -69,7 +69,7 @@ impl Operand {
         }
     }
 
-    /// Copies the operand for another place of the form that it belongs to.
+    /// Copies the operand, for a form of syntax that needs the operand at several places.
     pub fn copy(&self, span: Span, parameters: &mut Parameters) -> Result<Operand> {
         Ok(match self {
             Operand::Typed(expr, ty) => Operand::Typed(parameters.copy(expr, span)?, *ty),

@@ -202,7 +202,8 @@ mod tests {
 
     #[test]
     fn what_arguments_can_change_has_none() {
-        // Conditions that are computed, merged or spread out over an array, or that decide the ranges.
+        // A statement has no template if a condition on a parameter is computed, merged with another
+        // condition, spread out over an array, or decides the ranges.
         for condition in [
             "n = $1::int + 1",
             "n = $1 or n = $2",

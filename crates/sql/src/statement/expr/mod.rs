@@ -338,7 +338,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Returns an operand after another use of it, which may have decided the type of a parameter.
+    /// Returns the operand, with a type if the operand is a parameter whose type another use has decided.
     fn decided(&mut self, operand: Operand) -> Operand {
         match operand {
             Operand::Parameter(number, span) => self.parameter(number, span),
