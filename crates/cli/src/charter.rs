@@ -35,9 +35,9 @@ pub(crate) struct Charter {
     pub(crate) domain: DomainId,
     /// First of the cluster's ports. If the user asked for any free port, this is the drawn port.
     pub(crate) first_port: u16,
-    /// Progress of the sample.
+    /// Progress of loading the sample tables.
     pub(crate) sample: Sample,
-    /// Progress of the first map.
+    /// Progress of making the first map.
     #[serde(default)]
     pub(crate) first_map: Sample,
     /// Values of the flags, whether given or by default.

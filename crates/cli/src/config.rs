@@ -159,7 +159,7 @@ impl DistanceConfig {
         DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 
-    /// Returns the distance, or an error if these times make no distance.
+    /// Returns the distance with these times, or the reason why they are out of range.
     pub(crate) fn distance(self) -> Result<Distance, String> {
         Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }

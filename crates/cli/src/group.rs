@@ -194,7 +194,8 @@ fn join(name: &str, routers: RoutersArgs) -> Result<()> {
             Ok(()) => say(format_args!("done {line}"))?,
             Err(error) => say(format_args!("failed {line}: {error:#}"))?,
         }
-        // A dropped member stays dropped. Otherwise a failed line does not end the command.
+        // A member that was dropped cannot send again, so the command ends. After any other failed line the
+        // command continues.
         if let Some(why) = member.ended() {
             bail!("this process is no longer in the group {name}: {why}");
         }
@@ -227,7 +228,8 @@ fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
             Err(_) => bail!("a line must begin with soft, ordered, safe or flush"),
         };
         match done {
-            // Being out of touch is temporary. Otherwise a permanent error follows.
+            // Being out of touch passes, or a later attempt ends with a permanent error, so the line is tried
+            // again.
             Err(Error::OutOfTouch) => thread::sleep(CHECK_INTERVAL),
             done => return Ok(done?),
         }

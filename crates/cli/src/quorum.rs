@@ -30,12 +30,12 @@ pub(crate) struct Quorum {
     pub(crate) silent: Vec<String>,
     /// The voter with the longest log among those that answer.
     pub(crate) survivor: Option<Report>,
-    /// Without a survivor: the member that knows most among those that answer. In a cluster with tables, only
-    /// members of the tables count.
+    /// If there is no survivor, the answering member that knows most. In a cluster with tables, only members
+    /// of the tables count.
     pub(crate) witness: Option<Report>,
-    /// Without a survivor: the cell that knows most among those that answer.
+    /// If there is no survivor, the answering cell that knows most.
     cell_witness: Option<Report>,
-    /// Without a survivor: a router that has just started and belongs to no domain.
+    /// If there is no survivor, a router that has just started and belongs to no domain.
     pub(crate) founder: Option<Report>,
     /// Highest position that an answering member has.
     pub(crate) delivered: u64,

@@ -105,7 +105,7 @@ pub(super) struct SizeFlag {
     /// Content to which the flag belongs. `None` means any.
     of: Option<ClusterContent>,
     pub(super) given: Option<u16>,
-    /// Value of the cluster for the flag.
+    /// The flag's value with which the cluster was made.
     made_with: u16,
 }
 
