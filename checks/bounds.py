@@ -296,7 +296,7 @@ def answers(binary, full):
         for _ in range(5 if full else 1):
             said = redis.ask("mget", *["large"] * 65_535)
             require(isinstance(said, Refusal), "the MGET is answered")
-        # The client that was refused goes on, and so do others.
+        # The client that was refused goes on, and so do other clients.
         require(redis.ask("get", "large") == b"v" * (4 * MIB), "GET is refused")
         other = Redis(cluster.address("cell", "redis", 1))
         require(other.ask("get", "large") == b"v" * (4 * MIB), "GET at another cell is refused")
@@ -437,7 +437,7 @@ def half_open(binary, full):
                     # A full queue of the listener is no reason to wait for each further client.
                     if refused > 20:
                         break
-            # Clients that came earlier are served meanwhile.
+            # Clients that connected earlier are served meanwhile.
             for index in range(20):
                 sql.done("insert into worked values (1) on conflict (number) do nothing")
                 redis.done("set", "worked", index)
@@ -485,7 +485,7 @@ def slow_readers(binary, full):
             began = time.monotonic()
             sql.done(f"update large set value = '{second}' where key = 0")
             said = redis.ask("set", "other", second)
-            # A cell whose clients take up all its memory refuses others by name.
+            # A cell whose clients take up all its memory refuses further requests, and names the reason.
             refused = isinstance(said, Refusal) and said.startswith(LATE)
             busy += refused
             require(refused or said == b"OK", f"SET next to slow readers says {said}")
