@@ -10,7 +10,8 @@
 //! **Connections.** [`Connections`] accepts for [`axum::serve()`], with these bounds:
 //!
 //! - At most [`Limits::connections_max`] are open. When one more comes, the connection that has waited
-//!   longest for a request is closed. If requests are in progress on all of them, the new one is closed.
+//!   longest for a request is closed. If requests are in progress on all connections, the new connection is
+//!   closed.
 //! - A client is disconnected if it sends or takes nothing for [`Limits::patience`], or fewer bytes than
 //!   [`Limits::rate_min`]. After an answer it may be silent for [`Limits::idle`].
 //!

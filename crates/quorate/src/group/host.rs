@@ -245,7 +245,7 @@ impl Host<Relay<group::Process>> for GroupHost {
     fn batch_ended(&mut self, _: Time) {
         self.hand_over();
         for seat in self.told.drain(..) {
-            // The delivery thread lives longer than this one.
+            // The delivery thread lives longer than the protocol thread.
             let _ = self.news.send(seat);
         }
     }

@@ -427,9 +427,9 @@ impl GroupShared {
         }
     }
 
-    /// Makes the protocol take a command before all waiting commands. Never blocks, so it runs on any thread.
-    /// Meant for commands without which this process would stay in a view without acting, or another process
-    /// would wait in vain.
+    /// Makes the protocol take a command before all waiting commands. This call never blocks, so any thread
+    /// may make it. It is for commands without which this process would stay in a view without acting, or
+    /// another process would wait in vain.
     pub(super) fn command_owed(&self, command: Command) {
         self.owed.push(command);
         self.wake();
@@ -467,11 +467,13 @@ impl GroupShared {
         }
     }
 
-    /// Ends the members of this row, because their process has left the group or was not admitted.
+    /// Ends this process's members of the group, if `life` is still their life, because the process has left
+    /// the group or was not admitted.
     pub(super) fn out(&self, (group, life): RowLife, why: &Error) {
         let mut rows = lock(&self.rows);
         if rows.get(&group).is_none_or(|row| row.life() != life) {
-            // The row has ended already, and a later row may be in its place.
+            // The members that this call would end have ended already, and later members of the same group
+            // may be in their place.
             return;
         }
         let row = rows.remove(&group);

@@ -1,9 +1,10 @@
 //! Distances between sites: messages to cells of other sites arrive later, as if the sites were far away.
 //!
-//! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, and not
-//! while that way stalls, in the order of sending to that cell. All other messages leave at once: those to
-//! near cells, and those to routers. So a store between sites runs on one machine (004 §III.D), and so does a
-//! store with replicas that are late now and then (004 §III.B: their garbage collectors).
+//! **Promise.** A message to a cell at a site with a distance leaves after the time of that distance and its
+//! jitter, and never during a stall of the way to that cell. Messages to one cell leave in the order of
+//! sending. Messages to near cells and to routers leave at once. So a store between sites runs on one machine
+//! (004 §III.D), and so does a store with replicas that are late now and then (004 §III.B: their garbage
+//! collectors).
 //!
 //! **Bound.** At most [`WAITING_MAX`] messages wait; above that, messages leave earlier rather than never.
 

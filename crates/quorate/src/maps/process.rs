@@ -239,7 +239,7 @@ impl Process {
         Some(DiskStatus::of(self.shared.port().node().counters(), &place))
     }
 
-    /// Yields one message when it can not go on, which says why.
+    /// Yields one message when the process cannot continue: the reason.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
@@ -254,14 +254,14 @@ impl Process {
         Some(status)
     }
 
-    /// Prepares the others for a stop: the cell leaves the groups that keep its maps. Its other requests go
-    /// to other cells as soon as it is gone.
+    /// Prepares the other processes for a stop: the cell leaves the groups that keep its maps. Its other
+    /// requests go to other cells as soon as it is gone.
     pub fn pause(&self) {
         self.strategy_thread.iter().for_each(StrategyThread::leave);
     }
 
-    /// Stops the threads. If the others go on without this process, its directory is reset: the next process
-    /// there is another one.
+    /// Stops the threads. If the other processes go on without this process, its directory is reset, and the
+    /// next process in the directory is a new one.
     pub fn stop(&self) {
         self.shell.stop();
         if let Some((place, owner)) = &self.journal
@@ -312,7 +312,7 @@ impl CellHost {
     fn cell(&mut self, event: resident::Event, now: Time) {
         match &event {
             resident::Event::Wedged => self.end(End::Wedged),
-            // A process whose node is in use waits until the other one is gone.
+            // If another process has the same node number, this process waits until that process is gone.
             resident::Event::NotAdmitted(NotAdmitted::NodeInUse(_)) => {}
             resident::Event::NotAdmitted(why) => self.end(End::NotAdmitted(why.to_string())),
             resident::Event::Lacks(cell) => {

@@ -50,7 +50,7 @@ impl Node {
         Ok(started)
     }
 
-    /// Connects to the tables of this domain, if it is known already.
+    /// Connects to the tables of this domain, if the domain is known already.
     fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
         let (node, begun) = (self.clone(), Instant::now());
         let member = on_a_thread("start", {

@@ -1,14 +1,15 @@
 //! Founding: whether a router with the order to found the domain does so, or joins.
 //!
-//! `found = true` stays in its configuration, and its supervisor restarts it with that. A second founding
-//! would make a second domain of the same id, which every restarting process might join instead of the first.
-//! Two facts decide:
+//! The router's configuration keeps `found = true`, and its supervisor restarts the router with this
+//! configuration. A second founding would make a second domain of the same id, which every restarting process
+//! might join instead of the first. Two facts decide:
 //!
-//! - The other `routers`. If one of them belongs to the domain, the domain exists. If every one certainly
-//!   does not (nothing listens there, or a process that joins itself), there is none, and it is founded at
-//!   once. As long as a router cannot be reached, nothing is known, and it is asked again for [`PATIENCE`].
+//! - The other `routers`. If one of them belongs to the domain, the domain exists. If each of them certainly
+//!   does not (nothing listens at its address, or a process that is itself joining), there is no domain, and
+//!   this router founds it at once. As long as one of them cannot be reached, nothing is known, and it is
+//!   asked again for [`PATIENCE`].
 //! - A mark in the directory, made before founding. With the mark, the domain is never founded again from
-//!   there, even if nobody answers: the others may be cut off.
+//!   this directory, even if nobody answers: the other routers may be cut off.
 
 use std::{
     fs::{File, OpenOptions},

@@ -36,13 +36,13 @@
 //! |---|---|
 //! | `builder`, `options` | how a node is set up |
 //! | `capabilities` | the node's state for tables, groups and services; each is a feature of the crate |
-//! | `client`, `groups`, `services` | what a program asks of each |
+//! | `client`, `groups`, `services` | the calls by which a program uses tables, groups and services |
 //! | `member` | the process in its role, over its lives |
-//! | `life` | one of these |
+//! | `life` | one life of a member |
 //! | `role_work`, `roles` | what a life begins with, and what outlives it, for each role |
 //! | `founding` | whether a router founds the domain or joins |
-//! | `directory` | whose directory it is |
-//! | `disk` | what is on its disk, for operators |
+//! | `directory` | the owner of a directory |
+//! | `disk` | the contents of a node's disk, for operators |
 
 mod builder;
 mod capabilities;

@@ -143,7 +143,7 @@ impl Process {
     }
 
     /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
-    /// will keep the rows. Returns it once.
+    /// will keep the rows. Returns this state only once.
     pub(crate) fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);

@@ -20,7 +20,7 @@ pub(crate) struct ProcessShared {
     pub(super) remains: Mutex<Option<Box<Handover>>>,
 }
 
-/// The identity of this process, for comparison with another one.
+/// The identity of this process, for comparison with the identity of another process.
 #[derive(Clone)]
 pub(super) struct Identity {
     pub(super) domain: DomainId,

@@ -83,7 +83,7 @@ impl<S: Service> Caller<S> {
         })
     }
 
-    /// Calls the service, and waits for the reply, or until it is clear that none comes.
+    /// Calls the service, and waits for the reply, or until it is clear that no reply comes.
     pub fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let encoded = self.encoder.encode(&[], request);

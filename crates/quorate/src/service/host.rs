@@ -173,7 +173,7 @@ impl Host {
         self.host(name, state, begin, ExecutionMode { restoring, any_order: true, made: in_any_order })
     }
 
-    /// Founds a set that begins with an earlier one's state: [`Node::restore`](crate::Node::restore).
+    /// Founds a set that begins with the state of an earlier set: [`Node::restore`](crate::Node::restore).
     pub(crate) fn restore<S: Service>(
         &self,
         name: &str,
@@ -233,7 +233,7 @@ impl Host {
         let word = Bytes::copy_from_slice(&word.to_le_bytes());
         let put = (0..count).try_for_each(|_| stub.call_raw(word.clone()).wait());
         put.inspect_err(|_| {
-            // No client knows of it yet.
+            // No client knows of the service yet, so it is withdrawn.
             let _ = self.withdraw(name);
         })
     }
@@ -271,7 +271,7 @@ impl Host {
                     "the service `{name}` cannot be joined without seeds: name a host that serves `{name}`"
                 )));
             }
-            // The founder's number counts.
+            // A host that joins gives no number of replicas, because the founder's number is used.
             Begin::Join => 0,
         };
         let first = postcard::to_stdvec(&state).map_err(|error| {
@@ -281,7 +281,8 @@ impl Host {
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
         let options = ReplicaOptions::new(service::Settings {
             log: paxos::Settings { log_bytes_kept: self.log_bytes_kept, ..paxos::Settings::default() },
-            // Requests may wait for each other at the service, so one at a time could block forever.
+            // Requests may wait for each other at the service, so executing one at a time could block for
+            // ever.
             pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
             whole_states: S::CARRIES == Carries::State,
             any_order,
@@ -309,7 +310,8 @@ impl Host {
         Ok(())
     }
 
-    /// Gives the name to this slot. Fails if another slot has it whose replica may come back.
+    /// Gives the name to this slot. Fails if another slot has the name, and the replica of that slot may come
+    /// back.
     fn take_in(&self, slot: &Arc<ServiceSlot>) -> Result<(), Error> {
         let mut slots = lock(&self.host_shared.slots);
         if let Some(there) = slots.get(&slot.name) {

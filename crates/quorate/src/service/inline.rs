@@ -21,7 +21,7 @@ use super::executor::Performer;
 /// A service on the protocol thread, with its meter.
 pub(super) struct Metered {
     performer: Box<dyn Performer>,
-    /// The begin of the present batch.
+    /// The beginning of the present batch.
     begun: Instant,
     meter: Meter,
 }

@@ -89,7 +89,7 @@ pub(super) struct ServiceSlot {
     make_service: Box<ServiceMaker>,
     /// The present life, or `None` between two lives.
     pub(super) life: Mutex<Option<ReplicaLife>>,
-    /// The service's set, once that is known.
+    /// The service's set, once the set is known.
     pub(super) set: Mutex<Option<Set>>,
     /// Journals of ended replicas, while the set may count on them. Each was of a replica of the set, so they
     /// are few.
@@ -182,7 +182,7 @@ impl ServiceSlot {
         kept.into_iter().chain(last.map(|life| life.runs_in.process.me())).collect()
     }
 
-    /// Returns the present state of its replica.
+    /// Returns the present state of the slot's replica.
     pub(super) fn standing(&self) -> Standing {
         let life = lock(&self.life).clone();
         let kept = self.kept();
@@ -230,7 +230,7 @@ impl ServiceSlot {
             .ok_or_else(|| Error::not_sent("the state of the service is still being restored"))
     }
 
-    /// Returns the reason why it does not come back, if it has ended for good.
+    /// Returns the reason why the slot's replica does not come back, if it has ended for good.
     pub(super) fn has_ended(&self) -> Option<String> {
         lock(&self.standing).ended.clone()
     }
@@ -343,7 +343,8 @@ impl HostShared {
             Some(SideJournal { directory, disk, place }) => (Some(directory), Some(disk), Some(place)),
             None => (None, None, None),
         };
-        // A redirect at the main process may know the replicas.
+        // The host's own address is among the seeds, because a redirect at the main process may know the
+        // replicas.
         let seeds = self.seeds.iter().chain([&self.address]).cloned().collect();
         let on_disk = directory.as_ref().zip(disk);
         let process = Process::start(config, seeds, on_disk, Some(self.endings.clone()))?;
@@ -358,7 +359,8 @@ impl HostShared {
     /// Puts a redirect into the main process, where a replica of this set was before.
     pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
         let redirect = ServiceEndpoint::redirect(set, SharedStanding(slot.standing.clone()));
-        // A redirect that exists already is the same.
+        // If the process has a redirect of this set already, that redirect does the same, so the error is
+        // ignored.
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
     }
 

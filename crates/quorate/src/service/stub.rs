@@ -100,7 +100,7 @@ impl<S: Service> Stub<S> {
 
     /// Makes one call for each request. The calls are sent and reported together, which costs less than
     /// single [`call`](Stub::call)s. Each takes effect or not on its own; they are executed in order unless a
-    /// leader fails meanwhile. If a request does not serialise, none is sent.
+    /// leader fails meanwhile. If a request does not serialise, no request is sent.
     pub fn calls(&self, requests: &[S::Request]) -> Pending<'static, Vec<Result<S::Reply, Error>>> {
         let mut encoder = Encoder::default();
         let encode = |request| {

@@ -134,7 +134,7 @@ impl SharedMapClock {
     }
 }
 
-/// A cell's copy.
+/// A cell's copy of a map that a group replicates.
 #[derive(Default)]
 pub(super) struct Copy {
     state: State,

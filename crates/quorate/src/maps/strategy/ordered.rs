@@ -95,7 +95,7 @@ impl OrderedMap {
                         db.execute(&make).await?;
                         let is_own = is_own(&db, &shape).await?;
                         if is_own {
-                            // The previous statement has checked the shape.
+                            // `is_own` has checked that the table has the columns of a map.
                             db.execute(&sweep).bind(time(wall())).await?;
                         }
                         Ok::<_, Error>((db, is_own))

@@ -26,7 +26,7 @@ impl RequestError {
     pub(super) fn of(error: Error) -> RequestError {
         match error {
             Error::MaybeApplied { why, .. } | Error::Expired { why } => RequestError::MaybeApplied(why),
-            // The call took effect.
+            // A call whose reply has another type took effect.
             Error::Mismatch { .. } => RequestError::MaybeApplied(error.to_string()),
             other => RequestError::NotDone(other.to_string()),
         }

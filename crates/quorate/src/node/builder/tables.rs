@@ -21,8 +21,8 @@ impl Builder {
         self
     }
 
-    /// Returns the settings of a member in addition to the one in its role: with its own number and name, and
-    /// without the directory.
+    /// Returns the settings of a second process of this node, a client of the tables in addition to the
+    /// process that has the node's role. The client has its own number and name, and no directory.
     pub(in crate::node) fn beside_role(mut self, member: &Member) -> Builder {
         if member.role() == Role::Router {
             self.routers.push(member.address().to_string());

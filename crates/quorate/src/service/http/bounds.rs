@@ -121,7 +121,8 @@ impl Bounds {
     /// Returns the answer to a call that took effect, with this reply.
     pub(super) async fn answer(&self, access: &dyn ServiceAccess, reply: Bytes) -> Result<Response, Fault> {
         let most = self.limits.answer_bytes_max;
-        // Most replies are not longer than this as JSON. Replies with long names for few bytes are longer.
+        // `likely` is enough for the JSON form of most replies. A reply with long field names and short
+        // values needs more.
         let likely = (JSON_RATIO * reply.len() + JSON_BYTES).min(most);
         for room in [likely, most] {
             let mut share = self.share(&self.answers, room).await.ok_or_else(|| {

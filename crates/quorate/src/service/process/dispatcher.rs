@@ -171,7 +171,8 @@ impl Dispatcher {
             }
             (None, EndpointKind::Redirect) => {}
             (None, _) => {
-                // If the command is refused now, the peer shows the set again.
+                // If the process refuses the command now, the command is sent again when the peer next shows
+                // the set.
                 let begin = endpoint.home(Command::Begin { set, founded: false });
                 if self.shared.handle().try_command(begin).is_ok() {
                     heard.set = Some(set);
@@ -257,7 +258,7 @@ enum EventMeaning {
 
 fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
     if replica.over.load(Ordering::Relaxed) {
-        // The standing belongs to its successor.
+        // The standing now describes this replica's successor, so the event does not change it.
         return EventMeaning::News;
     }
     let standing = || lock(&replica.standing);
@@ -347,7 +348,7 @@ impl quorate_runtime::Host<Node<ServiceEndpoint>> for Dispatcher {
 /// Upper bound of the refusals that are kept for waiting threads.
 const REFUSED_MAX: usize = 16;
 
-/// Upper bound of the processes and of the sets that are remembered of a name.
+/// Upper bound of the processes, and of the sets, that are remembered for a name.
 const HEARD_MAX: usize = 64;
 
 /// Bytes of waiting orders, above which a replica ends.

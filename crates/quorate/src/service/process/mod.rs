@@ -215,7 +215,7 @@ impl Process {
             if now >= until {
                 return Ok(false);
             }
-            // A leader that dies loses the wish, so it is repeated.
+            // The request to change the replicas is repeated, because a leader that dies forgets it.
             if asked_at.is_none_or(|asked: Instant| now.duration_since(asked) >= ASKED_AGAIN) {
                 asked_at = Some(now);
                 let wish = match change.clone() {
@@ -231,7 +231,7 @@ impl Process {
 
     /// Tells an endpoint of replicas of its set.
     pub(super) fn tell(&self, endpoint: &EndpointHandle, replicas: Vec<Peer>) {
-        // The endpoint also finds them by search, so a lost command does no harm.
+        // The endpoint also finds the replicas by search, so a lost command does no harm.
         let _ = self.handle().command(endpoint.home(Command::Seeds(replicas)));
     }
 
@@ -261,7 +261,8 @@ impl Process {
         let _ = self.handle().command(endpoint.home(Command::Begin { set, founded }));
     }
 
-    /// Requests a copy of a replica's state. None comes if the replica has ended, or has just got a thread.
+    /// Requests a copy of a replica's state. No copy comes if the replica has ended, or has just got a
+    /// thread.
     pub(super) fn copy(&self, endpoint: &EndpointHandle, wanted: Sender<Exported>) {
         let EndpointKind::Replica(replica) = &endpoint.kind else { unreachable!("a replica has a state") };
         if lock(&replica.inline).is_some() {
@@ -317,7 +318,7 @@ impl Drop for Process {
     }
 }
 
-/// Interval at which an operator's wish is repeated.
+/// Interval at which an operator's request to change the replicas is repeated.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Returns a process's configuration, without the addresses at which it listens.

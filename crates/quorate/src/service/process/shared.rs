@@ -77,14 +77,14 @@ pub(crate) struct ReplicaHandle {
     /// Whether the replica founds a set, instead of joining one.
     pub(in crate::service) founds: bool,
     pub(in crate::service) orders: Sender<ExecutorOrder>,
-    /// The receiving end of its orders, as long as the endpoint executes them itself.
+    /// The receiving end of the replica's orders, as long as the endpoint executes them itself.
     pub(in crate::service) inline: Mutex<Option<Receiver<ExecutorOrder>>>,
     pub(in crate::service) tally: Arc<Tally>,
-    /// The present state of its service slot, over all lives.
+    /// The present state of the replica's service slot, over all lives.
     pub(in crate::service) standing: Arc<Mutex<Standing>>,
     /// Whether the replica was rebuilt from its records.
     pub(in crate::service) goes_on: bool,
-    /// Whether the others have reported that it is no replica.
+    /// Whether the other replicas have reported that this process is no replica.
     pub(in crate::service) voted_out: AtomicBool,
     /// Whether the end of this life has been reported.
     pub(in crate::service) over: AtomicBool,

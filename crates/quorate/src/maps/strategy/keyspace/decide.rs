@@ -79,7 +79,7 @@ impl<'a> Draft<'a> {
         Ok(answer)
     }
 
-    /// Returns the former value if the request wants it. Refuses a hash then.
+    /// Returns the former value if the request wants it. In that case, a key that has a hash is refused.
     fn before(&self, key: Option<&Bytes>, tell: bool) -> Result<Value, Refusal> {
         match key.filter(|_| tell).and_then(|key| self.live(key)) {
             None => Ok(Value::Nothing),

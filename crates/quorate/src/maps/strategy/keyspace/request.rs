@@ -136,7 +136,7 @@ pub enum Only {
     Longer,
     /// The new life is shorter than the present one.
     Shorter,
-    /// The present life has a limit, and the new one is shorter.
+    /// The present life has a limit, and the new life is shorter.
     LimitedShorter,
 }
 
