@@ -279,9 +279,9 @@ pub enum Mutation {
     DeliversLate,
     /// Soft messages do not name the ordered messages that their sender sent before them (S9).
     PredecessorsForgotten,
-    /// A message is removed from a stream, and the later ones take over its number (S9).
+    /// A message is removed from a stream, and the later messages take over its number (S9).
     StreamTorn,
-    /// A message that overtook others is taken for the next message (groups).
+    /// A message that overtook other messages is taken for the next message (groups).
     AheadTakenForNext,
     /// A duplicate message is taken twice (groups).
     DoubleTaken,
@@ -360,7 +360,7 @@ pub enum Mutation {
     TombstoneForgotten,
     /// A cell forgets a deletion that some replica does not have (maps).
     TombstoneCollectedEarly,
-    /// No cell believes that the others have a deletion, so no deletion is ever forgotten (maps).
+    /// No cell believes that the other cells have a deletion, so no deletion is ever forgotten (maps).
     TombstoneKept,
     /// The size limits of clients apply to copies between cells, too (maps).
     CopiesLimited,
@@ -389,13 +389,13 @@ pub enum Mutation {
     /// A leader answers the commit of a transaction without changes, though nobody confirmed its ballot
     /// (S16).
     CommitUnconfirmed,
-    /// A router claims to hear and reach all others, so elections know of no cut (S19).
+    /// A router claims to hear and reach all other routers, so elections know of no cut (S19).
     HearsEverybody,
-    /// Routers do not relay messages for others (S19).
+    /// Routers do not relay messages for other processes (S19).
     GoesNoWayRound,
     /// A message leaves before the record that it needs is durable (disk).
     SentBeforeDurable,
-    /// A message overtakes one that waits for a record (disk).
+    /// A message overtakes a message that waits for a record (disk).
     OvertakesDurable,
     /// A process recovers from the first half of its records (disk).
     RecoversHalf,
@@ -407,7 +407,8 @@ pub enum Mutation {
     CheckpointWithoutReplies,
     /// A storage process keeps its incarnation after rot (S15).
     IncarnationKeptAfterRot,
-    /// A process continues from an older copy of its disk, though others know that the copy is older (disk).
+    /// A process continues from an older copy of its disk, though other processes know that the copy is older
+    /// (disk).
     OlderCopyAccepted,
 }
 

@@ -1,5 +1,5 @@
-//! Locks of a group, judged at each member: the next holder by the delivered words, and the fencing number of
-//! each grant.
+//! Locks of a group, judged at each member: the next holder by the delivered messages, and the fencing number
+//! of each grant.
 //!
 //! A member has [`Locks`], as a program would, and for each lock a queue of claims that this file keeps by
 //! itself. Both are part of the member's state, so they travel with it, and all members of a view must have
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mutation::Mutation;
 
-/// A change of a lock, carried by a word.
+/// A change of a lock, carried by a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LockChange {
     Claim { lock: u8, number: u64 },
@@ -38,7 +38,7 @@ fn name(lock: u8) -> String {
 }
 
 impl GroupLocks {
-    /// Applies a word at a place of the order. Returns the grants that follow, by lock.
+    /// Applies a message at a place of the order. Returns the grants that follow, by lock.
     pub(crate) fn take(
         &mut self,
         (at, index): OrderPlace,

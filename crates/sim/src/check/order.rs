@@ -51,7 +51,7 @@ pub(crate) enum Unroutable {
 pub(crate) struct Order<T> {
     pub(crate) check: RoutingCheck,
     pub(crate) twin: T,
-    /// The twin before the first message.
+    /// The twin of the routing, in its state before the first message.
     origin: T,
     /// The check of the senders' credits, in systems in which the simulator sees executions.
     pub(crate) credits: Option<CreditCheck>,

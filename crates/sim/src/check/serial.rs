@@ -4,7 +4,7 @@
 //! versions of a key form a chain. The reads and writes of each unit (a transaction or a plain call) give
 //! edges: a unit comes behind the writer of each value that it saw, before the writer of the next version,
 //! and behind every unit that had ended when it began. The units are serializable in real time exactly if the
-//! graph has no circle (Adya, *Weak Consistency*, 1999, §3 and §4.4).
+//! graph has no cycle (Adya, *Weak Consistency*, 1999, §3 and §4.4).
 
 use std::collections::BTreeMap;
 

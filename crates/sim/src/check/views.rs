@@ -43,16 +43,18 @@ impl History {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct GroupMessage {
     pub(crate) sender: ProcessId,
-    /// The number of the word, counted by the sender over all strengths.
+    /// The number of the message, counted by the sender over all strengths.
     pub(crate) number: u64,
-    /// The number of the sender's last word before it joined. A group that was empty in between does not know
-    /// the words up to this number.
+    /// The number of the sender's last message before it joined. A group that was empty in between does not
+    /// know the messages up to this number.
     pub(crate) since: u64,
-    /// The number of processes that must hold the word before any member delivers it, if the word is safe.
+    /// The number of processes that must hold the message before any member delivers it, if the message is
+    /// safe.
     pub(crate) safe: Option<Phi>,
-    /// The change of a lock that the word carries.
+    /// The change of a lock that the message carries.
     pub(crate) lock_change: Option<LockChange>,
-    /// The place of the safe word that this word follows: nobody delivers this word before the safe word.
+    /// The place of the safe message that this message follows: nobody delivers this message before the safe
+    /// one.
     pub(crate) follows: Position,
     /// Bytes without meaning.
     pub(crate) padding: String,
@@ -74,16 +76,17 @@ struct MemberRecord {
     members: BTreeSet<ProcessId>,
     /// The last place in the order that the process delivered.
     at: (Position, u32),
-    /// The place of the last safe word that the process delivered.
+    /// The place of the last safe message that the process delivered.
     safe_at: Position,
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe word when it was delivered here although too few members held
-    /// it. Such a delivery is right only if these members are suspected, so they must be in no later view.
+    /// Members of the view that lacked a safe message when it was delivered here although too few members
+    /// held it. Such a delivery is right only if these members are suspected, so they must be in no later
+    /// view.
     lacking: BTreeSet<ProcessId>,
-    /// Members of the view that lacked a safe word of the present step when it was delivered here. If a view
-    /// begins in this step, the deliveries were right: routers have the words, and each survivor gets them
-    /// before that view.
+    /// Members of the view that lacked a safe message of the present step when it was delivered here. If a
+    /// view begins in this step, the deliveries were right: routers have the messages, and each survivor gets
+    /// them before that view.
     lacking_this_step: BTreeSet<ProcessId>,
 }
 
@@ -115,13 +118,13 @@ pub(crate) struct ViewCheck {
     started_from: BTreeMap<(ProcessId, u64), Option<Mark>>,
     /// Processes that were dropped, or received the failure of an operation.
     ended: BTreeSet<ProcessId>,
-    /// Words, by sender, group and number, that were not sent.
+    /// Messages, by sender, group and number, that were not sent.
     unsent: BTreeSet<(ProcessId, u64, u64)>,
     out_of_touch: BTreeSet<ProcessId>,
     /// The position up to which each process has the order.
     held: BTreeMap<ProcessId, Position>,
     fences: Fences,
-    /// Number of grants through words, and through views, summed over the members' reports.
+    /// Number of grants through messages, and through views, summed over the members' reports.
     pub(crate) grants: (u64, u64),
     /// The rule that hosts of members break.
     mutation: Option<Mutation>,
@@ -131,7 +134,7 @@ fn judge(holds: bool, rule: &'static str, detail: impl FnOnce() -> String) -> Re
     if holds { Ok(()) } else { Err(Violation::new(rule, detail())) }
 }
 
-/// Returns the number of members, out of `members`, that must hold a safe word.
+/// Returns the number of members, out of `members`, that must hold a safe message.
 fn wanted(phi: Phi, members: usize) -> usize {
     match phi {
         Phi::All => members,
@@ -340,8 +343,8 @@ impl ViewCheck {
         Ok(())
     }
 
-    /// Records a delivery of `me`. While `me` joins, its host gets the messages behind the state step by
-    /// step, so later than their delivery.
+    /// Records a delivery of `me`. While `me` joins, its host receives the messages that follow the state
+    /// only step by step, after the protocol has delivered them.
     pub(crate) fn delivered(
         &mut self,
         me: ProcessId,
@@ -365,7 +368,7 @@ impl ViewCheck {
                 what()
             )
         })?;
-        // A checkpoint may lack some words that the sender sent before it left.
+        // A checkpoint may lack some messages that the sender sent before it left.
         let last = record.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
         judge(word.number > last, "FIFO", || format!("{} after message {last} of the same sender", what()))?;
         let is_back = |number| self.unsent.contains(&(sender, group, number));
@@ -413,7 +416,7 @@ impl ViewCheck {
         Ok(word)
     }
 
-    /// Records that these words were safe, or flushed, in a view.
+    /// Records that these messages were safe, or flushed, in a view.
     pub(crate) fn keep(
         &mut self,
         group: u64,
@@ -429,7 +432,7 @@ impl ViewCheck {
         self.keeps(group, view)
     }
 
-    /// Returns the place of the last safe word that `me` delivered since it joined.
+    /// Returns the place of the last safe message that `me` delivered since it joined.
     pub(crate) fn safe_at(&self, me: ProcessId, group: u64) -> Position {
         self.records.get(&(me, group)).map(|record| record.safe_at).unwrap_or_default()
     }
@@ -444,7 +447,7 @@ impl ViewCheck {
         self.records.remove(&(me, group));
     }
 
-    /// Records that `me` was notified that it did not send this word of a group.
+    /// Records that `me` was notified that this message to a group was not sent.
     pub(crate) fn unsent(&mut self, me: ProcessId, group: u64, number: u64) {
         self.unsent.insert((me, group, number));
     }

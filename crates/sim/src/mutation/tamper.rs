@@ -178,7 +178,7 @@ impl Tamper {
         message: rubberband::Message,
     ) -> Option<rubberband::Message> {
         Some(match (self.mutation, message) {
-            // Only the answer to a question goes to one process alone.
+            // Of all verdicts, only one that answers a question goes to a single process.
             (Mutation::VerdictUnanswered, rubberband::Message::Direct(Direct::Verdict { .. }))
                 if matches!(to, Destination::One(_)) =>
             {
@@ -226,7 +226,7 @@ impl Tamper {
         })
     }
 
-    /// Drops one block of submissions in the middle, and renumbers the later ones to close the gap.
+    /// Drops one block of submissions in the middle, and renumbers the later blocks to close the gap.
     fn renumbered(&mut self, block: &Bytes) -> Option<Message> {
         let mut rest = block.slice(NUMBER_AT..);
         let first = rest.get_u64_le();

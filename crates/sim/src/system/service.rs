@@ -1,7 +1,8 @@
 //! A replicated service that is not deterministic, and clients that call it.
 //!
-//! Replicas are killed and come back as new ones that ask to join; clients die, too. The service is a set of
-//! registers that name their writers. Calls take effect once, are linearizable, and leave equal states.
+//! Replicas are killed and come back as new processes that ask to join; clients die, too. The service is a
+//! set of registers that name their writers. Calls take effect once, are linearizable, and leave equal
+//! states.
 
 mod calls;
 mod events;

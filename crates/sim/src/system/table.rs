@@ -3,7 +3,7 @@
 //! Gateways set marks, read them back, move money between accounts, add rows to a log, and try writes that
 //! must fail. Storage processes are killed and replaced while rows migrate. Judged: marks are atomic, every
 //! consistent cut conserves the money, an acknowledged write is there once, a failed write is nowhere, and
-//! replicas hold the same. With disks, power fails, writes are torn and bytes rot, and no range is lost.
+//! replicas hold the same rows. With disks, power fails, writes are torn and bytes rot, and no range is lost.
 
 mod accounts;
 mod disks;

@@ -202,7 +202,7 @@ impl MapsWorkload {
 
 /// Whether the owners of a key must also agree on writes that have ended. They need not if one cell never
 /// compares: while that cell was out of the layout, some of the other cells may have forgotten such writes.
-/// Once that cell is back, no cell may forget the remaining ones.
+/// Once that cell is back, no cell may forget the remaining ended writes.
 fn keeps_ended(seed: u64) -> bool {
     !compares(seed) || forgets(seed)
 }

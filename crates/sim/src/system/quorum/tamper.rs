@@ -96,7 +96,7 @@ impl Tamper {
                 let released = waiting.into_iter().map(|from| (from, digest_answer(round, digest)));
                 [entry].into_iter().chain(released).collect()
             }
-            // All other cells seem to have all deletions.
+            // The changed report claims that its sender has all deletions.
             (Mutation::TombstoneCollectedEarly, Message::Cell(partial::Message::HorizonReport(word))) => {
                 let horizon = Horizon { time: u64::MAX, cell: CellNumber(u32::MAX) };
                 vec![(
@@ -129,7 +129,7 @@ impl Tamper {
                 }
                 vec![(from, Message::Cell(partial::Message::Request(request)))]
             }
-            // The process behaves as if no cell had a deletion.
+            // The changed report claims that its sender has no deletion.
             (Mutation::TombstoneKept, Message::Cell(partial::Message::HorizonReport(word))) => {
                 let word = HorizonReport { horizon: Horizon::default(), ..word };
                 vec![(from, Message::Cell(partial::Message::HorizonReport(word)))]
@@ -152,7 +152,7 @@ impl Tamper {
                 let answer = Answer::Copied { entries, next };
                 vec![(from, Message::Cell(partial::Message::Answer { round, answer }))]
             }
-            // No cell seems to have writes under way.
+            // The changed report claims that its sender has no writes under way.
             (Mutation::BarrierIgnored, Message::Cell(partial::Message::HorizonReport(word))) => {
                 let word = HorizonReport { through: u64::MAX, barrier: u64::MAX, ..word };
                 vec![(from, Message::Cell(partial::Message::HorizonReport(word)))]

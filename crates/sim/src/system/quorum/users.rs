@@ -146,7 +146,7 @@ impl MapsWorkload {
             Event::Scanned { id, outcome } => self.scanned(world, id, outcome)?,
             Event::Roster(roster) => self.learn(stage, world, machine, roster),
             Event::Changed { id, result } => self.operator.changed(world, id, result.is_ok()),
-            // The cell tries again, and its former life is about to be gone.
+            // The cell's former life is still a member. The cell tries again until that life is removed.
             Event::NotAdmitted(_) => {}
             Event::Wedged => {
                 world.count("cell out");
@@ -266,7 +266,8 @@ impl MapsWorkload {
             .expect("the map with background repair is one of the maps");
         let all = || self.check.keys(LOOSE).chain(self.counters.names(LOOSE)).cloned().collect();
         let unread = self.unread.get_or_insert_with(all).clone();
-        // Each key has its own user, beyond the usual ones.
+        // Each of these reads is made by a user of its own, with a number above those of the workload's
+        // users.
         for (user, key) in (self.settings.users..).zip(&unread) {
             let machine = self.machines[stage.chance.index(self.machines.len())];
             self.begin(world, (machine, user), kind, key.clone(), OperationKind::Read, Level::All);

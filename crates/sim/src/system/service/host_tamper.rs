@@ -1,4 +1,5 @@
-//! The rules that a mutated host breaks, between its orders and its executor, or between that and the store.
+//! The rules that a mutated host breaks: between its orders and its executor, or between its executor and the
+//! store.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ pub(crate) struct HostTamper {
 /// The cause of reverts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reverting {
-    /// The bound of the state, or nothing.
+    /// The bound on the state's size, or no cause yet.
     #[default]
     Other,
     Abort,
@@ -108,8 +109,8 @@ impl HostTamper {
         Some(undo)
     }
 
-    /// Has the executor keep chosen changes that stand behind a commit which is not chosen: *chosen* names no
-    /// work behind the first of the commit's transaction.
+    /// Makes the executor keep the undo of chosen changes that follow a commit which is not chosen. For that,
+    /// the order *chosen* names no work after the first work of that commit's transaction.
     fn kept_behind_commit(&mut self, order: Event) -> Event {
         match order {
             Event::Execute { work, transaction: Some(transaction), read: false, .. } => {

@@ -108,7 +108,7 @@ pub(crate) enum ServiceEvent {
 const HERE: Channel = Channel { domain: DomainId(0x5e), endpoint: EndpointId(7) };
 
 impl Resident {
-    /// Makes a future client.
+    /// Makes the seeker that becomes a client.
     pub(crate) fn client(settings: ClientSettings, tamper: Option<Tamper>) -> Resident {
         let wait = settings.wait;
         let endpoint = ServiceEndpoint::client(settings);
@@ -263,8 +263,9 @@ impl HostedReplica {
         self.host().is_quiet() && self.endpoint.inline().is_none_or(Inline::is_idle)
     }
 
-    /// Whether these replicas have all executed the same, and one serves. Replicas that have just recovered
-    /// may be equal and still lack records of their disks, so one must serve.
+    /// Whether these replicas have learned the same slots, have no work under way, and one of them serves.
+    /// Replicas that have just recovered may be equal and still lack records of their disks, so one must
+    /// serve.
     pub(crate) fn are_at_rest(members: &[&HostedReplica]) -> bool {
         members.windows(2).all(|pair| pair[0].replica().chosen() == pair[1].replica().chosen())
             && members.iter().all(|member| member.is_quiet())
@@ -279,7 +280,7 @@ impl HostedReplica {
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<StoreEndpoint>, out: &mut dyn Sink<Resident>) {
         let ends = matches!(input, Input::Drained);
         match input {
-            // The deadline may be the thread's.
+            // The deadline may be the thread's alone, and then the endpoint has nothing to do.
             Input::Deadline if self.endpoint.deadline().is_none_or(|due| due > cx.now) => {}
             Input::Receive { from, message } => {
                 let message = self.tampered(from, message, out);
@@ -290,7 +291,7 @@ impl HostedReplica {
         if let (Some(tamper), Some(replica)) = (&mut self.tamper, self.endpoint.as_replica()) {
             tamper.forward(&mut self.host_tamper.borrow_mut(), replica, out);
         }
-        // Results at the end of a batch make a batch of their own.
+        // If the host has results at the end of a batch, the replica handles them as a further batch.
         while self.work(cx, out) && ends {
             self.give(cx, Input::Drained, out);
         }
@@ -420,7 +421,7 @@ impl ServiceClient {
     }
 }
 
-/// Returns a digest that is equal for replicas which have executed the same.
+/// Returns a digest that is equal for replicas which have executed the same requests.
 pub(super) fn digest(hosted: &HostedReplica) -> u64 {
     hosted.host().store.digest() ^ hosted.replica().remembered() as u64
 }

@@ -172,7 +172,8 @@ pub(super) fn has_small_bounds(seed: u64) -> bool {
 
 /// Maximum padding of replies and changes in seeds with small bounds, in bytes.
 pub(super) const RESULT_BYTES_MAX: usize = 1500;
-/// Short, so that some clients are forgotten with an open transaction.
+/// Time after which an idle transaction ends; short, so that some clients are forgotten with an open
+/// transaction.
 const TRANSACTION_IDLE: Duration = Duration::from_millis(800);
-/// Small, so that every replica writes checkpoints.
+/// Bytes of log after which a replica writes a checkpoint; small, so that every replica writes some.
 const CHECKPOINT_BYTES: usize = 24 << 10;

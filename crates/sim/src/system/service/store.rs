@@ -18,7 +18,7 @@ pub(crate) type Written = (u64, u64);
 pub(crate) enum Request {
     /// Write the call's number. The reply is [`Written`].
     Put { key: u64, call: u64 },
-    /// The reply is an `Option<Written>`.
+    /// Read the value of a key. The reply is an `Option<Written>`.
     Get { key: u64, call: u64 },
     /// Refused; the reason is the text of an `Option<Written>` ([`reason_of`]).
     Refuse { key: u64, call: u64 },

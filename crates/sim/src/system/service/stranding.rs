@@ -1,9 +1,9 @@
 //! A leader alone with a client that knows more than the leader.
 //!
 //! The leader stands still, cut off from the other replicas, which elect another one. Meanwhile a client
-//! starts, and opens a session there. Then the client is cut off from all but the old leader, which resumes
-//! and does not know yet that it was deposed. Before that leader says anything about the session, calls or
-//! the state, it must find out whether it still leads.
+//! starts, and opens a session with the new leader. Then the client is cut off from all but the old leader,
+//! which resumes and does not know yet that it was deposed. Before that leader says anything about the
+//! session, calls or the state, it must find out whether it still leads.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ impl ServiceWorkload {
                 cut_off(world, leader, &replicas, LEADER_AWAY + TOGETHER);
                 world.crash(client, Crash::Killed);
                 world.restart_after(client, CLIENT_STARTS);
-                // Around the moment at which the leader resumes.
+                // The client is cut off from the other replicas up to 20 ms before the leader resumes.
                 let early = stage.chance.between(Duration::ZERO, Duration::from_millis(20));
                 stage.after(
                     world,

@@ -89,7 +89,7 @@ impl Tamper {
                     };
                     let part = call.scope.as_ref().and_then(|scope| scope.part);
                     if call.kind == Kind::Commit {
-                        // Answers as if the reign were confirmed.
+                        // The mutation answers the commit as if the reign were confirmed.
                         let id = part.map(|part| (session, part.transaction));
                         if self.mutation == Mutation::CommitUnconfirmed
                             && id.is_some_and(|id| self.readers.remove(&id))

@@ -26,7 +26,7 @@ pub(crate) struct ServiceWorkload {
     pub(super) first_records: BTreeMap<usize, Ticket>,
     pub(super) request_log: RequestLog,
     pub(super) check: ServiceCheck,
-    /// The longest pause between calls, chosen so that calls last as long as the faults.
+    /// The longest pause between calls, chosen so that clients call for as long as faults happen.
     pub(super) pace: Duration,
 }
 
@@ -51,7 +51,8 @@ impl ServiceWorkload {
             return recovered.expect("the durable records follow from each other");
         }
         if self.founder == Some(machine) && !stage.routers.begun() {
-            // No process has heard of the set yet.
+            // The founder lost its records before any process had heard of the replica set, so the set is
+            // founded again.
             stage.routers.found_again();
         }
         let founds = stage.routers.founds();

@@ -469,7 +469,7 @@ impl AccountWorkload {
             AccountStatement::Create => {}
             AccountStatement::Glance => {
                 // The read sees no consistent cut, but the present rows of each range's replica. Each account
-                // is somewhere, once.
+                // is in exactly one range.
                 self.all_accounts(&pending.rows)?;
             }
             AccountStatement::Open => self.phase = AccountPhase::Open,

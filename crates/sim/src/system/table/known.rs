@@ -112,7 +112,8 @@ impl TableWorkload {
         if migrating {
             world.count("storage killed during a migration");
         }
-        // The contents of the process's disk come back.
+        // A process with a disk comes back with its rows, so only a process without a disk has died for the
+        // check.
         if !self.has_disks() {
             self.died(world, id);
         }

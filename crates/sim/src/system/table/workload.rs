@@ -137,8 +137,8 @@ impl TableWorkload {
         }
         if self.storage.contains(&machine) {
             let recovered = self.comes_back(world, machine, id);
-            // A third of the machines runs the plain engine, so that differences between it and the
-            // production engine show as differences between replicas.
+            // A third of the machines runs the plain engine, so that differences between the plain engine and
+            // the production engine show as differences between replicas.
             let engine: Box<dyn Engine> = match machine % 3 {
                 0 => Box::new(PlainEngine::default()),
                 _ => Box::new(ScanEngine::default()),
@@ -200,7 +200,7 @@ impl TableWorkload {
         }
     }
 
-    /// Gives the addresses of routers to processes that know only former ones.
+    /// Gives the addresses of routers to processes that know only former routers.
     pub(super) fn seed(&self, stage: &TableStage, world: &mut TableWorld, machine: usize) {
         let led_by = role(world, machine).map(|role| match role {
             Process::Router(router) => router.log().leader(),

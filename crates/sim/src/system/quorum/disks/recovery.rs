@@ -94,7 +94,8 @@ impl MapsWorkload {
             }
             None => {
                 if self.disks.founder == Some(machine) && !stage.routers.begun() {
-                    // No process knows of the domain yet.
+                    // The founder lost its records before any process knew of the domain, so the domain is
+                    // founded again.
                     stage.routers.found_again();
                 }
                 if !stage.routers.founded() {
