@@ -1,8 +1,8 @@
 //! Injections of the latest state: reads that see every acknowledged write, without a place in the log.
 //!
 //! **Promise.** If a router confirms an injection ([`Message::Latest`]), the injection's stamp covers every
-//! message that anybody knew to be stable when its sender asked. It also covers the stamp of every earlier
-//! confirmed injection. So reads that wait for the confirmation are linearizable.
+//! message that anybody knew to be stable when the injection's sender asked. It also covers the stamp of
+//! every earlier confirmed injection. So reads that wait for the confirmation are linearizable.
 //!
 //! **Source.** 003 §VI.A, X-Paxos: a majority confirms a read, and the read takes no slot. 002 §6.7 has
 //! injections; a router gives them a stamp without asking anybody.
@@ -68,7 +68,7 @@ impl<R: Routing> Router<R> {
         injected
     }
 
-    /// Asks the other routers whether this one still leads, once for all injections of a batch of inputs.
+    /// Asks the other routers whether this router still leads, once for all injections of a batch of inputs.
     pub(super) fn ask_latest(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if let Some(question) = self.unconfirmed.question() {
             self.drive(cx, Input::Command(question), out);

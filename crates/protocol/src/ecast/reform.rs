@@ -60,7 +60,7 @@
 //!   that is not the furthest of those that answer, and one that follows a leader. An operator who
 //!   nevertheless uses two separated survivors has two domains. Their generations carry the survivors' names,
 //!   so no process of one ever has a link to one of the other. A member is in the generation that it met
-//!   first. If a generation continues one of them, processes of the other one may meet it, but their
+//!   first. If a generation continues one of the two, processes of the other may meet this generation. Their
 //!   deliveries belong to another history, so they are fenced off like silent members. The report of a
 //!   process that the log does not know counts only if it was delivered in the survivor's own generation,
 //!   which the report states.

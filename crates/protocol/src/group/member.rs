@@ -289,8 +289,8 @@ impl GroupMember {
         self.checkpoints.offered(offer);
     }
 
-    /// Makes own soft messages follow this position at all members. If the position was delivered in an
-    /// earlier life of this member, the other members have delivered it before this view.
+    /// Makes this member's soft messages follow this position at all members. If the position was delivered
+    /// in an earlier life of this member, the other members have delivered it before this view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft.follow(at.min(self.through()));
     }
@@ -308,7 +308,7 @@ impl GroupMember {
         self.feed.give(view, state);
     }
 
-    /// Ends an own send after the order has reported that it will not be delivered here.
+    /// Ends a send of this member after the order has reported that the send will not be delivered here.
     pub(super) fn failed(&mut self, scene: &mut Scene<'_>, number: u64, failure: Failure) {
         // Later sends wait behind the failed send. A failure here means that the process is about to learn
         // that it was dropped.
@@ -331,7 +331,8 @@ impl GroupMember {
     /// Reacts when this process gets in touch, or out of touch, with the order.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
         if !scene.in_touch {
-            // Otherwise the caller would wait until the routers are reachable again.
+            // Queued sends fail now, because their callers would otherwise wait until the routers are
+            // reachable again.
             self.front.turn_back(&mut scene.effects.events);
             for (id, ..) in self.flushes.drain(..) {
                 scene.effects.done(id, Err(Failure::OutOfTouch));
@@ -512,8 +513,8 @@ impl GroupMember {
         self.is_member() && self.feed.is_live()
     }
 
-    /// Delivers own soft sends that wait, as far as they are allowed. Ordered and safe sends wait for the end
-    /// of the turn.
+    /// Delivers this member's waiting soft sends, as far as they are allowed. Ordered and safe sends wait for
+    /// the end of the turn.
     fn pump(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;

@@ -380,8 +380,8 @@ impl Process {
                 self.touch(now);
             }
             MemberEvent::Wedged => self.wedge(out),
-            // A process of groups ignores injected state: members know only their own groups, so a founder
-            // without routers cannot continue from members.
+            // Groups use none of these events. They inject no messages. They send no report to a founder that
+            // begins a generation from members alone, because a member knows only its own groups.
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
             | MemberEvent::Latest { .. }

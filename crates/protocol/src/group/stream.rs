@@ -293,8 +293,8 @@ impl Streams {
         }
     }
 
-    /// Returns, for each stream, the number up to which this member and all of these others are known to hold
-    /// it.
+    /// Returns, for each stream, the number up to which this member and all these other members are known to
+    /// hold it.
     pub(super) fn least<'a>(&self, others: impl Iterator<Item = &'a ProcessId>) -> BTreeMap<ProcessId, u64> {
         let mut least = self.counts();
         for receipt in others.filter_map(|id| self.receipts.get(id)) {

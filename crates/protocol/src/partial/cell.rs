@@ -324,7 +324,7 @@ impl Cell {
         }
     }
 
-    /// Sends the request for a copy to this process again, because the first one may be lost.
+    /// Sends the request for a copy to this process again, because the earlier request may be lost.
     fn ask_again(&mut self, peer: ProcessId) {
         if let (Some(arrival), Some(number)) = (&mut self.arrival, self.numbers.get(&peer)) {
             arrival.lost(*number);

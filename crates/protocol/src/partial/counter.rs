@@ -27,7 +27,7 @@
 //!
 //! **How.** A counter is an entry with a base (a string of digits, or nothing) and *tallies*. A tally is the
 //! sum of increments of one coordinator, and only this coordinator writes it. The stamp of its first
-//! increment names it, and it carries the stamp of its last. Of two states of one tally the one with the
+//! increment names it, and it carries the stamp of its last. Of two states of one tally, the state with the
 //! later stamp is valid. The count is the base and the sum of all tallies.
 //!
 //! ```text
@@ -41,7 +41,7 @@
 //! ```
 //!
 //! **A write of the whole key** ends all tallies that *began* below its stamp, even those that go on above
-//! it: they hold earlier increments. So a coordinator that reads a base above its tally begins another one.
+//! it: they hold earlier increments. So a coordinator that reads a base above its tally begins another tally.
 //! `SET` of a counter makes its string the base, `DEL` makes it nothing, and an increment of a string of
 //! digits counts from there. Of a concurrent increment and `SET` the increment may come first, and is
 //! overwritten, or second. A string that is no number hides tallies that were written at the same time, and
@@ -122,10 +122,10 @@
 //! writes are raised or lost, like any that a slow clock stamps. The coordinator takes nothing in if the base
 //! expires between the two beginnings. So a sole state counts in every copy what the separate tallies counted
 //! before. The rule by which copies are merged depends on no order: a sole tally stays sole, and the tallies
-//! that it drops are below it. An earlier state that comes late is dropped where the sole one is. Where the
-//! sole one has ended or is forgotten, the same write ended the earlier tally, because that began earlier.
+//! that it drops are below it. Where the sole tally is, an earlier state that comes late is dropped. Where
+//! the sole tally has ended or is forgotten, the same write ended the earlier tally, which began before.
 //! *Acknowledged, then counted*: a read's quorum shares a replica with the quorum of every increment that was
-//! taken in. This replica has the increment's state still, or the sole one in its place.
+//! taken in. This replica still has the increment's state, or the sole state in its place.
 //!
 //! *On disks.* All this rests on the states that replicas acknowledge and show, and these survive: a state is
 //! on an owner's disk before the owner acknowledges or shows it. So *all owners have it* and *it was seen at
@@ -135,9 +135,9 @@
 //!
 //! **Bounds.** A tally takes 29 bytes. A key has one tally of each cell through which it is incremented, and
 //! of each life if the cell has no disk. A key has two tallies of each where users mix quorum levels and
-//! smaller ones. A start of a cell from its disk adds one, until the first increment after all horizons have
-//! passed the start. While one cell is away, horizons do not pass it. `SET` makes one base of all. No entry
-//! has more than 128 tallies: a coordinator refuses an increment that would begin another one
+//! smaller ones. A start of a cell from its disk adds one tally, until the first increment after all horizons
+//! have passed the start. While one cell is away, horizons do not pass it. `SET` makes one base of all. No
+//! entry has more than 128 tallies: a coordinator refuses an increment that would begin another tally
 //! ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory of own tallies has 16 MiB. An increment
 //! that would make a sum leave 64 bits goes into another tally. The count itself may leave 64 bits by
 //! concurrent increments, each of which was right alone. Reads return its digits all the same, and further
@@ -149,14 +149,14 @@
 //! - *A coordinator dies with an increment half way.* Some replica has it and repair brings it to all, or no
 //!   replica has it. The coordinator's next life has another number, and begins another tally.
 //! - *A cell comes back from its disk, and reads its own earlier tally.* Another owner may have a later
-//!   state, which was acknowledged. A state that continued the earlier one, with a still later stamp, would
-//!   replace the later one, and lose increments. So the cell begins another tally.
+//!   state, which was acknowledged. A state that continued the earlier state, with a still later stamp, would
+//!   replace the acknowledged state, and lose increments. So the cell begins another tally.
 //! - *An answer that is older than the horizons that its coordinator has received since.* The coordinator
 //!   notes `past` when the increment begins, before it asks any owner.
 //! - *A sole state that no owner took, or one owner alone.* The next state of the tally is sole as well, and
 //!   holds the same increments. If the coordinator dies, its next run reads earlier tallies at some owners
-//!   and the sole one at another. The next run touches none of these tallies before all owners have the sole
-//!   one.
+//!   and the sole tally at another. The next run touches none of these tallies before all owners have the
+//!   sole tally.
 //! - *Another increment began a tally meanwhile.* The earlier read says nothing of that tally, so only the
 //!   memory is consulted.
 //! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges all
@@ -165,13 +165,13 @@
 //! - *Disks that lost writes which all horizons covered*, where the operator accepts the loss. A horizon
 //!   counts again once cells have compared.
 //! - *The first stamps after a power cut.* They are above all stamps and horizons that left the cell before.
-//!   So no state takes the name or the stamp of another one, and no horizon covers the beginning of a new
+//!   So no state takes the name or the stamp of another state, and no horizon covers the beginning of a new
 //!   tally.
 //! - *A state from before the power cut arrives after it.* It came from another owner, by comparing or a
 //!   read's repair. It is a state like any other: later states of its tally replace it, and no cell writes
 //!   further ones.
-//! - *A read's repair brings a tally that ended and one that goes on.* The record of a replica has only the
-//!   second: when the record is executed again there is no horizon to stop the first.
+//! - *A read's repair brings a tally that ended and a tally that goes on.* The record of a replica has only
+//!   the tally that goes on: when the record is executed again there is no horizon to stop the first.
 //! - *Many increments through one cell at once.* Each writes the sum so far with a later stamp. All go into
 //!   one tally, even while the first is still on its way. The first holds the horizon back for all of them,
 //!   as each does.

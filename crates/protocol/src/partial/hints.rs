@@ -200,8 +200,8 @@ impl Hints {
         }
     }
 
-    /// Handles an owner's answer. Returns `None` if it answers no hint, and else whether the coordinator gave
-    /// up a hint for this owner for the first time.
+    /// Handles an owner's answer. Returns `None` if the answer belongs to no hint. Otherwise returns whether
+    /// the coordinator gave up a hint for this owner for the first time.
     pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: &Answer) -> Option<bool> {
         let (_, at, sent) = self.sent.get(&round).filter(|(owner, _, _)| *owner == from)?.clone();
         self.sent.remove(&round);

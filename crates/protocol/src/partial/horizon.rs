@@ -37,7 +37,7 @@
 //! - *A delete that one replica has and another one lacks.* The horizon of the second replica covers the
 //!   delete only once this replica has it.
 //! - *A coordinator that died half way.* Its report is missing until another life has its place. Then the
-//!   layout is another one.
+//!   layout is a later one.
 //! - *A copy of a write by a dead cell.* A coordinator that read it sends it to other owners when the layout
 //!   changes. The coordinator's report of the new layout comes behind that copy, and a barrier counts no
 //!   report of an earlier layout.

@@ -167,7 +167,7 @@ pub enum LayoutOrder {
     /// A process takes a cell's place: its site and its tokens. If any map was ever created, the process is
     /// arriving.
     Replace {
-        /// The cell that goes.
+        /// The cell that is replaced.
         old: CellNumber,
         /// The process.
         new: Peer,

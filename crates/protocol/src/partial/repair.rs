@@ -19,10 +19,10 @@
 //! keeps no state of the comparison.
 //!
 //! **Pace.** One round follows another after a pause, and the pauses between a round's messages grow with
-//! their bytes. A cell compares with one other at a time: either as the asking cell, or as one that answers a
-//! cell with many differences. Else both ends would find and send the same differences at once. Few
-//! differences hold no other cell up, because there always are some: writes on their way, and deletions that
-//! only one of the cells has forgotten.
+//! their bytes. A cell compares with one other cell at a time: either as the asking cell, or as the cell that
+//! answers a cell with many differences. Otherwise both ends would find and send the same differences at
+//! once. Few differences hold no other cell up, because there always are some: writes on their way, and
+//! deletions that only one of the cells has forgotten.
 //!
 //! **Cost.** Cells that are equal exchange one message each way for each map. A key that differs costs its
 //! entry once, and about 160 bytes of hashes on the way to it.
@@ -36,12 +36,12 @@
 //!
 //! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
 //!   and finds that they have arrived meanwhile, which costs only bytes. A round ends all the same, because
-//!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other one had
+//!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other cell had
 //!   when it answered. A horizon needs no more than that.
 //! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
-//!   tried fifty times in a round skips the other one, and the round leads to no horizon.
-//! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other one in this round,
-//!   or the next round finds the difference.
+//!   tried fifty times in a round skips the other cell, and the round leads to no horizon.
+//! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other cell in this
+//!   round, or the next round finds the difference.
 //! - *An entry that is on its way while its key is deleted and the deletion forgotten.* The receiver's
 //!   horizon covers it, so the receiver ignores it.
 //! - *An entry that a cell has no room for.* No such entry exists: copies pass the limits of clients

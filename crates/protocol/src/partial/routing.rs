@@ -71,7 +71,7 @@ pub enum Change {
     /// A spare takes the place of a cell and copies the place's keys. The former cell is no member from then
     /// on.
     Replace {
-        /// The cell that goes.
+        /// The cell that is replaced.
         old: ProcessId,
         /// The spare.
         new: ProcessId,

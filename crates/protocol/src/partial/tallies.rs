@@ -201,8 +201,8 @@ mod tests {
         let first = entry(10, tally(10, 1));
         memory.sends(tally_key(), stamp(10), tally(10, 1));
         memory.sends(tally_key(), stamp(10), tally(12, 5));
-        // The memory is right, whatever was read. If no replica showed the tally, its beginning must be above
-        // `through`.
+        // The tally continues from the memory, whether the read showed it or not. If no replica showed the
+        // tally, its beginning must be above `through`.
         assert_eq!(continued(&memory, std::slice::from_ref(&first), 11), Some((10, 5, true)));
         assert_eq!(continued(&memory, &[], 9), Some((10, 5, false)));
         assert_eq!(continued(&memory, &[], 10), None);

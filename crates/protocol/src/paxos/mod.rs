@@ -103,8 +103,8 @@
 //!   needs dead routers. It may also be the only one that knows all chosen slots, and may have collected
 //!   slots that the others do not know to be chosen. They hold those slots all the same, in the higher
 //!   ballot: the first gives them its promise (`change_of_a_dead_reign`). If they talk only with the first
-//!   one and not with each other, it hears of the higher ballot from them, and is elected
-//!   (`star_around_a_dead_change`). The first one may be heard and hear nothing, or the reverse. Then its
+//!   leader and not with each other, it hears of the higher ballot from them, and is elected
+//!   (`star_around_a_dead_change`). The first leader may be heard and hear nothing, or the reverse. Then its
 //!   questions or the answers are lost, and others that talk with a majority are elected without it.
 //! - *Two live routers each hold a change of a dead reign.* The later change had ground: a majority of the
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
@@ -467,7 +467,7 @@ impl Paxos {
         self.core.heard(from, cx.now);
         // One match shows the whole protocol, grouped by who receives a message.
         match message {
-            // Messages from a leader. The router follows it before it handles the message.
+            // Messages from a leader. The router follows the leader first, and then handles the message.
             Message::Heartbeat { ballot, chosen, collect, sent } => {
                 if self.follow(cx, from, ballot, out) {
                     self.heartbeat(ballot, chosen, collect, sent, out);

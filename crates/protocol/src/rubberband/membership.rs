@@ -357,9 +357,9 @@ impl Membership {
         self.leaving.take().map(|id| Delivered::Left { id, result })
     }
 
-    /// Handles the outcome of the message by which this process leaves. `Stable` and `Wedged` decide nothing:
-    /// the process learns that it is out when it is wedged. If the message is delivered to the process, it
-    /// learns that it is still needed, because only members get deliveries.
+    /// Handles the outcome of the message by which this process leaves. `Stable` and `Wedged` do not end the
+    /// command to leave: `MemberEvent::Wedged` ends it with success. If the message is delivered to this
+    /// process itself, the process is still a member, and the command ends because the process is needed.
     fn leave_ended(&mut self, outcome: Outcome) -> Option<Delivered> {
         match outcome {
             _ if self.member.is_wedged() => None,

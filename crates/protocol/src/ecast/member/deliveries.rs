@@ -26,7 +26,7 @@ pub(super) struct DeliveryProgress {
     pub(super) confirm_to: Option<ProcessId>,
     /// The router to ask for repair at the end of the batch.
     pub(super) repair_from: Option<ProcessId>,
-    /// Whether a repair was asked for, and no delivery has fitted since.
+    /// Whether a repair was asked for, and since then no delivery continued the earlier deliveries.
     pub(super) repairing: bool,
 }
 
@@ -53,7 +53,7 @@ impl DeliveryProgress {
         self.delivered
     }
 
-    /// Whether a delivery of this generation was the last one.
+    /// Whether the last delivery was of this generation.
     pub(super) fn is_of(&self, generation: Generation) -> bool {
         self.delivered_in == generation
     }

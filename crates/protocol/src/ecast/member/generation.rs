@@ -17,8 +17,8 @@ impl Member {
     /// themselves.
     pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
         self.history.enter(generation);
-        // Routers of the new generation may lack messages between the ones put aside and the window, and so
-        // could not learn the ones put aside.
+        // Routers of the new generation may lack messages that lie between a message put aside and the
+        // window. Then they could not learn the message put aside.
         for number in self.queue.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }

@@ -94,7 +94,7 @@ impl SubmissionQueue {
 
     /// Numbers waiting messages as far as credit and this number of bytes in progress allow. Then passes all
     /// numbered messages that have not been sent to `send`, in blocks, each with the record that must be
-    /// durable before. Returns whether there were any.
+    /// durable before the block is sent. Returns whether there were such messages.
     pub(super) fn send(
         &mut self,
         me: ProcessId,

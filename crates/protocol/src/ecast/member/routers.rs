@@ -102,7 +102,7 @@ impl KnownRouters {
 
     /// Notes the leader that a router announced, `None` if that router knows no leader.
     pub(super) fn follow(&mut self, leader: Option<ProcessId>) {
-        // A former leader may announce only after its successor has spoken that it leads no longer.
+        // A former leader may announce that it leads no longer only after its successor has spoken.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
     }
@@ -158,7 +158,8 @@ impl KnownRouters {
         news
     }
 
-    /// Returns the time at which the member reports that it is adrift, unless a router names a leader before.
+    /// Returns the time at which the member reports that it is adrift, unless a router names a leader
+    /// earlier.
     pub(super) fn adrift_at(&self) -> Option<Time> {
         if let LeaderKnowledge::Drifting(at) = self.course { Some(at) } else { None }
     }

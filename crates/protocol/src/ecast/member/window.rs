@@ -1,4 +1,4 @@
-//! A member's window: numbered messages without an outcome, and later ones.
+//! A member's window: numbered messages without an outcome, and all later messages.
 //!
 //! A router learns a message only as its sender's next (S3). So the member sends the window again from its
 //! first message without an outcome, without gaps. One message may wait for very long, for instance for an

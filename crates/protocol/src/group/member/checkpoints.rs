@@ -55,7 +55,7 @@ impl Checkpoints {
         self.newest().filter(|_| !Record::admits(self.record, self.offer))
     }
 
-    /// Queues an own command to save, whose message goes to the order now.
+    /// Queues this member's command to save, whose message goes to the order now.
     pub(super) fn submit(&mut self, id: CommandId) {
         self.saves.push_back(id);
     }
@@ -66,13 +66,13 @@ impl Checkpoints {
         self.keeps.get_or_insert_default().extend(own);
     }
 
-    /// Returns the checkpoint to save at the beginning of a view, and the own commands that this ends, if any
-    /// member requested it.
+    /// If any member requested a save, returns the checkpoint to save at the beginning of a view, and the
+    /// commands of this member that the save ends.
     pub(super) fn begin(&mut self, view: Position) -> Option<(Mark, Vec<CommandId>)> {
         Some((Record::mark(self.record, view), self.keeps.take()?))
     }
 
-    /// Takes all own commands to save.
+    /// Takes all commands of this member to save.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = CommandId> {
         self.saves.drain(..).chain(self.keeps.take().into_iter().flatten())
     }

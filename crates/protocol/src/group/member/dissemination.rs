@@ -28,16 +28,17 @@ pub(super) struct Dissemination {
     pub(super) streams: Streams,
     pub(super) receipts: Receipts,
     lanes: Lanes,
-    /// The number of the last own soft update that was sent.
+    /// The number of this member's last soft update that was sent.
     sent: u64,
-    /// The position after which other members deliver own soft messages: that of the last own ordered message
-    /// that was delivered here, or a position that the host chose.
+    /// The position after which other members deliver this member's soft messages: the position of its last
+    /// ordered message that was delivered here, or a position that the host chose.
     after: Position,
     /// For each stream that was requested since the last tick, the first number of the request.
     asked: BTreeMap<ProcessId, u64>,
     /// Time at which gaps that are still open will be requested.
     gaps_at: Option<Time>,
-    /// For each other member, the number of own soft updates that it held at the last tick.
+    /// For each other member, the number of this member's soft updates that the other member held at the last
+    /// tick.
     held_before: BTreeMap<ProcessId, u64>,
     /// The group's multicast address.
     address: Option<MulticastAddress>,
@@ -80,7 +81,7 @@ impl Dissemination {
         }
     }
 
-    /// Makes later own messages follow this position at all members.
+    /// Makes this member's later messages follow this position at all members.
     pub(super) fn follow(&mut self, at: Position) {
         self.after = self.after.max(at);
     }
@@ -90,13 +91,13 @@ impl Dissemination {
         self.streams.get(sender).map_or(0, |stream| stream.delivered)
     }
 
-    /// Returns the own stream.
+    /// Returns this member's stream.
     pub(super) fn own(&self, me: ProcessId) -> &Stream {
         self.streams.get(me).expect("a member has a stream")
     }
 
-    /// Adds own messages from `next` to the own stream, until the window is full. They are delivered here at
-    /// once: `sent` gets each, with the number of its first update.
+    /// Adds this member's messages from `next` to its stream, until the window is full. The messages are
+    /// delivered here at once: `sent` gets each message, with the number of its first update.
     pub(super) fn take_own(
         &mut self,
         me: ProcessId,
@@ -277,8 +278,9 @@ impl Dissemination {
         here.say(scene, vec![to], Direct::Soft { sender, first, messages });
     }
 
-    /// Sends the new messages of the own stream: by the group's address to the members that it reaches, as
-    /// separate casts in small pieces to the members that casts reach, and over links to all other members.
+    /// Sends the new messages of this member's stream: by the group's address to the members that it reaches,
+    /// as separate casts in small pieces to the members that casts reach, and over links to all other
+    /// members.
     pub(super) fn send_own(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
         let (sender, now) = (here.me, scene.now);
         let window = scene.settings.cast_window_bytes;
@@ -375,7 +377,7 @@ impl Dissemination {
         to
     }
 
-    /// Returns the receipt of the own branch, if it has to be sent now.
+    /// Returns the receipt of this member's branch, if it has to be sent now.
     fn branch_told(&mut self, here: &InstalledView, tree: Tree, queue: &OrderedQueue) -> Option<Sum> {
         if !self.receipts.may_tell_branch() {
             return None;
@@ -391,7 +393,7 @@ impl Dissemination {
         receipts.branch(ordered, passed, || streams.least(others.iter()))
     }
 
-    /// Sends the receipt of the own branch up the tree, and the receipt of all members down.
+    /// Sends the receipt of this member's branch up the tree, and the receipt of all members down the tree.
     fn tell_round(&mut self, scene: &mut Scene<'_>, here: &InstalledView, tree: Tree, queue: &OrderedQueue) {
         let told = self.branch_told(here, tree, queue);
         let (up, down) = match tree.above() {
@@ -412,7 +414,8 @@ impl Dissemination {
         self.receipts.tick(tree, (self.held_bytes(), self.streams.freed()), waits, is_apart)
     }
 
-    /// Sends these members the messages of the own stream that they already lacked at the last tick.
+    /// Sends each of these members those messages of this member's stream that the receiver already lacked at
+    /// the last tick.
     pub(super) fn push_on(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
         let (me, all) = (here.me, self.streams.received(here.me));
         for &other in others {

@@ -33,7 +33,7 @@ impl GroupMember {
                 return;
             }
             Direct::Word { body } => {
-                // Such bytes are independent of views, so they do not wait for an awaited state either.
+                // A host's bytes are independent of views, so they do not wait for an awaited state either.
                 let group = self.here.group;
                 scene.effects.events.extend(self.knows(from).then_some(Event::Said { group, from, body }));
                 return;

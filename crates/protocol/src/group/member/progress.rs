@@ -15,7 +15,7 @@ pub(super) struct ChangeProgress {
     cut: Option<BTreeMap<ProcessId, u64>>,
     /// Whether this member has confirmed that it holds all of the cut.
     repaired: bool,
-    /// Time since which own soft messages wait for the next view.
+    /// Time since which this member's soft messages wait for the next view.
     changing_since: Option<Time>,
     /// Time since which this member waits for the survivors.
     waiting_since: Time,
@@ -32,7 +32,7 @@ impl ChangeProgress {
     pub(super) fn prepare(&mut self, reported: BTreeMap<ProcessId, u64>, now: Time) {
         (self.limit, self.cut, self.repaired) = (Some(reported), None, false);
         (self.waiting_since, self.attempts) = (now, 0);
-        // A suspicion during a change restarts the change, and own soft messages keep waiting.
+        // A suspicion during a change restarts the change, and this member's soft messages keep waiting.
         self.changing_since.get_or_insert(now);
     }
 
@@ -77,7 +77,7 @@ impl ChangeProgress {
         !std::mem::replace(&mut self.repaired, true)
     }
 
-    /// Chooses the member that a request for repair goes to. Requests that are repeated go to others.
+    /// Chooses the member that a request for repair goes to. Repeated requests go to other members.
     pub(super) fn choose(&self, holders: &[ProcessId]) -> Option<ProcessId> {
         (!holders.is_empty()).then(|| holders[self.attempts % holders.len()])
     }
@@ -87,12 +87,12 @@ impl ChangeProgress {
         self.attempts += 1;
     }
 
-    /// Whether the survivors have had this much time.
+    /// Whether this member has waited for the survivors for `time`.
     pub(super) fn has_waited(&self, time: Duration, now: Time) -> bool {
         now.since(self.waiting_since) >= time
     }
 
-    /// Gives the survivors all their time once more.
+    /// Restarts the time that this member waits for the survivors.
     pub(super) fn forgive(&mut self, now: Time) {
         self.waiting_since = now;
     }
@@ -108,7 +108,7 @@ impl ChangeProgress {
         std::mem::take(&mut self.missing)
     }
 
-    /// Returns the time for which own soft messages waited for the view that begins now.
+    /// Returns the time for which this member's soft messages waited for the view that begins now.
     pub(super) fn waited(&mut self, now: Time) -> Duration {
         self.changing_since.take().map_or(Duration::ZERO, |since| now.since(since))
     }

@@ -40,7 +40,7 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) firewalled: u64,
     /// Number of views that began here.
     pub(in crate::group) views: u64,
-    /// Longest time that own soft messages of a member waited for a view.
+    /// Longest time that a member's own soft messages waited for a view.
     pub(in crate::group) longest_wait: Duration,
     /// Number of gaps in the streams of other members that were requested.
     pub(in crate::group) gaps: u64,
@@ -48,7 +48,7 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) resent: u64,
     /// Number of casts, counted once for each receiving process.
     pub(in crate::group) cast: u64,
-    /// Number of casts by an address.
+    /// Number of casts to a multicast address.
     pub(in crate::group) multicast: u64,
     /// Number of times that casts to a process were given up.
     pub(in crate::group) fallbacks: u64,

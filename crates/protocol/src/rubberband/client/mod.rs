@@ -63,14 +63,14 @@ pub struct Client {
     /// Times at which requests that still wait for a place in the order are given up, earliest first. A
     /// request that has ended stays here until its entry is the first.
     unordered: VecDeque<(Time, u64)>,
-    /// Numbers of own writes of unknown outcome, each with the time at which the write ended.
+    /// Numbers of this client's writes of unknown outcome, each with the time at which the write ended.
     maybe: VecDeque<(Time, u64)>,
-    /// Numbers of own writes in progress.
+    /// Numbers of this client's writes in progress.
     writes: BTreeSet<u64>,
-    /// Number of own writes under made-up ids that have ended.
+    /// Number of this client's writes under made-up ids that have ended.
     made_up: usize,
-    /// Positions up to which made-up ids will expire, one position for each step of own writes that have
-    /// ended since.
+    /// Positions up to which made-up ids will expire, one position for each step of this client's writes that
+    /// have ended since.
     expiries: VecDeque<Position>,
     /// The ranges may forget numbers below this one.
     forgotten: u64,

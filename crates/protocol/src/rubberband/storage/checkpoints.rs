@@ -23,7 +23,8 @@ pub(super) struct CheckpointProgress {
 }
 
 impl CheckpointProgress {
-    /// Makes the progress of a process that has begun no checkpoint. Earlier ones wrote these fragments.
+    /// Makes the progress of a process that has begun no checkpoint. Checkpoints of earlier lives wrote these
+    /// fragments.
     pub(super) fn new(fragment_index: FragmentIndex) -> Self {
         CheckpointProgress {
             current: None,

@@ -67,7 +67,8 @@ impl WriteDecisions {
         self.ask_at
     }
 
-    /// Returns the held write if it is time to ask for its verdicts. Then it is time again at `again`.
+    /// Returns the held write if it is time to ask for its verdicts. The process asks the next time at
+    /// `again`.
     pub(super) fn due(&mut self, now: Time, again: Time) -> Option<&Write> {
         if self.ask_at.is_none_or(|at| at > now) || self.holding.is_none() {
             return None;
@@ -93,7 +94,7 @@ impl WriteDecisions {
         self.decided
     }
 
-    /// Takes what the next life has to settle: the held write, and the decided one.
+    /// Takes the writes that the next life has to settle: the held write, and the decided write.
     pub(super) fn hand_over(&mut self) -> HeldWrite {
         HeldWrite { holding: self.holding.take(), settle: self.settle.take() }
     }

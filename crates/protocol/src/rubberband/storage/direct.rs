@@ -112,8 +112,8 @@ impl Storage {
     fn on_ask_verdict(&mut self, from: ProcessId, at: Position, name: WriteName, out: &mut dyn Sink<Self>) {
         // The ranges' memory answers for a write whose rows this process imported, or that it executed at
         // another position. An importing process may still learn of a write, but so may its sources, which
-        // are asked as well. From a departed source, it has already received the memory, or takes no more of
-        // it.
+        // are asked as well. Of a departed source, the importing process has already received the memory, or
+        // takes no more of it.
         let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
         let through = self.membership.member.delivered();
         let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));

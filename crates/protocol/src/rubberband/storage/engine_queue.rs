@@ -61,7 +61,7 @@ impl EngineQueue {
         self.crowded.push_back(read);
     }
 
-    /// Takes the next crowded read, unless it is the turn of steps.
+    /// Takes the next crowded read, unless the queued steps have the turn.
     pub(super) fn next_crowded(&mut self) -> Option<Crowded> {
         let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.steps.is_empty();
         let next = if turn_of_steps { None } else { self.crowded.pop_front() };

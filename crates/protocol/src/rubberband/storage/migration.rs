@@ -49,7 +49,7 @@ impl Storage {
     }
 
     /// Sends a section of the ranges' memory at a pinned position, if the request asks for a section. Returns
-    /// whether the request did.
+    /// whether the request asked for a section.
     pub(super) fn send_section(&self, fetch: &Fetch, out: &mut dyn Sink<Self>) -> bool {
         let (TransferCursor::Replies(cursor), Some(pinned)) =
             (&fetch.cursor, self.exports.pinned(fetch.change))

@@ -56,7 +56,8 @@ impl Storage {
         }
         match control {
             Control::Away if self.is_away() && self.pause.going => self.pause.away = Some(at),
-            // A former life submitted this message, and is over: this life runs, and reports back.
+            // A former life of this process submitted the message and has ended. The present life runs, so it
+            // reports back.
             Control::Away if self.is_away() => self.say_back(),
             Control::Back { caught_up: false } if self.is_away() => self.pause.back = Some(at),
             _ => {}

@@ -264,7 +264,8 @@ fn a_source_may_die_while_the_engine_takes_its_rows() {
 #[test]
 fn the_next_source_may_die_before_the_rows_of_the_first_are_dropped() {
     for dropping in [false, true] {
-        // 10-19 is lost and begins empty. Otherwise it would have no source left after 1 and 3 have died.
+        // The range 10-19 is lost and begins empty, because it would have no source left after processes 1
+        // and 3 have died.
         let copy =
             vec![(range(40, u64::MAX), process(1)), (range(20, 29), process(3)), (range(0, 9), process(4))];
         let mut import = Import::new(CHANGE, copy, config("ARAA").ranges_of(process(2)));
