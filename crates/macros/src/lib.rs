@@ -26,7 +26,7 @@ mod tests;
 ///
 /// Decoding refuses what a hand-written decoder refuses: an unknown tag with `WireError::Tag`, missing bytes
 /// with `WireError::Short`, and a count that exceeds the bytes behind it with `WireError::Length`, before
-/// anything is allocated. For the last one the derive computes `Wire::BYTES_LEAST` of the type.
+/// anything is allocated. For this last check the derive computes `Wire::BYTES_LEAST` of the type.
 ///
 /// # Attributes of a variant
 ///
