@@ -449,7 +449,7 @@ impl<H: EndpointHost> Protocol for ServiceEndpoint<H> {
 }
 
 impl<H: EndpointHost> Seeker<H> {
-    /// Reaches for the processes that were found, and gives up all others.
+    /// Reaches for the processes that were found, and gives up all other processes.
     fn reach(&mut self, found: Vec<Peer>, out: &mut dyn Sink<ServiceEndpoint<H>>) {
         let found: BTreeMap<ProcessId, String> =
             found.into_iter().map(|peer| (peer.id, peer.address)).collect();

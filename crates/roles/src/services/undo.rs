@@ -74,7 +74,7 @@ impl<T> UndoList<T> {
     }
 
     /// Removes changes that will not be reverted: the changes of this work and of earlier works, except for
-    /// changes of open transactions. If requests complete in any order, earlier works are those that
+    /// changes of open transactions. If requests complete in any order, earlier works are the works that
     /// completed before this work.
     pub(super) fn chosen(&mut self, work: u64) {
         if self.any_order {

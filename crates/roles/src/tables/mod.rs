@@ -96,8 +96,9 @@ pub enum Command {
         /// The caller's name for the request.
         id: CommandId,
     },
-    /// Prepare a short stop, so that no process waits for this one meanwhile. Answered by [`Event::Operated`]
-    /// when the process may stop, or with the reason why other processes will notice the stop.
+    /// Prepare a short stop, so that no other process waits for this process meanwhile. Answered by
+    /// [`Event::Operated`] when the process may stop, or with the reason why other processes will notice the
+    /// stop.
     Pause {
         /// The caller's name for the request.
         id: CommandId,
