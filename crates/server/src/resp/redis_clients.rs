@@ -134,7 +134,7 @@ struct RedisClient {
     due: Vec<(u64, OperationParts)>,
     /// Whether a command of two steps is under way. No later command begins before it has ended.
     two_step_running: bool,
-    /// Whether no request is taken until an earlier one has ended, or the door opens.
+    /// Whether no request is taken until an earlier request has ended, or the door opens.
     paused: bool,
     /// Whether no further request is taken, because the connection ends.
     closing: bool,

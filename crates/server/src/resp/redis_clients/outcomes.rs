@@ -117,7 +117,7 @@ impl RedisClients {
                 client.weigh(index, weight + bytes, &mut self.weight);
             }
             // The answer will be a refusal, or the command will read again, so this value and the earlier
-            // ones are not needed.
+            // values are not needed.
             Some(_) => {
                 let gathered = waiting.drop_values();
                 client.weigh(index, weight - gathered, &mut self.weight);
