@@ -311,7 +311,7 @@ impl Binder<'_> {
         Ok(boolean(Expr::binary(Binary::Or, both_null, equal)))
     }
 
-    /// Binds an IN list: whether the first operand equals any of the later ones.
+    /// Binds an IN list: whether the first operand equals any of the later operands.
     pub(super) fn list(&mut self, mut operands: Vec<Operand>, span: Span) -> Result<Operand> {
         self.meet(&mut operands)?;
         let ty = self.comparable(&operands, span)?;
