@@ -186,8 +186,8 @@ impl ClusterPlan {
     }
 }
 
-/// Fails if a port is taken, and names the port and its holder. Otherwise one of many processes would fail
-/// later. Ports of a cluster that was just killed become free soon, so the check waits a moment.
+/// Fails if a port is taken, and names the port and its holder. Without this check, one of many processes
+/// would fail later. Ports of a cluster that was just killed become free soon, so the check waits a moment.
 pub(super) fn check_ports(plan: &[NodeConfig], resumes: bool) -> Result<()> {
     let patience = if resumes { SYNC_PATIENCE } else { PORT_PATIENCE };
     let began = Instant::now();

@@ -27,7 +27,7 @@ impl ProcessRecords {
     }
 
     /// Creates the log of a process and returns its path. The log is emptied unless `kept`. A failure here is
-    /// an error, unlike a later one, because no process runs yet.
+    /// an error, unlike a later failure, because no process runs yet.
     pub(super) fn make_log(&self, name: &str, kept: bool) -> Result<PathBuf> {
         let name = log(name);
         if kept {
