@@ -10,7 +10,7 @@ use quorate_runtime::disk::DiskError;
 /// incarnation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The other processes removed this one and go on without it.
+    /// The other processes removed this process and go on without it.
     Wedged,
     /// The domain went on in a later generation, without this router.
     Outdated(Generation),

@@ -82,8 +82,8 @@ where
         Shell { node, kicks: Mutex::default() }
     }
 
-    /// Seeks other processes, and passes those that each look finds to `found`. The search repeats, so
-    /// `found` may lose some of them.
+    /// Seeks other processes, and passes the processes that each look finds to `found`. The search repeats,
+    /// so `found` may lose some of them.
     pub(crate) fn seek(
         &self,
         search: Search,

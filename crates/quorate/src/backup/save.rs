@@ -56,7 +56,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
         let (at, rows) = rows_of(piece.map_err(fault::read_error)?).map_err(fault::read_error)?;
         assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
         writer.rows(&rows).map_err(of_file)?;
-        // The replicas take turns, so that no replica waits until another one has sent all its rows.
+        // The replicas take turns, so that no replica waits until another replica has sent all its rows.
         if !parts.is_empty() {
             parts.rotate_left(1);
         }

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Maps of another [strategy] than partial quorums have processes of their own in addition to the cell's. The
-//! front asks them through a thread of theirs. The groups and tables that keep such maps are those of the
-//! cell's own domain.
+//! front asks them through a thread of theirs. The groups and tables that keep such maps belong to the cell's
+//! own domain.
 //!
 //! **Differs from a [`Node`](crate::Node).** Links between cells are not relayed, because data never passes a
 //! router. A process that is out does not come back by itself: it keeps nothing that the next life could use.

@@ -78,7 +78,7 @@ struct Current {
     metrics: Metrics,
     /// The number of this life, from 1.
     life: u64,
-    /// The reason why the life before this one ended.
+    /// The reason why the previous life ended.
     former_end: Option<Arc<str>>,
 }
 
@@ -180,8 +180,8 @@ impl Member {
         self.finish(Stop::Leave).await;
     }
 
-    /// Stops before a restart. The other processes go on without waiting for this one, and a member with a
-    /// disk comes back as the same process. Returns once the other processes have acknowledged the stop, or
+    /// Stops before a restart. The other processes go on without waiting for this process, and a member with
+    /// a disk comes back as the same process. Returns once the other processes have acknowledged the stop, or
     /// after a time limit.
     pub async fn pause(self) {
         self.finish(Stop::Pause).await;

@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// Ends this node's replica of a service for good, as if it had been killed: the other replicas go on,
-    /// and a spare host replaces this one. The node may serve the service again later.
+    /// and a spare host replaces this node. The node may serve the service again later.
     pub fn withdraw(&self, name: &str) -> Result<(), Error> {
         self.hosting(name)?.withdraw(name)
     }

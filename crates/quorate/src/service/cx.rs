@@ -44,7 +44,7 @@ impl Source<'_> {
 impl Cx<'_> {
     /// Returns the time of day. It never goes backwards, neither at one replica nor from one change to a
     /// change that is executed later at another replica, because changes carry it. If the clock of a machine
-    /// is ahead, the service's time stands still until the others reach it.
+    /// is ahead, the service's time stands still until the other machines' clocks reach it.
     pub fn clock(&mut self) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.source.draw(|clock, _| clock.read()))
     }

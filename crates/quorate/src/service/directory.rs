@@ -97,7 +97,7 @@ impl Directory {
     }
 
     /// Returns the side journals from which replicas may continue, the latest of each service. Removes the
-    /// others.
+    /// other side journals.
     pub(super) fn side_journals(directory: &Path, domain: DomainId) -> Result<Vec<SideJournal>, Error> {
         let failed = |error: std::io::Error| Error::start(format!("{}: {error}", directory.display()));
         let mut side_journals: BTreeMap<Channel, SideJournal> = BTreeMap::new();

@@ -61,7 +61,7 @@ pub(crate) struct HostSettings {
     pub(crate) listener: Arc<TcpListener>,
     /// The address at which other processes reach the host.
     pub(crate) advertised: String,
-    /// The addresses at which the host's further processes listen, and at which others reach them.
+    /// The addresses at which the host's further processes listen, and at which other processes reach them.
     pub(crate) further_addresses: (String, Option<String>),
     /// Whether the host may listen at addresses other than loopback.
     pub(crate) insecure: bool,
@@ -84,8 +84,8 @@ pub(crate) struct HostSettings {
 /// The way in which a replica begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// Founds a new set with this one replica; others join it. It is done once for a service: a second
-    /// founding makes another service of the same name. If a seed belongs to a set already, no set is
+    /// Founds a new set with this one replica; other replicas join the set. It is done once for a service: a
+    /// second founding makes another service of the same name. If a seed belongs to a set already, no set is
     /// founded.
     Found {
         /// Wanted number of replicas: 1 to 15, best odd. Further replicas are spare, and replace failed ones.

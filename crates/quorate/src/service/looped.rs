@@ -1,9 +1,9 @@
 //! Services with threads of their own: requests complete in any order, which becomes the order of the log.
 //!
 //! A [`Service`] executes its requests one by one, in order of arrival. A [`ServiceLoop`] receives them and
-//! completes them when it wants, on threads of its own: a job may wait for a machine while others are done
-//! (003 §III.C.1, the matchmaker). The completion is the decisive moment: it reads the state, applies the
-//! change, and takes the instance's place in the log, in one step.
+//! completes them when it wants, on threads of its own: a job may wait for a machine while other jobs are
+//! done (003 §III.C.1, the matchmaker). The completion is the decisive moment: it reads the state, applies
+//! the change, and takes the instance's place in the log, in one step.
 //!
 //! ```text
 //!   replica ── Execute ──▶ tasks ── next ──▶ threads ── complete ──▶ state, undo, results ──▶ replica
@@ -176,7 +176,7 @@ impl<S: Service> TaskQueue<S> {
         inner.over || inner.tasks.reign() != self.reign
     }
 
-    /// Passes the present state to `look`. Another thread may change the state before this one completes a
+    /// Passes the present state to `look`. Another thread may change the state before this thread completes a
     /// task.
     pub fn look<T>(&self, look: impl FnOnce(&S) -> T) -> T {
         look(&lock(&self.shared.inner).executor.object.state)

@@ -179,7 +179,7 @@ pub enum Carries {
     /// on the state, the request and [`Cx`]; a replica that gets another result ends.
     Witness,
     /// The whole new state, 4 MiB at most: for small states whose changes are hard to express. A state
-    /// replaces those before it. Transactions and plain calls exclude each other, whatever their keys.
+    /// replaces all earlier states. Transactions and plain calls exclude each other, whatever their keys.
     State,
 }
 
@@ -202,7 +202,7 @@ pub enum Executed<S: Service> {
     Rejected(String),
 }
 
-/// Upper bound of the state after a change, unless a host sets another one, in bytes.
+/// Upper bound of the state after a change, unless a host sets another bound, in bytes.
 pub(crate) const STATE_BYTES_MAX: usize = encoder::STATE_BYTES_MAX;
 
 /// The domain of services of nodes that name none.

@@ -1,10 +1,11 @@
 //! A service of a host: one replica after another.
 //!
-//! A replica may end for good as the process that it is: the others went on without it, the service panicked
-//! and left an unknown state, or it was too slow. That process's promises in the set are gone with it, so the
-//! replica cannot begin again under its name. All services of a host are one process, whose other replicas go
-//! on. So the ended replica comes back as a *further* process, with its own links, port and, if the host has
-//! a disk, its own journal. It joins its former set in the service's first state, like any new replica.
+//! A replica may end for good as the process that it is: the other replicas went on without it, the service
+//! panicked and left an unknown state, or it was too slow. That process's promises in the set are gone with
+//! it, so the replica cannot begin again under its name. All services of a host are one process, whose other
+//! replicas go on. So the ended replica comes back as a *further* process, with its own links, port and, if
+//! the host has a disk, its own journal. It joins its former set in the service's first state, like any new
+//! replica.
 //!
 //! ```text
 //!   host ── main process ── replica of a          replica of b ended: a redirect of b
@@ -21,7 +22,7 @@
 //! host is restarted before that, the replica continues from the journal.
 //!
 //! **A replica that ends again and again** (a change at which `apply` panics) comes back after a pause that
-//! doubles, because each return costs the others a checkpoint.
+//! doubles, because each return costs the other replicas a checkpoint.
 //!
 //! **After a restart** of a durable host, a service continues from its side journal if there is one. The
 //! records of its former replica in the host's journal are dropped.
@@ -65,11 +66,11 @@ use crate::{
 pub(crate) struct HostShared {
     pub(super) main: Arc<Process>,
     pub(super) domain: String,
-    /// The address at which others reach the main process.
+    /// The address at which other processes reach the main process.
     pub(super) address: String,
     pub(super) seeds: Vec<String>,
     pub(super) insecure: bool,
-    /// The addresses at which further processes listen, and at which others reach them.
+    /// The addresses at which further processes listen, and at which other processes reach them.
     pub(super) further_addresses: (String, Option<String>),
     /// The directory of a host with a disk.
     pub(super) directory: Option<PathBuf>,
@@ -145,7 +146,7 @@ impl ReplicaLife {
 }
 
 impl ReplicaProcess {
-    /// Returns the process as others know it.
+    /// Returns the process as other processes know it.
     pub(super) fn peer(&self) -> Peer {
         Peer { id: self.process.me(), address: self.address.clone() }
     }
@@ -374,7 +375,7 @@ impl HostShared {
         }
     }
 
-    /// Ends a life before the next one begins. Its journal is kept while its set may count on it.
+    /// Ends a life before the next life begins. Its journal is kept while its set may count on it.
     fn retire_life(&self, slot: &ServiceSlot, life: ReplicaLife) {
         if !life.keeps_records() {
             return self.drop_life(life);
@@ -389,7 +390,8 @@ impl HostShared {
         lock(&slot.kept).push(KeptJournal { process: me, side_journal });
     }
 
-    /// Drops kept journals whose processes the sets have voted out. Returns whether others are still kept.
+    /// Drops kept journals whose processes the sets have voted out. Returns whether other journals are still
+    /// kept.
     fn drop_voted_out_journals(&self) -> bool {
         let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
         let mut are_kept = false;

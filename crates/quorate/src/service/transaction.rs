@@ -13,8 +13,8 @@ use crate::error::Error;
 /// The leader executes and answers calls at once, without the other replicas; the commit is agreed on.
 /// Transactions and calls outside of them are serializable. A call that touches data of another transaction
 /// ([`Service::keys`]) waits for its end. A transaction ends as [`Error::Aborted`] when the leader changes,
-/// when it and others would wait for each other, when it is idle for 5 s, or when its changes exceed 1 MiB.
-/// The answers to its calls count only once it is committed.
+/// when it and other transactions would wait for each other, when it is idle for 5 s, or when its changes
+/// exceed 1 MiB. The answers to its calls count only once it is committed.
 ///
 /// ```no_run
 /// # use quorate::{Error, service::{Service, Stub}};
@@ -41,7 +41,7 @@ enum TransactionProgress {
     /// All the transaction's calls were answered.
     Idle,
     /// A call was passed on, and its outcome has not been seen. A later call that finds this stage aborts the
-    /// transaction, because the earlier one may have been executed or not.
+    /// transaction, because the earlier call may have been executed or not.
     Calling,
     /// The transaction's commit was passed on, or it was aborted: nothing is left to abandon.
     Over,

@@ -7,9 +7,9 @@
 //! **Source.** The commands of Redis 7 on strings and hashes, and their answers.
 //!
 //! **How.** [`Keyspace::decide`] finds the result of a request and changes nothing. [`Keyspace::apply`] makes
-//! the changes, and returns those that take them back. Keys are in the order of their hashes. So a scan that
-//! continues after a hash returns every key that exists from its beginning to its end, whatever is written
-//! meanwhile.
+//! the changes, and returns the changes that take them back. Keys are in the order of their hashes. So a scan
+//! that continues after a hash returns every key that exists from its beginning to its end, whatever is
+//! written meanwhile.
 //!
 //! | file | subject |
 //! |---|---|
@@ -196,7 +196,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes changes, and returns those that take them back, in the order in which to apply them.
+    /// Makes changes, and returns the changes that take them back, in the order in which to apply the latter.
     pub fn apply_all(&mut self, changes: &[KeyspaceChange]) -> Vec<KeyspaceChange> {
         let mut undo: Vec<KeyspaceChange> = changes.iter().map(|change| self.apply(change)).collect();
         undo.reverse();

@@ -433,7 +433,7 @@ impl Executor {
         }
     }
 
-    /// Whether the answer to a request may be gathered together with the answers to those in progress.
+    /// Whether the answer to a request may be gathered together with the answers to the requests in progress.
     fn has_room(&self, request: &Request) -> bool {
         let bytes = answer_bytes(request);
         bytes == 0 || self.reading + bytes <= READS_BYTES_MAX

@@ -20,7 +20,7 @@
 //!
 //! **`Idempotency-Key`.** A write with a key takes effect once, whichever host is asked and however often:
 //! the replicas remember keys, not the door ([`Stub::call_keyed`]). So a program whose host dies asks another
-//! one with the same key.
+//! host with the same key.
 //!
 //! **Errors** are `{"error": NAME, "why": TEXT}`, by the possible effect:
 //!

@@ -49,8 +49,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the threads. `addresses` are possible addresses of others. With a disk, the process is that of
-    /// the disk, and keeps the records of replicas that will continue from them.
+    /// Starts the threads. `addresses` are possible addresses of other processes. With a disk, the process is
+    /// that of the disk, and keeps the records of replicas that will continue from them.
     pub(super) fn start(
         mut config: Config,
         addresses: Vec<String>,
@@ -105,9 +105,9 @@ impl Process {
         Channel { domain: self.shared.domain, endpoint }
     }
 
-    /// Adds an endpoint, and starts a search for others. Returns the present endpoint as an error if there is
-    /// one. An endpoint that knows its set comes with it, and with its first record if it continues from
-    /// records.
+    /// Adds an endpoint, and starts a search for other processes of the service. Returns the present endpoint
+    /// as an error if there is one. An endpoint that knows its set comes with it, and with its first record
+    /// if it continues from records.
     pub(super) fn add(
         &self,
         name: &str,
@@ -206,7 +206,7 @@ impl Process {
             }
             match refusal() {
                 None => {}
-                // The refusal is of a repeated command; the first one is in progress.
+                // The refused command is a repetition; the first command is in progress.
                 Some(ChangeRefusal::AlreadySo) => {}
                 Some(ChangeRefusal::NoLeader) => asked_at = None,
                 Some(why) => return Err(why),

@@ -50,7 +50,7 @@ pub(crate) struct EndpointHandle {
     pub(in crate::service) name: String,
     pub(in crate::service) channel: Channel,
     pub(in crate::service) kind: EndpointKind,
-    /// The sets that others show at this channel, and the processes that show none.
+    /// The sets that other processes show at this channel, and the processes that show no set.
     pub(in crate::service) heard: Mutex<SeenSets>,
     pub(in crate::service) news: Condvar,
 }
@@ -108,8 +108,8 @@ impl ReplicaHandle {
     }
 
     /// Whether the replica's set may still count on its records, now that it ends as the process `me`: it was
-    /// a replica, it is on disk, and nobody has reported that the others voted it out. The cause of its end
-    /// may end all replicas: then these records are all that is left.
+    /// a replica, it is on disk, and nobody has reported that the other replicas voted it out. The cause of
+    /// its end may end all replicas: then these records are all that is left.
     pub(in crate::service) fn keeps_records(&self, me: ProcessId) -> bool {
         let is_replica = || lock(&self.standing).replicas.iter().any(|(id, _)| *id == me);
         self.terms.durable
