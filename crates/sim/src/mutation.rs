@@ -1,9 +1,9 @@
 //! Mutations: rules broken on purpose, to test that the checkers notice.
 //!
 //! Most mutations are adapters around a correct process. They forge, drop or repeat the messages that the
-//! process receives and sends, so that it looks to the others like a process that breaks the rule. The other
-//! mutations break the rule where the simulator stands in for the world: ids, settings, engines, users.
-//! Product code has no switch for any mutation. A test makes sure that every mutation is caught within
+//! process receives and sends, so that it looks to the other processes like a process that breaks the rule.
+//! The other mutations break the rule where the simulator stands in for the world: ids, settings, engines,
+//! users. Product code has no switch for any mutation. A test makes sure that every mutation is caught within
 //! [`SEEDS_MAX`] seeds of its scenario.
 //!
 //! # The rules
@@ -372,7 +372,7 @@ pub enum Mutation {
     ArrivesEmpty,
     /// A stamp may be ahead of the clocks by any amount (maps).
     SkewUnbounded,
-    /// A replica adds the states of a counter's tally, instead of keeping the later one (maps).
+    /// A replica adds the states of a counter's tally, instead of keeping the later state (maps).
     TalliesAdded,
     /// All coordinators write the same tally of a counter (maps).
     TalliesShared,

@@ -256,7 +256,7 @@ impl<T: Twin> Order<T> {
     }
 }
 
-/// The orders of all generations of a domain. Each order continues an earlier one from the position of its
+/// The orders of all generations of a domain. Each order continues an earlier order from the position of its
 /// survivor, with the later messages that members had delivered.
 ///
 /// The earlier order does not end at this position: its routers may live, and members listen to them until

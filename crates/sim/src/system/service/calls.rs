@@ -13,7 +13,7 @@ use super::{
 use crate::check::service::{ClientTransaction, PendingCall};
 
 impl ServiceWorkload {
-    /// Lets some client repeat the calls whose outcome is unknown to others.
+    /// Lets some client repeat the calls of which other clients do not know the outcome.
     pub(super) fn adopt(&mut self, stage: &mut ServiceStage, world: &mut ServiceWorld) {
         if self.request_log.orphans.is_empty() {
             return;
@@ -134,7 +134,7 @@ impl ServiceWorkload {
             }
         };
         self.request_log.open_transactions.insert(command, open_transaction);
-        // Some clients wait longer, so that the calls of others come between.
+        // Some clients wait longer, so that the calls of other clients come between.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
         world.command_after(machine, later, process::call(asked));

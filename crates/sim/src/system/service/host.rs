@@ -23,7 +23,7 @@ use crate::mutation::Mutation;
 pub(crate) enum Pace {
     /// Always the same time.
     Exactly(Duration),
-    /// A random time up to this one.
+    /// A random time up to this bound.
     UpTo(Duration),
 }
 

@@ -1,6 +1,6 @@
 //! A leader alone with a client that knows more than the leader.
 //!
-//! The leader stands still, cut off from the other replicas, which elect another one. Meanwhile a client
+//! The leader stands still, cut off from the other replicas, which elect another leader. Meanwhile a client
 //! starts, and opens a session with the new leader. Then the client is cut off from all but the old leader,
 //! which resumes and does not know yet that it was deposed. Before that leader says anything about the
 //! session, calls or the state, it must find out whether it still leads.

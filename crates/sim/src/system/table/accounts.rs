@@ -476,7 +476,8 @@ impl AccountWorkload {
             AccountStatement::Mark { account, mark } => {
                 world.count("mark set");
                 let value = format!("{mark}");
-                // If the account was lost meanwhile, no later read sees the mark; an earlier one may have.
+                // If the account was lost meanwhile, no later read sees the mark; an earlier read may have
+                // seen it.
                 let finish = self.account_lost_at(account).is_none().then_some(now);
                 self.record(
                     pending.life,
