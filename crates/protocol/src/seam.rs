@@ -11,14 +11,14 @@
 //! protocols flush there and not before.
 //!
 //! A *cast* ([`Sink::cast`]) is a datagram in addition to a link. It may be lost or come twice. Later
-//! messages may overtake it, those on the link included, and it may overtake earlier ones. A cast needs a
-//! standing link between sender and receiver ([`Input::Cast`]), so a [`Policy`] that forbids the link forbids
-//! the cast, too. Nothing else is promised. A cast may be of an earlier session of the same two processes, so
-//! its message must carry the data by which a protocol recognizes old ones. A host may have no datagrams, for
-//! all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`]. A *multicast*
-//! ([`Sink::multicast`]) is a cast to all processes that listen to an address ([`Sink::listen`]). A listener
-//! also gets messages that are not meant for it, and recognizes them by their content. It does not get its
-//! own messages.
+//! messages may overtake it, messages on the link included, and it may overtake earlier messages. A cast
+//! needs a standing link between sender and receiver ([`Input::Cast`]), so a [`Policy`] that forbids the link
+//! forbids the cast, too. Nothing else is promised. A cast may be of an earlier session of the same two
+//! processes, so its message must carry the data by which a protocol recognizes old casts. A host may have no
+//! datagrams, for all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`]. A
+//! *multicast* ([`Sink::multicast`]) is a cast to all processes that listen to an address ([`Sink::listen`]).
+//! A listener also gets messages that are not meant for it, and recognizes them by their content. It does not
+//! get its own messages.
 //!
 //! **Commands.** A command with a request carries a name that the asker chose, and ends in exactly one event
 //! with that name. The event reports that the request has taken effect, or why not. A command that only gives

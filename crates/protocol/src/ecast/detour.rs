@@ -1,9 +1,9 @@
 //! Detours: messages go through other routers if a member and the lead router, or two routers, cannot talk.
 //!
-//! A router tells the next one on its way to the leader which members it reaches, itself or through others. A
-//! router that does not lead passes members' messages on towards the leader ([`Message::Up`]). The leader's
-//! messages for a member that it does not reach itself go back the same way ([`Message::Down`]). To the
-//! member, the router at the other end of its link looks like the leader.
+//! A router tells the next router on its way to the leader which members it reaches, itself or through other
+//! routers. A router that does not lead passes members' messages on towards the leader ([`Message::Up`]). The
+//! leader's messages for a member that it does not reach itself go back the same way ([`Message::Down`]). To
+//! the member, the router at the other end of its link looks like the leader.
 //!
 //! A router's withdrawal of such a statement may never arrive: the path may be cut in that direction only, or
 //! not have broken yet. So a router relies on another's statement only as long as the two talk
@@ -11,9 +11,9 @@
 //! router nor passes the statement on.
 //!
 //! A detour promises nothing new. Each of its links is lossless and FIFO while it stands. If one breaks, the
-//! routers before it report again which members they reach, and everything unconfirmed is sent to those
-//! again. A member sends messages without news again. Duplicates, and late messages from an abandoned way,
-//! are recognised as after a change of leader.
+//! routers before it report again which members they reach, and everything unconfirmed is sent to these
+//! members again. A member sends messages without news again. Duplicates, and late messages from an abandoned
+//! way, are recognised as after a change of leader.
 
 use std::collections::BTreeSet;
 
@@ -131,7 +131,8 @@ impl<R: Routing> Router<R> {
         self.reach_anew(old.into_iter().flatten().chain(new).collect());
     }
 
-    /// Updates the routers whose statements about reached members count: those with which this router talks.
+    /// Updates the routers whose statements about reached members count: the routers with which this router
+    /// talks.
     pub(super) fn look_who_talks(&mut self, now: Time) {
         let routers = self.detours.reached.keys().copied();
         let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();

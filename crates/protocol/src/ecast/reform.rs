@@ -30,12 +30,12 @@
 //!
 //! **Invariants.**
 //! - *The fence.* A process enters a generation once and never goes back. At that moment its links to earlier
-//!   routers break, and no new ones are made ([`Fence`](super::Fence)). A member reports its deliveries only
-//!   behind its fence, so the report stays true: no router of the old generation delivers to it any longer.
-//!   No message from before the fence is ordered behind it as if it were new. For that, a member submits only
-//!   to routers that have announced, on the present link, the leader of its generation. And the survivor
-//!   accepts nothing from a process that it has asked until that process answers. Otherwise a process that
-//!   had joined in the lost part would join a second time, with deliveries of another order.
+//!   routers break, and no new links to them are made ([`Fence`](super::Fence)). A member reports its
+//!   deliveries only behind its fence, so the report stays true: no router of the old generation delivers to
+//!   it any longer. No message from before the fence is ordered behind it as if it were new. For that, a
+//!   member submits only to routers that have announced, on the present link, the leader of its generation.
+//!   And the survivor accepts nothing from a process that it has asked until that process answers. Otherwise
+//!   a process that had joined in the lost part would join a second time, with deliveries of another order.
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
@@ -57,13 +57,13 @@
 //!   to the other. So every router looks for a link to each router that is found at its seeds
 //!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
 //! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
-//!   that is not the furthest of those that answer, and one that follows a leader. An operator who
-//!   nevertheless uses two separated survivors has two domains. Their generations carry the survivors' names,
-//!   so no process of one ever has a link to one of the other. A member is in the generation that it met
-//!   first. If a generation continues one of the two, processes of the other may meet this generation. Their
-//!   deliveries belong to another history, so they are fenced off like silent members. The report of a
-//!   process that the log does not know counts only if it was delivered in the survivor's own generation,
-//!   which the report states.
+//!   whose log is not the furthest among the routers that answer, and a router that follows a leader. An
+//!   operator who nevertheless uses two separated survivors has two domains. Their generations carry the
+//!   survivors' names, so no process of one ever has a link to one of the other. A member is in the
+//!   generation that it met first. If a generation continues one of the two, processes of the other may meet
+//!   this generation. Their deliveries belong to another history, so they are fenced off like silent members.
+//!   The report of a process that the log does not know counts only if it was delivered in the survivor's own
+//!   generation, which the report states.
 //! - *A process had joined in the lost part.* It got a configuration and delivered from there on. If an
 //!   earlier position is missing, that message may have been part of the configuration. Then the process is
 //!   out, and deliveries that only it has are lost.
@@ -77,8 +77,8 @@
 //!   replicas that are ahead of it would stay ahead. If the log has the entry, chosen or not, members may
 //!   have heard of the beginning, so it stands. A founder ([`refound`](super::refound)) without that entry
 //!   has lost its ground: it ends, and the next founder begins a later generation.
-//! - *A message was delivered at one of two replicas.* That replica reports it, and the other one gets it at
-//!   the same position.
+//! - *A message was delivered at one of two replicas.* That replica reports it, and the other replica gets it
+//!   at the same position.
 //! - *A sender is ahead of the log.* A message that it knows to be stable was delivered, so it is recovered
 //!   or had no live destination. The sender's next number comes after those it acknowledged, so it does not
 //!   wait for ever.

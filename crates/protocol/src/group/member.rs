@@ -210,7 +210,7 @@ impl GroupMember {
 
     /// Takes the caller's send.
     pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: SendStrength, pack: Pack) {
-        // The message leaves with others at the end of the turn.
+        // The message leaves together with other messages at the end of the turn.
         let result = if self.front.is_closed() {
             Err(Failure::NotMember)
         } else if !scene.in_touch {

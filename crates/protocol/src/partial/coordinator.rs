@@ -350,7 +350,7 @@ impl Coordinator {
             }
             OperationStep::Round(share) => {
                 self.repairs += u64::from(matches!(running.stage, OperationStage::Returning { .. }));
-                // A new round: answers to the earlier round tell nothing about the new one.
+                // A new round: answers to the earlier round say nothing about the new round.
                 let round = self.next_round();
                 (running.sent, running.refused) = (Share::NONE, Share::NONE);
                 (running.repeated, running.reason) = (false, None);

@@ -96,7 +96,7 @@
 //!   all of the tally's increments so far.
 //! - *A tally is whole or gone*: a write of the whole key is above the tally's beginning and ends the tally,
 //!   or is below and leaves it untouched.
-//! - *An increment is in one tally*, or in the tally that has taken that one in.
+//! - *An increment is in one tally*, or in the tally that has taken in the former tally.
 //! - *Tallies of a run follow each other*: no state of a tally is sent once a later one of the same key, as
 //!   firm, has begun.
 //! - *A sole state has the last states of all tallies that it drops*, and shares their ends: a write that

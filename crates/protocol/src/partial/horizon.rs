@@ -34,7 +34,7 @@
 //!   finds that it lost.
 //! - *A copy in a read's repair, sent before the delete and taken after it was forgotten.* The horizon covers
 //!   the copy, so the replica ignores it.
-//! - *A delete that one replica has and another one lacks.* The horizon of the second replica covers the
+//! - *A delete that one replica has and another replica lacks.* The horizon of the second replica covers the
 //!   delete only once this replica has it.
 //! - *A coordinator that died half way.* Its report is missing until another life has its place. Then the
 //!   layout is a later one.

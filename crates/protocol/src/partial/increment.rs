@@ -78,8 +78,8 @@ impl RunningOperation {
     }
 
     /// Writes an increment that begins a tally above `floor`. If another increment has begun a tally while
-    /// this one asked, adds to that tally instead. Only the memory is consulted: the entry that was read
-    /// earlier says nothing about that tally's last state.
+    /// this increment asked, adds to that tally instead. Only the memory is consulted: the entry that was
+    /// read earlier says nothing about that tally's last state.
     pub(super) fn begin_tally(&mut self, floor: Stamp, context: &mut OperationContext<'_>) -> OperationStep {
         let found = &self.adding.as_ref().expect("it has read").found;
         let kept = context.memory.kept(&self.tally_key(), found, (context.wall, context.through));

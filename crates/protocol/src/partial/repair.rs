@@ -346,7 +346,7 @@ impl Repair {
         }
     }
 
-    /// Postpones the present cell, because that cell compares with another one, and continues with the
+    /// Postpones the present cell, because that cell compares with another cell, and continues with the
     /// remaining cells.
     fn ask_later(&mut self, grounds: &mut RepairContext<'_>) {
         let Some(round) = &mut self.round else { return };

@@ -16,9 +16,9 @@
 //!   stays as long as any cell is away ([`horizon`](super::horizon)). A client that reads first, at quorum
 //!   levels, need not delete a key that it did not find.
 //! - *Copies pass the limits of clients* because another replica has accepted them. Whether a write fits
-//!   depends on the order in which writes arrive. If a replica refused an entry that another one has, the two
-//!   would differ for ever. Then no round of comparing would be whole, and no tombstone of any map would be
-//!   forgotten. A copy brings no more than the replicas of its key have accepted from clients.
+//!   depends on the order in which writes arrive. If a replica refused an entry that another replica has, the
+//!   two would differ for ever. Then no round of comparing would be whole, and no tombstone of any map would
+//!   be forgotten. A copy brings no more than the replicas of its key have accepted from clients.
 //! - *Every message can carry every entry.* A client's writes may fill only one part of `place_bytes_max` at
 //!   each replica, one part for each copy of the map. So the content that all replicas of a key have accepted
 //!   fits into `place_bytes_max` together. Only if lives of cells replace each other while clients write to

@@ -82,11 +82,12 @@
 //!
 //! - *A candidate has very old members.* Majorities of neighbouring sets meet, so some promise shows it the
 //!   next change, and so on up to the present. Or nobody answers, because it is a member no longer.
-//! - *A node lost its memory.* It is another process. The old one is voted out once it is suspected, or once
-//!   its link is broken while the new one listens at its address, where both cannot be. The new one is fed as
-//!   a learner.
-//! - *Two live processes belong to one node.* The one that the leader hears stays. The other one learns of it
-//!   (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in turn.
+//! - *A node lost its memory.* It is another process. The old process is voted out once it is suspected, or
+//!   once its link is broken while the new process listens at its address, where both cannot be. The new
+//!   process is fed as a learner.
+//! - *Two live processes belong to one node.* The process that the leader hears stays. The other process
+//!   learns of it (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in
+//!   turn.
 //! - *A link broke.* Messages were lost only from the end. The next heartbeat asks the follower what it
 //!   holds, and the leader continues from there. A follower's log of one ballot never shrinks, so late
 //!   answers are harmless.
@@ -95,17 +96,17 @@
 //! - *A leader dies after it sent some routers a change of the members.* A router that holds the change acts
 //!   on it and stands for election, even a learner that becomes a member by it. Routers that never heard of
 //!   the change answer a candidate whose log is better than theirs.
-//! - *A leader votes itself or another out, and dies.* A majority of the others holds the change, and needs
-//!   nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned* the
-//!   change, so that a new election is rarely needed.
-//! - *A leader proposes a change and is cut off with it.* The others elect another leader, which dies too,
-//!   before the first one has heard of it. When the first leader comes back, it holds a change by which it
-//!   needs dead routers. It may also be the only one that knows all chosen slots, and may have collected
-//!   slots that the others do not know to be chosen. They hold those slots all the same, in the higher
-//!   ballot: the first gives them its promise (`change_of_a_dead_reign`). If they talk only with the first
-//!   leader and not with each other, it hears of the higher ballot from them, and is elected
+//! - *A leader votes itself or another out, and dies.* A majority of the other routers holds the change, and
+//!   needs nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned*
+//!   the change, so that a new election is rarely needed.
+//! - *A leader proposes a change and is cut off with it.* The other routers elect another leader, which dies
+//!   too, before the first leader has heard of it. When the first leader comes back, it holds a change by
+//!   which it needs dead routers. It may also be the only one that knows all chosen slots, and may have
+//!   collected slots that the other routers do not know to be chosen. They hold those slots all the same, in
+//!   the higher ballot: the first gives them its promise (`change_of_a_dead_reign`). If they talk only with
+//!   the first leader and not with each other, it hears of the higher ballot from them, and is elected
 //!   (`star_around_a_dead_change`). The first leader may be heard and hear nothing, or the reverse. Then its
-//!   questions or the answers are lost, and others that talk with a majority are elected without it.
+//!   questions or the answers are lost, and other routers that talk with a majority are elected without it.
 //! - *Two live routers each hold a change of a dead reign.* The later change had ground: a majority of the
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
 //!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of

@@ -62,9 +62,9 @@
 //! - *No gap is overlooked.* From *Began* on, tickets are consecutive, and every record that *Named* lists is
 //!   present. Before *Began* there may be gaps. A process that lacks a record comes back as another process
 //!   ([`Unrecoverable::Missing`]).
-//! - *The same process, or another one.* A durable record may be unreadable, or rows from others may still
-//!   have been arriving. Then the process comes back as another process, joins, and is fed by replicas
-//!   ([`Unrecoverable`]).
+//! - *The same process, or another process.* A durable record may be unreadable, or rows from other processes
+//!   may still have been arriving. Then the process comes back as another process, joins, and is fed by
+//!   replicas ([`Unrecoverable`]).
 //!
 //! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
 //! least a fixed number of bytes. So disks write everything at most twice. Executing a message takes many
@@ -76,8 +76,8 @@
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
 //! column, as they are. Then the process executes again the messages delivered behind that position. It
 //! produces answers for clients, but no link exists yet, so nobody receives them. It does not join meanwhile:
-//! it *is* a member. It reports its position to the leader, which sends what follows. If the others have
-//! voted it out, it learns so, and takes the way of every process that was cut off
+//! it *is* a member. It reports its position to the leader, which sends what follows. If the other processes
+//! have voted it out, it learns so, and takes the way of every process that was cut off
 //! ([`keeping`](super::keeping)).
 //!
 //! **A checkpoint waits** while the process takes over ranges, or pins a version for a process that does. It
@@ -94,7 +94,7 @@
 //!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues behind
 //!   the highest number found.
 //! - *A fragment that no outline names is damaged:* its segment is still kept, and any damage there makes the
-//!   process another one. Only in the last records of a segment whose successors were collected can the
+//!   process a new process. Only in the last records of a segment whose successors were collected can the
 //!   journal not tell damage from a torn tail. In that case either a named record is missing, which is
 //!   noticed, or nothing needed is.
 //! - *A process that was voted out keeps its engine and begins an empty journal:* the fragments that the
@@ -104,9 +104,10 @@
 //!   replicas feed it. A range whose last replica has a damaged disk is lost, like a range whose last replica
 //!   dies without a disk.
 //! - *A held write's verdicts were known before the crash:* either *Decided* is read, or the decision was not
-//!   durable. In the second case the process asks the others, which remember the decision or evaluate the
-//!   write again, with the same result. Each of them keeps a decision until every member reports that it has
-//!   the decision on disk, however long this process was gone and however many writes came meanwhile.
+//!   durable. In the second case the process asks the other processes, which remember the decision or
+//!   evaluate the write again, with the same result. Each of them keeps a decision until every member reports
+//!   that it has the decision on disk, however long this process was gone and however many writes came
+//!   meanwhile.
 //! - *Clients cause long, or many, reasons of failures:* each reason has a bound in bytes where it enters,
 //!   and all reasons together have one. No record grows with the history: a checkpoint writes its decisions
 //!   in pieces.
@@ -233,7 +234,7 @@ pub enum Unrecoverable {
     /// A needed record is missing.
     #[error("a record that was durable is missing in the journal")]
     Missing,
-    /// Rows from others, or rows kept from a former life, are in no record yet.
+    /// Rows from other processes, or rows kept from a former life, are in no record yet.
     #[error("the process ended while it held rows that were not on its disk yet")]
     Unfinished,
 }

@@ -33,7 +33,7 @@
 //! - *S14.* A process is removed in two ordered steps; between them it may [refute](crate::suspicion) the
 //!   first. If a range would keep no complete, unsuspected replica, the process is not removed but becomes
 //!   unreachable. Its ranges then refuse writes until it returns or an operator declares it lost. A removed
-//!   process [keeps](keeping) its rows until others have them.
+//!   process [keeps](keeping) its rows until other processes have them.
 //! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position. The replicas
 //!   exchange verdicts. They publish the write if all verdicts are favourable and void it everywhere
 //!   otherwise. Answers with different stamps are never combined.
@@ -51,9 +51,9 @@
 //!   whether they still execute the read. A process that executes the read replies at once, because the
 //!   engine works on another thread than the protocol, and the client goes on waiting. The client replaces a
 //!   process only if it is gone, has no link, refuses, does not know the read, or does not reply (a stopped
-//!   process). Then the client starts the read again elsewhere and cancels it at the others. The client holds
-//!   the answer back until every part of it has begun. A read whose beginning the user has seen is not
-//!   started again but fails ([`ClientError::Broken`]).
+//!   process). Then the client starts the read again elsewhere and cancels it at the processes that it had
+//!   asked. The client holds the answer back until every part of it has begun. A read whose beginning the
+//!   user has seen is not started again but fails ([`ClientError::Broken`]).
 //! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
 //!   to one more replica of each range. It does so only if a further complete replica would remain. At the
 //!   second death the read fails (`client::read`).

@@ -341,8 +341,8 @@ impl Super {
         }
     }
 
-    /// Suspects members that the asked processes do not hear either. Removes those of these members that were
-    /// suspected before and have not refuted.
+    /// Suspects members that the asked processes do not hear either. Of these members, removes the members
+    /// that were suspected before and have not refuted the suspicion.
     fn judge(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         // If no router takes the message now, it would be ordered later, when its evidence is old.
         let Some(config) = self.membership.config().filter(|_| self.membership.member.can_send()) else {

@@ -81,7 +81,7 @@ fn a_round_that_began_before_an_injection_does_not_confirm_it() {
     let (mut domain, leader) = domain();
     domain.inject_latest(leader, MEMBER, 5);
     domain.give(leader, Input::Drained);
-    // The first round is on its way. It ends while the second injection waits for another one.
+    // The first round is on its way. It ends while the second injection waits for another round.
     domain.inject_latest(leader, MEMBER, 6);
     let ballot = domain.routers[&leader].unconfirmed.reign.as_ref().expect("it leads").ballot;
     domain.answers(MEMBER);

@@ -98,7 +98,7 @@ impl DeliveryProgress {
         self.base = self.base.max(base);
     }
 
-    /// Takes a message of a router of `generation`. Returns whether it is the next one to deliver.
+    /// Takes a message of a router of `generation`. Returns whether it is the next message to deliver.
     pub(super) fn take(
         &mut self,
         from: ProcessId,

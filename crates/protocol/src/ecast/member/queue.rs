@@ -1,4 +1,4 @@
-//! The messages that a member submits: those with a number, and those that wait for one.
+//! The messages that a member submits: messages with a number, and messages that wait for a number.
 
 use std::collections::VecDeque;
 

@@ -48,7 +48,7 @@ impl KnownRouters {
         self.links.contains_key(&router)
     }
 
-    /// Adds processes that may be routers. `reach` gets those that are new.
+    /// Adds processes that may be routers. `reach` gets the processes that are new.
     pub(super) fn seed(&mut self, seeds: Vec<Peer>, mut reach: impl FnMut(ProcessId, &str)) {
         for seed in seeds {
             self.links.entry(seed.id).or_insert_with(|| {

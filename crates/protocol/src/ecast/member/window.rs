@@ -4,9 +4,10 @@
 //! first message without an outcome, without gaps. One message may wait for very long, for instance for an
 //! unreachable destination (S14). Later messages proceed, are answered, and would fill the window. So a
 //! message that holds back too many answered ones is put *aside*: it still waits, and is still sent again,
-//! but holds back nothing. Routers have learned every message between it and the window, because those are
-//! answered. They also keep outcomes for as long as an earlier message is open. So no message stays aside for
-//! longer than [`ASIDE_MAX`] further messages; then its outcome is given up as unknown.
+//! but holds back nothing. Routers have learned every message between the message aside and the window,
+//! because all of these are answered. They also keep outcomes for as long as an earlier message is open. So
+//! no message stays aside for longer than [`ASIDE_MAX`] further messages; then its outcome is given up as
+//! unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -98,7 +99,7 @@ impl Window {
         self.aside.first_key_value().map_or(self.answered_through, |(first, _)| first - 1)
     }
 
-    /// Returns the number of messages in the window: those without an outcome, and those after them.
+    /// Returns the number of messages in the window: messages without an outcome, and all later messages.
     pub(super) fn len(&self) -> usize {
         self.aside.len() + self.recent.len()
     }
@@ -155,7 +156,7 @@ impl Window {
         Some(pending.token)
     }
 
-    /// Drops answered messages, and puts aside those that hold back too much, so that at most `bytes_max`
+    /// Drops answered messages, and puts aside messages that hold back too much, so that at most `bytes_max`
     /// remain. Returns the messages that have been aside for too long.
     pub(super) fn advance(&mut self, bytes_max: usize) -> Vec<u64> {
         while let Some(front) = self.recent.front() {

@@ -120,7 +120,7 @@ impl Dissemination {
     }
 
     /// Takes another member's messages, of which at most `room` bytes may lie behind a gap. Returns whether
-    /// this process takes messages of that stream from others.
+    /// this process takes messages of that stream from other processes.
     pub(super) fn take(
         &mut self,
         scene: &mut Scene<'_>,

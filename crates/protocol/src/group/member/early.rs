@@ -26,7 +26,7 @@ impl EarlyMessages {
         }
     }
 
-    /// Takes the messages of all views up to this one.
+    /// Takes the messages of all views up to `view`.
     pub(super) fn take(&mut self, view: Position) -> Vec<(ProcessId, Position, Direct)> {
         let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.messages).into_iter().partition(|(_, of, _)| *of <= view);

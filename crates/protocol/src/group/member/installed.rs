@@ -1,4 +1,4 @@
-//! The view that is installed at a member, and messages to the others in it.
+//! The view that is installed at a member, and messages to the view's other members.
 
 use super::scene::Scene;
 use crate::{

@@ -82,7 +82,7 @@ impl OrderedQueue {
         self.confirmed_through = self.confirmed_through.max(view);
     }
 
-    /// Handles a tick. Returns whether nothing was delivered since the last one.
+    /// Handles a tick. Returns whether nothing was delivered since the last tick.
     pub(super) fn tick(&mut self) -> bool {
         std::mem::replace(&mut self.passed_before, self.passed) == self.passed
     }

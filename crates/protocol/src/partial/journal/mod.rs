@@ -55,13 +55,13 @@
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
 //!   back under the earlier layout, and acknowledge a write there that the copy lacks.
 //! - *As itself or not at all.* If some durable record cannot be read, the process continues as another
-//!   process, which takes the place of the former one as arriving, and copies what all other cells have.
+//!   process, which takes the place of the former process as arriving, and copies what all other cells have.
 //!
-//! **Coming back when others wrote meanwhile.** The cell answers at once, at every level. It lacks writes
-//! that it never acknowledged, like any replica that missed some. R + W > N counts acknowledgements, and it
-//! holds all writes that it acknowledged. Comparing brings the missing writes. The cell does not bring back a
-//! key that was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover, and
-//! its last announcement shows how far that horizon was.
+//! **Coming back when other cells wrote meanwhile.** The cell answers at once, at every level. It lacks
+//! writes that it never acknowledged, like any replica that missed some. R + W > N counts acknowledgements,
+//! and it holds all writes that it acknowledged. Comparing brings the missing writes. The cell does not bring
+//! back a key that was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover,
+//! and its last announcement shows how far that horizon was.
 //!
 //! **An older disk**, put back, lacks writes that the cell has acknowledged. Such a cell must not answer. The
 //! other processes know from its earlier messages how long its journal was
@@ -103,7 +103,7 @@
 //!   are durable. Before that it comes back as arriving, and copies from the beginning.
 //! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
 //!   requests also go on behind the earlier ones.
-//! - *Rot in a stretch that a later checkpoint has again.* Any rot makes the process another one.
+//! - *Rot in a stretch that a later checkpoint has again.* Any rot makes the process a new process.
 //! - *A place that was given away while the cell was down.* The routers tell the cell that it is out. Its
 //!   host begins an empty journal.
 

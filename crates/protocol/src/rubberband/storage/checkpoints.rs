@@ -1,4 +1,4 @@
-//! The checkpoints of a storage process: the one in progress, and the facts of the last one.
+//! The checkpoints of a storage process: the checkpoint in progress, and the facts of the last checkpoint.
 
 use super::{
     fragment_index::FragmentIndex,
@@ -9,7 +9,7 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// The checkpoint in progress, and the facts of the last one.
+/// The checkpoint in progress, and the facts of the last checkpoint.
 pub(super) struct CheckpointProgress {
     pub(super) current: Option<Checkpoint>,
     /// The version that a checkpoint no longer needs and the engine must release.

@@ -106,7 +106,7 @@ impl WriteDecisions {
     }
 }
 
-/// The writes that a life of a process leaves to the next one.
+/// The writes that a life of a process leaves to the next life.
 pub(super) struct HeldWrite {
     holding: Option<(Box<Write>, Evaluated)>,
     settle: Option<(Position, bool)>,

@@ -46,7 +46,7 @@ impl Storage {
             }
             Direct::Verdict { at, ranges, failure, settled } => {
                 self.verdicts.note_settled(from, settled);
-                // A write that is settled here needs no more verdicts from others.
+                // A write that is settled here needs no more verdicts from other processes.
                 if at > self.executed || self.decisions.held().is_some_and(|write| write.at == at) {
                     self.verdicts.add(at, &ranges, failure);
                     self.decide(out);

@@ -1,4 +1,4 @@
-//! A process that was removed ends its life and begins the next one ([keeping](crate::rubberband::keeping)).
+//! A process that was removed ends its life and begins the next life ([keeping](crate::rubberband::keeping)).
 //!
 //! The next life has the same engine. The next life takes over deliveries that were not executed, and
 //! executes them. It does not take over requests of other processes, or work that is bound to the old id.
@@ -68,7 +68,7 @@ impl Storage {
     /// because the engine is idle now.
     pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
         // Messages that were on their way may have arrived meanwhile. By one of them, the process may have
-        // learned that others have its rows.
+        // learned that other processes have its rows.
         if std::mem::take(&mut self.is_leaving_rows) {
             match self.kept() {
                 Some(keeps) => {

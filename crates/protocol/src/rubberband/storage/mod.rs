@@ -2,7 +2,7 @@
 //!
 //! All work for the engine is one queue of steps, in the total order (`steps`). Whenever the engine is idle,
 //! the waiting steps form one batch of [`Task`]s (`batch`, [`StorageEvent::Execute`]). A batch ends after a
-//! write that needs the verdicts of others (S15), before an unfinished import, and at a size limit.
+//! write that needs the verdicts of other processes (S15), before an unfinished import, and at a size limit.
 //!
 //! | file | subject |
 //! |---|---|

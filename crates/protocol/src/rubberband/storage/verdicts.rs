@@ -13,14 +13,15 @@
 //! senders. The process publishes the write in the surviving ranges, which are all favourable, since a
 //! failure would have voided it at once. The write's effect in the lost range is lost with the range. Voiding
 //! the write instead could take back a write that a dead replica had published and answered, in ranges that
-//! lost nothing. That replica sent its verdict first, but it did not wait until the others received it.
+//! lost nothing. That replica sent its verdict first, but it did not wait until the other replicas received
+//! it.
 //!
 //! **Kept decisions.** A process that comes back from its disk may have lost the decisions on its last
-//! writes. It asks the others, and holds all later work until one of them answers. So a process keeps the
-//! newest decisions, and those older ones for which a member may still ask. Each verdict carries the position
-//! through which its sender has decisions on disk. The *debt* to a member is the list of decided writes that
-//! concern it and lie behind that position. The debt ends when the member reports a later position, or
-//! leaves.
+//! writes. It asks the other processes, and holds all later work until one of them answers. So a process
+//! keeps the newest decisions, and the older decisions for which a member may still ask. Each verdict carries
+//! the position through which its sender has decisions on disk. The *debt* to a member is the list of decided
+//! writes that concern it and lie behind that position. The debt ends when the member reports a later
+//! position, or leaves.
 //!
 //! **Bounds.** The newest decisions are bounded in number and in bytes ([`VerdictLimits`]). At the bound of
 //! bytes, the reasons of the oldest failures are dropped first. Such a write stays void, with an unknown
@@ -30,12 +31,12 @@
 //! complete replica refuses writes, so the debt to its last replica stops growing.
 //!
 //! **A removed process** is owed nothing: its debt ends with its membership. If it keeps its rows (`keeping`)
-//! and still holds a write, it asks for the decision under its new id. The others answer if they still keep
-//! that decision, or if their ranges still remember the write's reply. Suppose that they have decided 65,536
-//! later writes that span ranges, or 16 MiB of them, and forgot the reply, too. Then no process can answer.
-//! The process cannot give the write up, because live replicas are concerned. So it holds the write, and the
-//! rows that it keeps wait, until a super dismisses it because others have the rows, or an operator declares
-//! it lost.
+//! and still holds a write, it asks for the decision under its new id. The other processes answer if they
+//! still keep that decision, or if their ranges still remember the write's reply. Suppose that they have
+//! decided 65,536 later writes that span ranges, or 16 MiB of them, and forgot the reply, too. Then no
+//! process can answer. The process cannot give the write up, because live replicas are concerned. So it holds
+//! the write, and the rows that it keeps wait, until a super dismisses the process because other processes
+//! have the rows, or an operator declares it lost.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

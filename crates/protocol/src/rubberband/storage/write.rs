@@ -4,12 +4,12 @@
 //! fail and spans ranges is held until the [verdicts](super::verdicts) of all its ranges are known (S15). Its
 //! result is [remembered](super::replies), so that a repetition is answered from memory (S6).
 //!
-//! **A repetition that some ranges remember and others do not.** All replicas of a range may be lost, so that
-//! its successor begins empty. The other ranges of a write still remember it. On a repetition, the ranges
-//! that do not know the write evaluate it. A range that remembers the write takes part in the exchange under
-//! the new position, with its old verdict. The range sends this verdict when it reaches the write, notes it
-//! at the position, and answers questions from memory. So nobody waits for the verdict of a range that has
-//! nothing to evaluate.
+//! **A repetition that some ranges remember and other ranges do not.** All replicas of a range may be lost,
+//! so that its successor begins empty. The other ranges of a write still remember it. On a repetition, the
+//! ranges that do not know the write evaluate it. A range that remembers the write takes part in the exchange
+//! under the new position, with its old verdict. The range sends this verdict when it reaches the write,
+//! notes it at the position, and answers questions from memory. So nobody waits for the verdict of a range
+//! that has nothing to evaluate.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The checkpoints of a replica. It takes them when its log requests one, gives them to other replicas, and
-//! restores its state from those of others.
+//! The checkpoints of a replica. The replica takes a checkpoint when its log requests one, gives checkpoints
+//! to other replicas, and restores its state from the checkpoints of other replicas.
 
 use bytes::{Bytes, BytesMut};
 
