@@ -215,7 +215,7 @@ fn least(sent: &[(Ident, &Field)]) -> TokenStream {
 }
 
 /// Splits the fields into groups: neighbours that share a body are one group, and every other field is a
-/// group.
+/// group of its own.
 fn pieces<'a, 'b>(sent: &'a [(Ident, &'b Field)]) -> Vec<&'a [(Ident, &'b Field)]> {
     let is_body = |(_, field): &(Ident, &Field)| matches!(field.form, FieldForm::Body);
     sent.chunk_by(|one, next| is_body(one) && is_body(next)).collect()

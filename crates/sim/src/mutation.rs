@@ -289,7 +289,7 @@ pub enum Mutation {
     BranchForgotten,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
-    /// Soft messages claim to follow a safe message, and the protocol does not know it (groups).
+    /// Soft messages claim to follow a safe message, and the protocol does not know of that (groups).
     FollowsNothing,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,

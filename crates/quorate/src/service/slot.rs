@@ -365,7 +365,7 @@ impl HostShared {
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
     }
 
-    /// Ends a life for good: gives its place free, and removes its journal.
+    /// Ends a life for good: frees its place, and removes its journal.
     fn drop_life(&self, life: ReplicaLife) {
         let ReplicaLife { runs_in: ReplicaProcess { process, side_journal, .. }, endpoint, .. } = life;
         process.remove(&endpoint);

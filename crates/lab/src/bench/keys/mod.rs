@@ -88,7 +88,7 @@ struct Used {
 struct System<'a> {
     name: String,
     address: String,
-    /// Names of its processes, with their operating-system ids.
+    /// Names of the server's processes, with their operating-system ids.
     processes: Vec<(String, u32)>,
     durable: bool,
     args: &'a Args,

@@ -196,7 +196,7 @@ impl Keyspace {
         }
     }
 
-    /// Makes changes, and returns the changes that take them back, in the order in which to apply the latter.
+    /// Makes changes. Returns the changes that take them back, in the order in which these are to be applied.
     pub fn apply_all(&mut self, changes: &[KeyspaceChange]) -> Vec<KeyspaceChange> {
         let mut undo: Vec<KeyspaceChange> = changes.iter().map(|change| self.apply(change)).collect();
         undo.reverse();
