@@ -90,8 +90,8 @@ pub enum MemberCommand {
         /// Last durable position.
         through: Position,
     },
-    /// Delivers a message after everything ordered so far, without ordering it. If no destination gets it, it
-    /// ends in [`MemberEvent::NotInjected`]; otherwise the destinations answer.
+    /// Delivers a message after everything ordered so far, without ordering it. If no destination gets the
+    /// message, the command ends in [`MemberEvent::NotInjected`]; otherwise the destinations answer.
     Inject {
         /// The user's name of the message.
         token: u64,

@@ -22,7 +22,7 @@ pub(super) enum Delayed {
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     waiting: BTreeMap<(Time, u64), Delayed>,
-    /// The number of delayed items so far. It orders items that are due at the same instant.
+    /// The number of delayed items so far. The number orders items that are due at the same instant.
     count: u64,
     bytes: usize,
 }
