@@ -188,7 +188,7 @@ impl Builder {
         self
     }
 
-    /// Starts the process in this role.
+    /// Starts the node's process in this role.
     pub(super) fn member(
         self,
         role: Role,

@@ -94,7 +94,7 @@ pub use self::{
 pub use crate::error::CallId;
 pub use standing::Standing;
 
-/// A service in plain Rust. The value is its state, which `serde` turns into a checkpoint and back.
+/// A service in plain Rust. The value is the service's state, which `serde` turns into a checkpoint and back.
 ///
 /// ```
 /// use quorate::service::{Cx, Executed, Service};

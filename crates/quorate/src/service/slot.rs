@@ -527,7 +527,7 @@ impl HostShared {
         }
     }
 
-    /// Ends a service here for good. Returns whether there was one.
+    /// Ends a service at this host for good. Returns whether the host had the service.
     pub(super) fn withdraw(&self, name: &str) -> bool {
         let Some(slot) = lock(&self.slots).remove(name) else { return false };
         self.end(&slot);

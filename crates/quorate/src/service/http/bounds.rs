@@ -32,13 +32,13 @@ use crate::{error::Error, web};
 #[derive(Clone, Debug)]
 pub(in crate::service) struct DoorLimits {
     pub(in crate::service) connections: web::Limits,
-    /// Bodies of requests in progress, in bytes.
+    /// Upper bound of the bodies of all requests in progress, in bytes.
     pub(in crate::service) bodies_bytes_max: usize,
-    /// Calls in progress; commits and aborts do not count.
+    /// Upper bound of the number of calls in progress; commits and aborts do not count.
     pub(in crate::service) calls_max: usize,
-    /// Answers of calls that callers have not taken, in bytes.
+    /// Upper bound of the answers to calls that callers have not taken, in bytes.
     pub(in crate::service) answers_bytes_max: usize,
-    /// One answer of a call, in bytes of JSON.
+    /// Upper bound of the answer to one call, in bytes of JSON.
     pub(in crate::service) answer_bytes_max: usize,
     /// Time that a request waits for its share of these bounds.
     pub(in crate::service) patience: Duration,
