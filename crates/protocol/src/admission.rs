@@ -35,7 +35,7 @@ pub enum NotAdmitted {
     #[error("another process with the same node number, {} at {}, belongs to the domain", .0.id, .0.address)]
     NodeInUse(Peer),
     /// The domain was founded with other terms.
-    #[error("the domain was founded with other settings than this process has, {0:?}")]
+    #[error("the domain was founded with the settings {0:?}, and this process has others")]
     Terms(Terms),
     /// The domain was founded by a build whose domains do not have the part to which the process belongs.
     #[error(

@@ -37,7 +37,7 @@ impl Role {
     /// All roles.
     pub const ALL: [Role; 5] = [Role::Gateway, Role::Storage, Role::Super, Role::Router, Role::Cell];
 
-    /// Returns the role's word.
+    /// Returns the role's name.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Gateway => "gateway",

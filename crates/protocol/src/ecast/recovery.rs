@@ -23,7 +23,8 @@ pub(super) struct Recovery {
     pub(super) through: Position,
     /// The known messages between `behind` and `through`, in order.
     pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
-    /// Processes that reported all their deliveries, each with the number up to which it knows its outcomes.
+    /// Processes that reported all their deliveries. The value is a number of the process's own messages: it
+    /// knows the outcomes of all its messages up to that number.
     pub(super) reported: BTreeMap<ProcessId, u64>,
     /// The earlier history, if no router survived.
     pub(super) earlier_history: Option<EarlierHistory>,

@@ -204,7 +204,7 @@ pub(super) struct Gathering {
     /// The deliveries of processes that the survivor's log does not know.
     newcomers: BTreeMap<ProcessId, Messages>,
     /// The processes that have answered. For a process that reported all its deliveries, the value is the
-    /// number up to which it knows its outcomes.
+    /// number up to which it knows the outcomes of its own messages.
     answers: BTreeMap<ProcessId, Option<u64>>,
     /// Entries of the survivor's log that were not known to be chosen.
     unchosen: Vec<Bytes>,

@@ -64,7 +64,7 @@ pub enum Direct {
     Want {
         /// The sender of the stream.
         sender: ProcessId,
-        /// The first number.
+        /// The number of the first message that is requested.
         from: u64,
     },
     /// A request for a part of a stream that did not arrive, although later messages did, or the stream's

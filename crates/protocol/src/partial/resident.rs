@@ -59,7 +59,7 @@ pub struct JoinOptions {
     pub tokens: Vec<Token>,
 }
 
-/// A request to a resident.
+/// A request to a [`Resident`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Names processes that may be routers. This command has no answer.
@@ -82,7 +82,7 @@ pub enum Command {
 /// The greatest name of a command. Larger names are the resident's own.
 pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 
-/// A message of a resident to its user.
+/// An event that a [`Resident`] reports to the program that runs it.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An operation ended.

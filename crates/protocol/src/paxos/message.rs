@@ -87,8 +87,8 @@ pub enum Message {
         /// The last round received.
         round: u64,
     },
-    /// Replaces everything behind `start` in one step by the leader's log, to its end. Phase 2 begins with
-    /// this message.
+    /// Replaces the receiver's whole log behind `start` by the leader's whole log behind `start`, in one
+    /// step. Phase 2 begins with this message.
     Sync {
         /// The leader's ballot.
         ballot: Ballot,

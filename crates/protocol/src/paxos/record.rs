@@ -66,9 +66,9 @@ pub enum Record {
         chosen: Slot,
         /// The members after the slot of the state.
         members: Arc<[Peer]>,
-        /// The state after that slot.
+        /// The state after `slot`.
         state: Bytes,
-        /// The values chosen and accepted after that slot.
+        /// The values chosen and accepted after `slot`.
         values: Vec<SlotValue>,
     },
 }

@@ -291,7 +291,7 @@ pub enum Direct {
     /// Super → super: asks whether the receiver hears this member.
     #[wire(tag = 14)]
     AskOpinion {
-        /// The member in question.
+        /// The member that the question is about.
         about: ProcessId,
         /// The asker's number for this second opinion.
         second_opinion: u64,

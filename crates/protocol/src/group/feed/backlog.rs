@@ -95,7 +95,7 @@ impl EventBacklog {
         }
     }
 
-    /// Appends an event. Later soft updates begin new runs.
+    /// Appends an event. Soft updates that come later are not merged with updates before this event.
     fn put(&mut self, waiting: WaitingEvent) {
         self.open.clear();
         self.bytes += waiting.bytes();
