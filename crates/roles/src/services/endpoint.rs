@@ -117,7 +117,7 @@ pub enum Command<H: EndpointHost> {
     },
     /// Results from the executor's thread.
     Executed(Vec<service::Command>, <H::Latch as ResultLatch>::Passage),
-    /// A request of an operator, or of a host whose service has broken.
+    /// A command of an operator, or of a host whose service has broken.
     Wish(service::Command),
     /// A client's calls. Each call ends in one [`Event::Client`].
     Calls(Vec<ClientCommand>),
@@ -263,8 +263,8 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
                 }
             }
             (ServiceEndpoint::Redirect(_), _) => {}
-            // A request that an operator sends before the endpoint is a replica is lost, and the operator's
-            // wait for its effect times out.
+            // If an operator's command arrives before the endpoint is a replica, the command is lost, and the
+            // operator's wait for its outcome times out.
             (ServiceEndpoint::Seeker(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_)) => {}
             // The set is already known: several of the reached processes show it.
             (ServiceEndpoint::Replica(..) | ServiceEndpoint::Client(_), Command::Begin { .. }) => {}

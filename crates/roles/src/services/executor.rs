@@ -53,7 +53,7 @@ pub struct Executor<U, C> {
     restored: u64,
 }
 
-/// The data that takes a work back.
+/// The data that reverts an executed request, or a part of an earlier set's state.
 #[derive(Debug)]
 enum Undo<U> {
     /// A change of the object.

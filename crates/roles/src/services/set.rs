@@ -21,7 +21,7 @@ use super::object::ITEM_BYTES_MAX;
 pub struct Set {
     /// The random number of the set.
     pub group: GroupId,
-    /// The terms in which all its replicas agree.
+    /// The terms in which all replicas of the set agree.
     pub terms: Terms,
 }
 

@@ -87,9 +87,7 @@ impl Process {
                     by.id, by.address
                 ),
                 Some(NotAdmitted::Terms(terms)) => {
-                    format!(
-                        "refused: the domain was founded with other settings than this process has, {terms:?}"
-                    )
+                    format!("refused: the domain has the settings {terms:?}, and this process has others")
                 }
                 Some(why @ NotAdmitted::NoPart) => format!("refused: {why}"),
             }),
