@@ -9,8 +9,9 @@ use crate::{
     pending::Pending,
 };
 
-/// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback
-/// sockets. It simulates nothing and stores nothing: it ends when it is dropped.
+/// A cluster of real processes (routers, supers, storage) that run on threads of the calling program and talk
+/// over loopback sockets. Nothing is simulated, and nothing is written to a disk: the cluster and its tables
+/// end when this value is dropped.
 ///
 /// ```
 /// # use quorate::Wait;

@@ -138,8 +138,8 @@ impl Builder {
     }
 
     /// Sets the directory of the state that outlives the process: the node's number, and the mark that the
-    /// node founded its domain. One process of this number uses the directory at a time: another process is
-    /// refused ([`Error::DirectoryInUse`]) as long as the first lives.
+    /// node founded its domain. Only one process with this node number can use the directory at a time:
+    /// a second such process is refused ([`Error::DirectoryInUse`]) as long as the first lives.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
         self

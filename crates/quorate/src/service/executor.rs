@@ -89,8 +89,8 @@ pub(super) trait Performer: Runner {
     /// Notes a request for a copy of the state.
     fn want_copy(&mut self, wanted: Sender<Exported>);
 
-    /// Sends the copies of the state that hold no revertible change. The caller calls it after executing
-    /// orders.
+    /// Sends the copies of the state that hold no revertible change. A runner calls this function after it
+    /// has executed orders.
     fn give_copies(&mut self);
 }
 

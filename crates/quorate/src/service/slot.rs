@@ -542,7 +542,7 @@ impl HostShared {
         for kept in mem::take(&mut *lock(&slot.kept)) {
             self.remove_kept(slot, kept);
         }
-        // A redirect may be left.
+        // The main process may still have a redirect of this service.
         if let Some(endpoint) = self.main.endpoint(&slot.name) {
             self.main.remove(&endpoint);
         }

@@ -38,7 +38,7 @@ pub(in crate::service) struct DoorLimits {
     pub(in crate::service) calls_max: usize,
     /// Upper bound of the answers to calls that callers have not taken, in bytes.
     pub(in crate::service) answers_bytes_max: usize,
-    /// Upper bound of the answer to one call, in bytes of JSON.
+    /// Maximum size of one answer of a call, in bytes of JSON.
     pub(in crate::service) answer_bytes_max: usize,
     /// Time that a request waits for its share of these bounds.
     pub(in crate::service) patience: Duration,
