@@ -293,8 +293,8 @@ impl<T: Twin> Generations<T> {
         self.orders.get_mut(&generation)
     }
 
-    /// Returns the generation whose order decides who belongs to `generation`: the latest generation until
-    /// `generation` has begun.
+    /// Returns the generation whose order decides who belongs to `generation`: `generation` itself once it
+    /// has begun, and the current generation before that.
     pub(crate) fn judge_of(&self, generation: Generation) -> Generation {
         if self.orders.contains_key(&generation) { generation } else { self.current }
     }

@@ -1,8 +1,8 @@
 //! Replicated services: the answers to calls form one history, and replicas have equal states.
 //!
-//! Every call has a number. A random addition to each execution shows which execution a reader saw. So calls
-//! are judged without a model of the service: users see at most one execution of a call, an answered call is
-//! there at the end, and a call that was reported to have no effect is nowhere.
+//! Every call has a number. A random number that marks each execution shows which execution a reader saw. So
+//! calls are judged without a model of the service: users see at most one execution of a call, an answered
+//! call is there at the end, and a call that was reported to have no effect is nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,8 @@ use super::serial::{self, Unit, Versions};
 /// The known facts about calls and states.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceCheck {
-    /// The random addition of each call's execution, and the place where it was seen first.
+    /// By the number of each call: the random number that marks the call's execution, and the place where
+    /// that mark was seen first.
     seen: BTreeMap<u64, (u64, &'static str)>,
     answered: BTreeSet<u64>,
     /// Calls that never take effect.
@@ -214,7 +215,7 @@ impl ServiceCheck {
     }
 
     /// Judges all answers by the content of the service at the end. `effects` lists the executions of each
-    /// call: the random addition, the key, and the replaced value.
+    /// call: the random mark, the key, and the replaced value.
     pub(crate) fn judge(
         &mut self,
         effects: impl Iterator<Item = (u64, Vec<(u64, u64, Option<u64>)>)>,

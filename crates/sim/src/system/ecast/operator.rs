@@ -65,8 +65,8 @@ pub(super) struct Operator {
     /// The time at which the operator, who sees a majority lost, will act on it.
     acts_at: Option<Time>,
     open_command: Option<OperatorCommand>,
-    /// Whether a router died after it got the command and before its generation began. The router's followers
-    /// turn every other process away.
+    /// Whether a founder died between the operator's command to it and the beginning of its generation. The
+    /// processes that followed this founder turn all other processes away.
     founder_died: bool,
     /// The position of the survivor and the messages that it has learned, reported before the check of the
     /// new generation's order begins.

@@ -29,7 +29,8 @@ pub(crate) struct MapsWorkload {
     pub(super) unread: Option<BTreeSet<String>>,
     /// Whether values are long, in seeds with small limits.
     pub(super) padded: bool,
-    /// The random generator of the workload that is neither strings nor counters.
+    /// The random generator that decides when the temporary map is created and dropped, and from which
+    /// machine.
     pub(super) more: Chance,
     /// The time at which all operations had ended; all horizons pass this time in the end.
     pub(super) quiet_at: Option<Time>,
