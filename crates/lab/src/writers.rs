@@ -218,7 +218,8 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
                         log.acknowledged.push(Acknowledged { number, at: Instant::now() });
                     }
                 }
-                // The row was not sent, or perhaps applied; the next number is another row in both cases.
+                // The row was not sent, or it may have been applied. In both cases the next attempt inserts
+                // another row, with the next number.
                 Err(error) => {
                     note_error(format!("the insert of row {number} failed: {error:?}"));
                     if let Ok(mut log) = log.lock() {

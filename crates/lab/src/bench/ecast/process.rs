@@ -185,7 +185,7 @@ impl Host<EcastLoad> for EventSender<LoadEvent> {
     }
 }
 
-/// Passes an input to the member inside a process, and keeps its events.
+/// Passes an input to the member inside a process, and appends the member's events to `events`.
 fn drive<P>(
     member: &mut Member,
     events: &mut Vec<MemberEvent>,

@@ -229,7 +229,7 @@ struct ServiceLoad<S: Measured> {
     spans: Histogram<u64>,
 }
 
-/// The end of calls that were made together: their number, and the time of their start.
+/// The outcome of calls that were made together: the number of calls, and the time at which they began.
 type Ended = Result<(u64, Instant)>;
 
 impl<S: Measured> ServiceLoad<S> {
