@@ -159,7 +159,8 @@ impl DistanceConfig {
         DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 
-    /// Returns the distance with these times, or the reason why they are out of range.
+    /// Returns the distance, or an error if one of the times is out of range, or a pause is longer than the
+    /// time from one pause to the next.
     pub(crate) fn distance(self) -> Result<Distance, String> {
         Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }

@@ -102,7 +102,7 @@ fn add(address: &str, target: &Target) -> Result<()> {
     let domain = &router.report.domain;
     let domain = u128::from_str_radix(domain, 16)
         .map(DomainId)
-        .with_context(|| format!("the router reports the domain {domain}"))?;
+        .with_context(|| format!("the router reports the domain {domain}, which is no hexadecimal number"))?;
     let found = discover(address, domain, Duration::from_secs(2));
     let id = found.with_context(|| format!("no router of this domain answers at {address}"))?.process;
     if router.report.routers.contains(&id.to_string()) {

@@ -90,8 +90,8 @@ impl quorate_server::http::AdminView for NodeView {
             return Err(why);
         }
         let Some(address) = status.leader_address else { return Ok(()) };
-        // Routers that are frozen or too few cannot report their state to other processes, so the leader is
-        // asked.
+        // If the leader is frozen or has lost its majority, no message tells this process so. Therefore this
+        // process asks the leader.
         match discover(&address, self.domain, PATIENCE) {
             Ok(DiscoveredProcess { answer: DomainAnswer { presence: DomainState::Settled, .. }, .. }) => {
                 Ok(())
