@@ -32,7 +32,7 @@ pub trait Host: Sync {
     }
 }
 
-/// A host with one thread and no withdrawals.
+/// A host with one thread and without withdrawn jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleThread;
 

@@ -215,7 +215,7 @@ pub struct Select {
     pub table: TableId,
     /// The condition of the rows to read; all rows if absent.
     pub filter: Option<Expr>,
-    /// The output for these rows.
+    /// The output for the rows that fulfil the condition.
     pub output: Output,
 }
 
