@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// The clauses of a query around its body that binders accept.
+/// The clauses around the body of a query, as far as binders accept such clauses.
 pub struct QueryTail<'a> {
     /// ORDER BY.
     pub order: &'a [ast::OrderByExpr],
