@@ -16,7 +16,7 @@ use thiserror::Error;
 /// The limits of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Most strings of a request.
+    /// Maximum number of strings in a request.
     pub strings_max: usize,
     /// Longest request, in bytes.
     pub bytes_max: usize,
