@@ -32,7 +32,7 @@ pub(super) struct MulticastReceiver {
     token: Token,
     pub(super) socket: UdpSocket,
     pub(super) state: UdpSocketState,
-    /// Whether the socket may hold more datagrams.
+    /// Whether the socket may still contain datagrams that were not read.
     pub(super) readable: bool,
 }
 
