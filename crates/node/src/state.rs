@@ -22,8 +22,8 @@ pub(crate) struct NodeState {
     /// Events that the slots have not received yet.
     pub(crate) session_events: VecDeque<(usize, SessionEvent)>,
     pub(crate) records: Records,
-    /// The addresses to which slots listen, each with the slot. Endpoints of two domains may listen to the
-    /// same address.
+    /// The multicast addresses to which endpoints listen, each with the endpoint's slot in this process.
+    /// Endpoints of two domains may listen to the same address.
     pub(super) multicast_listeners: BTreeSet<(MulticastAddress, usize)>,
 }
 
