@@ -124,7 +124,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
     if let (Some(path), Some(history)) = (&args.html, &history) {
         let page = html::page(history, &report, args.top);
-        // Exit code 1 would mean that the history is not atomic.
+        // A page that cannot be written is a usage error (exit code 2). Exit code 1 would mean that the
+        // history is not atomic.
         std::fs::write(path, page)
             .map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
     }
