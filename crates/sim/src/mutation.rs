@@ -85,8 +85,8 @@
 //!   - asserted: a replica publishes only a write whose verdict is favourable here (`Storage::decide`)
 //!   - tested: scripts `atomic_or_void`, `verdict_of_the_dead` and `verdict_from_memory`; unit tests
 //!     `what_a_member_may_have_lost_is_kept` and `a_debt_outlives_the_bound_of_bytes`
-//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `DecisionsOverstated`,
-//!     `WriteSkipped`, `ImportLost`, `RetryAnswered`
+//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `WriteSkipped`,
+//!     `ImportLost`, `RetryAnswered`
 //! - **S16, reads of tables**
 //!   - asserted: nothing in product code (`ecast::latest` has the argument)
 //!   - tested: unit tests of `ecast::latest` and of the client; random schedules of clusters; the histories of
@@ -313,9 +313,6 @@ pub enum Mutation {
     VerdictUnanswered,
     /// Reasons of failures are kept without a bound on their length or number (S15).
     ReasonsUnbounded,
-    /// A replica claims to have every decision on disk, so the others drop decisions that it will ask for
-    /// when it comes back (S15).
-    DecisionsOverstated,
     /// A replica skips a write (S15).
     WriteSkipped,
     /// A migration loses rows (S15).
@@ -417,7 +414,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All mutations. The seeds must catch each.
-    pub const ALL: [Mutation; 96] = [
+    pub const ALL: [Mutation; 95] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -467,7 +464,6 @@ impl Mutation {
         Mutation::VoidedPublished,
         Mutation::VerdictUnanswered,
         Mutation::ReasonsUnbounded,
-        Mutation::DecisionsOverstated,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
         Mutation::AnsweredUnchosen,
@@ -605,7 +601,6 @@ impl Mutation {
             | Mutation::RotTakenForTail => "paxos_disk",
             Mutation::CollectedBeforeDurable
             | Mutation::CheckpointWithoutReplies
-            | Mutation::DecisionsOverstated
             | Mutation::IncarnationKeptAfterRot
             | Mutation::OlderCopyAccepted => "power",
         }

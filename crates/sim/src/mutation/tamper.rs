@@ -185,13 +185,6 @@ impl Tamper {
                 return None;
             }
             (
-                Mutation::DecisionsOverstated,
-                rubberband::Message::Direct(Direct::Verdict { at, ranges, failure, .. }),
-            ) => {
-                let settled = Position(u64::MAX);
-                rubberband::Message::Direct(Direct::Verdict { at, ranges, failure, settled })
-            }
-            (
                 Mutation::CollectedBeforeDurable,
                 rubberband::Message::Order(Message::Confirm { through, executed, .. }),
             ) => rubberband::Message::Order(Message::Confirm { through, executed, durable: through }),
