@@ -89,8 +89,8 @@
 //!     `ImportLost`, `RetryAnswered`
 //! - **S16, reads of tables**
 //!   - asserted: nothing in product code (`ecast::latest` has the argument)
-//!   - tested: unit tests of `ecast::latest` and of the client; random schedules of clusters; the histories of
-//!     accounts
+//!   - tested: unit tests of `ecast::latest` and of the client; random schedules of clusters; the histories
+//!     of accounts
 //!   - mutated: nothing. A storage process that has delivered later messages answers no read of an earlier
 //!     stamp, and a deposed leader soon steps down. So 200 seeds showed no wrong read when a leader confirmed
 //!     without asking
