@@ -232,6 +232,7 @@ fn check_between_parts<E: Engine + Default>(rows: i64, text_bytes: usize) {
         saving.write(insert(key..key + 20));
         key += 20;
     });
+    assert!(key > rows + 20, "the save has three parts or more");
     saving.restored(digest);
 }
 
@@ -241,7 +242,6 @@ fn check_between_parts<E: Engine + Default>(rows: i64, text_bytes: usize) {
 fn rows_that_arrive_between_the_parts_of_a_save_do_not_enter_it() {
     check_between_parts::<ScanEngine>(40, 300 << 10);
     check_between_parts::<ScanEngine>(60_000, 10);
-    check_between_parts::<PlainEngine>(40, 300 << 10);
     check_between_parts::<PlainEngine>(20_000, 100);
 }
 

@@ -79,7 +79,7 @@ fn plain_number(text: &str) -> Option<u64> {
         .try_fold(0u64, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
 
-/// Digits of the longest plain number. All numbers of so many digits are below 2^62.
+/// Digits of the longest plain number. All numbers with this number of digits are below 2^62.
 const PLAIN_DIGITS_MAX: usize = 18;
 
 /// Elements of a list that a text shows.

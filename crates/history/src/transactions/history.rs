@@ -68,8 +68,8 @@ pub enum RefusedTransaction {
     TooLong,
 }
 
-/// Largest number of steps of a history, over all transactions. The edges that follow from so many have
-/// 32-bit numbers.
+/// Largest number of steps of a history, over all transactions. The graph of a longer history might have more
+/// edges than 32-bit numbers can count.
 pub const STEPS_MAX: usize = 1 << 27;
 
 /// The kind of object that a key is.

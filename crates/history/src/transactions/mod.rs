@@ -58,9 +58,9 @@
 //! # Differences from Elle
 //!
 //! Elle passes a read of a value that nobody wrote until another read contradicts it, and a read of one's own
-//! later write; here these are `unwritten-value` and `internal`. Elle is told which orders of versions of a
-//! register to infer; here each order is inferred, and counts for the levels at which it is certain. Nothing
-//! follows a transaction of unknown outcome in its session.
+//! later write; here these are `unwritten-value` and `internal`. A user tells Elle which orders of a
+//! register's versions to infer; the judge infers each order, and uses it for the levels at which it is
+//! certain. Nothing follows a transaction of unknown outcome in its session.
 
 mod analysis;
 mod atoms;

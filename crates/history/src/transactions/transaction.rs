@@ -1,4 +1,4 @@
-//! One transaction of a client, as it was recorded.
+//! One recorded transaction of a client.
 
 use crate::operation::{Action, Nanos, Outcome};
 

@@ -152,8 +152,8 @@ impl Process {
         if let Some(place) = &directory
             && let Some(opened) = journal.take_if(|journal| journal.goes_on())
         {
-            let anew = || Journal::begin_anew(place, owner);
-            let (opened, resident) = opened.cell(&advertised, settings, anew)?;
+            let begin_new = || Journal::begin_anew(place, owner);
+            let (opened, resident) = opened.cell(&advertised, settings, begin_new)?;
             recovered = resident;
             journal = Some(opened);
         }

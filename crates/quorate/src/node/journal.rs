@@ -141,12 +141,12 @@ impl Journal {
     }
 
     /// Rebuilds the router's log, if there is one. Also returns the journal with which to continue. If
-    /// records are missing, a new process continues, with the journal that `anew` makes.
+    /// records are missing, a new process continues, with the journal that `begin_new` makes.
     pub(crate) fn router(
         mut self,
         address: &str,
         settings: &paxos::Settings,
-        anew: impl FnOnce() -> Result<Journal, Error>,
+        begin_new: impl FnOnce() -> Result<Journal, Error>,
     ) -> Result<(Journal, Option<Paxos>), Error> {
         let me = Peer { id: self.process(), address: address.to_owned() };
         let records = std::mem::take(&mut self.records).into_iter().map(|(_, record)| record);
@@ -165,7 +165,7 @@ impl Journal {
                 );
                 // The old journal holds the lock.
                 drop(self);
-                Ok((anew()?, None))
+                Ok((begin_new()?, None))
             }
             Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),
         }
@@ -211,8 +211,8 @@ mod tests {
         let mut bytes = BytesMut::new();
         learned.encode(&mut bytes);
         journal.records = vec![(Ticket(1), bytes.freeze())];
-        let anew = || Journal::begin_anew(directory.path(), owner);
-        let (journal, log) = journal.router("127.0.0.1:1", &paxos::Settings::default(), anew).unwrap();
+        let begin_new = || Journal::begin_anew(directory.path(), owner);
+        let (journal, log) = journal.router("127.0.0.1:1", &paxos::Settings::default(), begin_new).unwrap();
         assert!(log.is_none(), "it joins");
         assert_eq!(journal.process().node, before.node);
         assert_ne!(journal.process(), before);

@@ -350,8 +350,9 @@ impl Host {
             true => host_shared.main_process(),
             false => host_shared.further_process(host_shared.new_side_journal()?, None)?,
         };
-        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options.clone(), inline), None));
-        let life = slot.begin(runs_in, (slot.terms, founds), anew)?;
+        let new_endpoint =
+            |me, inline| Ok((ServiceEndpoint::replica(me, slot.options.clone(), inline), None));
+        let life = slot.begin(runs_in, (slot.terms, founds), new_endpoint)?;
         if founds {
             self.found(&life, slot.terms)?;
         }

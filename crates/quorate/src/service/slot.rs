@@ -437,8 +437,9 @@ impl HostShared {
         }
         let runs_in = self.further_process(self.new_side_journal()?, None)?;
         let terms = set.map_or(slot.terms, |set| set.terms);
-        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options.clone(), inline), None));
-        let life = slot.begin(runs_in, (terms, false), anew)?;
+        let new_endpoint =
+            |me, inline| Ok((ServiceEndpoint::replica(me, slot.options.clone(), inline), None));
+        let life = slot.begin(runs_in, (terms, false), new_endpoint)?;
         let process = &life.runs_in.process;
         if let Some(set) = set {
             let replicas = lock(&slot.standing).replicas.clone();

@@ -107,6 +107,7 @@ fn states_wait_for_backups_that_stand_still() {
         processes[1..].iter().for_each(|process| signal(process, Signal::STOP));
         let call = image.call(&ImageRequest::Change);
         let call = thread::spawn(move || call.wait());
+        // A leader without backups would have answered by now.
         thread::sleep(Duration::from_millis(100));
         let waits = !call.is_finished();
         processes[1..].iter().for_each(|process| signal(process, Signal::CONT));
@@ -120,6 +121,7 @@ fn states_wait_for_backups_that_stand_still() {
         (0..size("QUORATE_CALLS", 1_200)).map(|_| ImageRequest::Change).collect();
     let calls = image.calls(&requests);
     let calls = thread::spawn(move || calls.wait());
+    // The backups stand still for half a second, while the leader executes the calls.
     thread::sleep(Duration::from_millis(500));
     processes[1..].iter().for_each(|process| signal(process, Signal::CONT));
     let replies = calls.join().unwrap().unwrap();

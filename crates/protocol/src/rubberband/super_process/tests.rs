@@ -106,7 +106,8 @@ fn joined(states: &str, start: Time) -> Super {
 }
 
 /// Lets a super judge at an instant at which it hears processes 2 and 3, while the router has no link to
-/// process 1. Returns whether it suspects process 1 anew, and whether it removes that process.
+/// process 1. Returns whether the super suspects process 1 again, and whether it removes that
+/// process.
 fn judged(super_process: &mut Super, now: Time) -> (bool, bool) {
     let mut random = || 0;
     let mut cx = Context { now, me: process(SUPER), random: &mut random };

@@ -12,12 +12,12 @@ use crate::error::Error;
 
 impl Journal {
     /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
-    /// missing, a new process continues, with the journal that `anew` makes.
+    /// missing, a new process continues, with the journal that `begin_new` makes.
     pub(crate) fn cell(
         mut self,
         address: &str,
         settings: partial::Settings,
-        anew: impl FnOnce() -> Result<Journal, Error>,
+        begin_new: impl FnOnce() -> Result<Journal, Error>,
     ) -> Result<(Journal, Option<Resident>), Error> {
         let me = Peer { id: self.process(), address: address.to_owned() };
         let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
@@ -42,7 +42,7 @@ impl Journal {
                 );
                 // The old journal holds the lock, which the new journal needs.
                 drop(self);
-                Ok((anew()?, None))
+                Ok((begin_new()?, None))
             }
             Err(partial::Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
             Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),

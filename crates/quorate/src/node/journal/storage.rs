@@ -11,13 +11,13 @@ use crate::error::Error;
 
 impl Journal {
     /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If
-    /// the process had rows that it had not written, a new process continues, with the journal that `anew`
+    /// the process had rows that it had not written, a new process continues, with the journal that `begin_new`
     /// makes.
     pub(crate) fn storage(
         mut self,
         address: &str,
         settings: StorageSettings,
-        anew: impl FnOnce() -> Result<Journal, Error>,
+        begin_new: impl FnOnce() -> Result<Journal, Error>,
     ) -> Result<(Journal, Option<Storage>), Error> {
         let me = Peer { id: self.process(), address: address.to_owned() };
         let (generation, records) = (self.generation()?, std::mem::take(&mut self.records));
@@ -30,7 +30,7 @@ impl Journal {
                 );
                 // The old journal holds the lock, which the new journal needs.
                 drop(self);
-                Ok((anew()?, None))
+                Ok((begin_new()?, None))
             }
             Err(Unrecoverable::Moved(known)) => Err(self.moved(&known, address)),
             Err(error) => Err(Error::start(format!("{}: {error}", self.place.display()))),

@@ -30,8 +30,8 @@ impl RoleWork for RouterWork {
         let LifeStart { former, beginning, mut journal } = start;
         let mut log = None;
         if let Some(opened) = journal.take_if(|journal| journal.goes_on()) {
-            let anew = || setup.another_journal();
-            let (opened, before) = opened.router(&setup.advertised, &log_settings(setup), anew)?;
+            let begin_new = || setup.another_journal();
+            let (opened, before) = opened.router(&setup.advertised, &log_settings(setup), begin_new)?;
             (journal, log) = (Some(opened), before);
         }
         let begun = match beginning {

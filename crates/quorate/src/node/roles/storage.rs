@@ -99,8 +99,8 @@ impl RoleWork for StorageWork {
         let LifeStart { former, mut journal, .. } = start;
         let mut recovered = None;
         if let Some(opened) = journal.take_if(|journal| journal.goes_on()) {
-            let anew = || setup.another_journal();
-            let (opened, storage) = opened.storage(&setup.advertised, self.settings(setup), anew)?;
+            let begin_new = || setup.another_journal();
+            let (opened, storage) = opened.storage(&setup.advertised, self.settings(setup), begin_new)?;
             (journal, recovered) = (Some(opened), storage);
         }
         let generation = match &recovered {
