@@ -11,8 +11,8 @@ use crate::error::Error;
 
 impl Journal {
     /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If
-    /// the process had rows that it had not written, a new process continues, with the journal that `begin_new`
-    /// makes.
+    /// the process had rows that it had not written, a new process continues, with the journal that
+    /// `begin_new` makes.
     pub(crate) fn storage(
         mut self,
         address: &str,
