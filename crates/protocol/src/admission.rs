@@ -31,7 +31,7 @@ impl Default for Terms {
 /// The reason why a process is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum NotAdmitted {
-    /// Another process of its node belongs to the domain.
+    /// Another process with the same node number belongs to the domain. The value names that process.
     #[error("another process with the same node number, {} at {}, belongs to the domain", .0.id, .0.address)]
     NodeInUse(Peer),
     /// The domain was founded with other terms.

@@ -139,7 +139,7 @@ impl Detector {
         self.peers.get(&peer).is_some_and(|watch| watch.unlinked.is_none() && signed(watch))
     }
 
-    /// Returns the present opinion of `peer`, or `None` if it is not watched.
+    /// Returns the present opinion about `peer`, or `None` if it is not watched.
     pub fn opinion(&self, peer: ProcessId, now: Time) -> Option<Opinion> {
         let watch = self.peers.get(&peer)?;
         Some(match watch.unlinked {

@@ -33,7 +33,8 @@ pub struct Incarnation(pub u128);
 /// The promises of the old process are gone, and the new process is not counted as having made them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
-    /// The place in the cluster: stable over restarts, chosen by configuration.
+    /// Number of the process's place in the cluster. The configuration chooses it, and it is the same after a
+    /// restart.
     pub node: u64,
     /// The incarnation of the node.
     pub incarnation: Incarnation,
@@ -48,7 +49,7 @@ pub struct Peer {
     pub address: String,
 }
 
-/// The name of a write: repeated with the same id, it takes effect once (S6).
+/// The name of a write. A write that is sent several times with one id takes effect once (S6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId {
     /// The session: a gateway's incarnation.

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// The role of a process. Messages carry the role's index in this list; all other texts contain its word.
+/// The role of a process. Messages carry the role's index in this list; all other texts contain its name.
 ///
 /// ```
 /// use quorate_protocol::Role;
@@ -28,7 +28,7 @@ pub enum Role {
     Cell,
 }
 
-/// A word that names no role.
+/// The error of parsing a text that names no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a role is gateway, storage, super, router or cell")]
 pub struct NoRole;
@@ -67,7 +67,7 @@ impl fmt::Display for Role {
 impl FromStr for Role {
     type Err = NoRole;
 
-    /// Parses the word, in any case.
+    /// Parses a role's name, in upper or lower case.
     fn from_str(word: &str) -> Result<Role, NoRole> {
         let named = |role: &Role| role.name().eq_ignore_ascii_case(word);
         Role::ALL.into_iter().find(named).ok_or(NoRole)
@@ -113,7 +113,7 @@ pub enum State {
 }
 
 impl State {
-    /// Returns the state's word.
+    /// Returns the state's name.
     pub const fn name(self) -> &'static str {
         match self {
             State::Joining => "joining",

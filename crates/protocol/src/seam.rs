@@ -75,8 +75,8 @@ pub trait Protocol {
     /// instant or later, never earlier.
     fn deadline(&self) -> Option<Time>;
 
-    /// Returns the time for which input may gather, so that one pass handles more input. This is a wish:
-    /// nothing depends on it.
+    /// Returns how long the host may let input gather before it passes the input on, so that it passes on
+    /// more at a time. This is a wish: no promise depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
     }
@@ -183,7 +183,7 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
-    /// Casts a message: sends it at once, and may lose, double or reorder it. The message has at most
+    /// Casts a message: sends it at once. The network may lose, double or reorder it. The message has at most
     /// [`CAST_BYTES_MAX`] bytes; a longer one needs [`Sink::send`]. A host without datagrams sends it over
     /// the link, which is better in every respect.
     fn cast(&mut self, to: Destination, message: P::Message) {

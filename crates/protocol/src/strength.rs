@@ -24,7 +24,7 @@ use crate::quorum::majority;
 /// The strength of a read, at any door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadStrength {
-    /// A read of a group: the state of the member that is asked, of any age.
+    /// A read of a group. It returns the state of the member that is asked, however old that state is.
     Local,
     /// A read of tables.
     Cut(Strength),
@@ -54,12 +54,12 @@ pub enum WriteStrength {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Strength {
-    /// The state of each replica that answers; the answers of several ranges may be of different ages.
+    /// Each replica answers with its present state. The answers of several ranges may be of different ages.
     Basic,
-    /// One consistent cut of all ranges, of unstated age.
+    /// The read sees one consistent cut of all ranges, of unstated age.
     Snapshot,
-    /// A cut after all writes that were acknowledged before the read began: linearizable. A majority of the
-    /// routers confirms the cut.
+    /// The read sees a cut after all writes that were acknowledged before the read began: it is linearizable.
+    /// A majority of the routers confirms the cut.
     #[default]
     Sequential,
 }
@@ -90,7 +90,7 @@ pub enum SendStrength {
 /// delivers it (000 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Phi {
-    /// Every process: right if nobody knows which machines fail together.
+    /// Every process. This is the right choice if nobody knows which machines fail together.
     #[default]
     All,
     /// More than half.
@@ -131,7 +131,8 @@ pub struct StrengthRefusal {
 }
 
 impl StrengthRefusal {
-    /// Creates the refusal of a word by a door that has these strengths, and calls each of them by this noun.
+    /// Creates the refusal of `word` by a door that calls each of its strengths a `noun`. `choice` lists
+    /// these strengths.
     fn new(word: &str, noun: &'static str, choice: &'static str) -> StrengthRefusal {
         let reads = ReadStrength::all().map(|read| (read.name(), read.door()));
         let mut all = reads.chain(WriteStrength::all().map(|write| (write.name(), write.door())));
@@ -139,7 +140,7 @@ impl StrengthRefusal {
         StrengthRefusal { word: word.to_owned(), noun, owner, choice }
     }
 
-    /// Returns the door that has a strength of this name, as a noun in the plural; `None` if no door has.
+    /// Returns the door that has a strength of this name, as a noun in the plural; `None` if no door has one.
     pub fn owner(&self) -> Option<&'static str> {
         self.owner
     }
@@ -170,7 +171,7 @@ impl ReadStrength {
         [ReadStrength::Local, ReadStrength::Linearizable].into_iter().chain(cuts).chain(levels)
     }
 
-    /// Returns the strength's word.
+    /// Returns the strength's name.
     pub fn name(self) -> &'static str {
         match self {
             ReadStrength::Local => "local",
@@ -198,7 +199,7 @@ impl WriteStrength {
         sends.into_iter().chain(Level::ALL.map(WriteStrength::Level))
     }
 
-    /// Returns the strength's word.
+    /// Returns the strength's name.
     pub fn name(self) -> &'static str {
         match self {
             WriteStrength::Send(send) => send.name(),
@@ -219,7 +220,7 @@ impl Strength {
     /// All strengths, weakest first.
     pub const ALL: [Strength; 3] = [Strength::Basic, Strength::Snapshot, Strength::Sequential];
 
-    /// Returns the strength's word.
+    /// Returns the strength's name.
     pub fn name(self) -> &'static str {
         match self {
             Strength::Basic => "basic",
@@ -234,7 +235,7 @@ impl SendStrength {
     pub const ALL: [SendStrength; 3] =
         [SendStrength::Soft, SendStrength::Ordered, SendStrength::Safe(Phi::All)];
 
-    /// Returns the strength's word, without the number of processes.
+    /// Returns the strength's name, without the number of processes.
     pub fn name(self) -> &'static str {
         match self {
             SendStrength::Soft => "soft",
@@ -245,7 +246,7 @@ impl SendStrength {
 }
 
 impl Phi {
-    /// Returns the number among `members`.
+    /// Returns how many processes must have a safe message, if the view has `members` processes.
     pub(crate) fn of(self, members: usize) -> usize {
         match self {
             Phi::All => members,

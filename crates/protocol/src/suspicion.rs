@@ -80,7 +80,8 @@
 //! **Attacks considered.**
 //! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it
 //!   accuses everybody, and the bench hears them. Its own late tick also excuses everybody (S11).
-//! - *Both supers cannot hear a process:* they are two of five; a router hears it.
+//! - *Both supers cannot hear a process:* the two supers are no majority of the five voters, and a router
+//!   hears the process.
 //! - *Only one router hears a process:* if that router talks with the leader, or with a router that does, it
 //!   relays for the process, which is slower and stays. If the router is cut off as well, it has no opinion.
 //!   It may briefly believe in a way that is already cut, and keeps the process for that time. A leader that
@@ -95,10 +96,10 @@
 //! - *The lead moves meanwhile:* all routers are asked, the leader or not. Ordered messages stay ordered, and
 //!   the member sends the others again.
 //! - *A lead router lost its majority:* it still accuses members that it does not hear. Its routers do not
-//!   answer, so nobody agrees. The next leader may choose an expulsion that it had proposed before, seconds
-//!   later. The expulsion stands only if its subject has submitted nothing since.
+//!   answer, so nobody agrees. Seconds later, the next leader may choose an expulsion that the earlier lead
+//!   router had proposed. The expulsion stands only if its subject has submitted nothing since.
 //! - *A new lead router* has heard nobody: each member counts as alive from then on.
-//! - *A process dies and only that process knew of itself:* the lead router watches it like any other.
+//! - *A process dies before any other member knew it:* the lead router watches it like any other member.
 //! - *Stale, duplicated, reordered:* opinions name the second opinion; opinions that name another one than
 //!   the present second opinion are ignored. If a link to a witness breaks, its statements are dropped,
 //!   because a later one may be lost. A second `Suspect` of a suspected process changes nothing. A `Remove`
@@ -108,10 +109,10 @@
 //!   seconds later. Its subject refutes it; a removal needs a statement of the bench that is made after its
 //!   delivery.
 //! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before:
-//!   then more than half did not hear it for as long as the rules say. It is out, and comes back as a new
-//!   process.
-//! - *The suspect hears nothing of the order but sends signs of life:* it cannot refute and is heard; it
-//!   stays, suspected, and nobody is removed in reliance on it.
+//!   then more than half of the voters did not hear the suspect for as long as the rules say. The suspect is
+//!   out, and comes back as a new process.
+//! - *The suspect hears nothing of the order but sends signs of life:* the suspect cannot refute, but
+//!   witnesses hear it. It stays, suspected, and no other process is removed in reliance on it.
 //! - *Forged by a bug:* `apply` refuses removals by a process that is not a super and those without another
 //!   witness.
 
@@ -148,7 +149,7 @@ impl Default for Patience {
 /// An accuser's knowledge of one suspect.
 #[derive(Debug)]
 pub(crate) struct SecondOpinion {
-    /// The number of this second opinion, which its questions and opinions carry.
+    /// The number of this second opinion. The accuser's questions and the witnesses' opinions carry it.
     pub(crate) number: u64,
     opened: Time,
     statements: BTreeMap<ProcessId, WitnessStatement>,

@@ -139,7 +139,7 @@ pub enum WireError {
 
 /// A message with a byte form. The derive of the same name implements it.
 pub trait Wire: Sized {
-    /// The least bytes of a value. It bounds counts from outside ([`take_count`]).
+    /// Minimum size of a value, in bytes. [`take_count`] needs it to bound counts that come from outside.
     const BYTES_LEAST: usize = 0;
 
     /// Appends the byte form.
@@ -156,7 +156,7 @@ pub trait Wire: Sized {
 
 /// A byte form of `T` that differs from the form of its type. A field names it by `#[wire(with = …)]`.
 pub trait Form<T> {
-    /// The least bytes of a value.
+    /// Minimum size of a value, in bytes.
     const BYTES_LEAST: usize = 0;
 
     /// Appends the byte form.
@@ -242,7 +242,7 @@ pub fn put_payload(out: &mut BytesMut, bytes: &Bytes) -> Option<Bytes> {
     Some(bytes.clone())
 }
 
-/// Appends the whole form of a message that has an [`Wire::encode_head`].
+/// Appends the whole form of a message, with the payload that [`Wire::encode_head`] leaves out.
 pub fn encode_whole(message: &impl Wire, out: &mut BytesMut) {
     if let Some(payload) = message.encode_head(out) {
         out.put_slice(&payload);
@@ -356,7 +356,7 @@ pub fn decode_rare(input: &mut Bytes) -> Result<(u32, Bytes), WireError> {
     Ok((number, fields))
 }
 
-/// Returns the smallest of these numbers of bytes, or 0.
+/// Returns the smallest of these sizes in bytes, or 0 if the list is empty.
 pub const fn least(bytes: &[usize]) -> usize {
     let Some((mut least, mut rest)) = bytes.split_first() else { return 0 };
     while let Some((next, others)) = rest.split_first() {

@@ -1,4 +1,4 @@
-//! A domain of several parts, tables, groups and maps, ordered by the same routers.
+//! A domain of several parts (tables, groups and maps), whose messages the same routers order.
 //!
 //! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own
 //! [`Routing`](crate::ecast::Routing), in its own folder. A part works as if the routers served it alone. All
@@ -153,7 +153,8 @@ macro_rules! compose {
                     }
 
                     fn visit_seq<A: ::serde::de::SeqAccess<'de>>(self, mut parts: A) -> Result<Config, A::Error> {
-                        // The part that records the version comes first, so the version is known behind it.
+                        // The first part records the version, so the version is known when the other parts
+                        // are read.
                         let mut config = Config::vacant();
                         $(
                             if <$kind as $crate::domain::Part>::SINCE <= config.version() {

@@ -62,8 +62,8 @@ pub(super) struct DeliverBlockBuilder {
 }
 
 impl DeliverBlockBuilder {
-    /// Reserves memory for deliveries of these lengths in bytes, at most `most` bytes and one block. Without
-    /// this, a growing block would be copied several times.
+    /// Reserves memory for deliveries with bodies of these lengths in bytes, at most `most` bytes and at most
+    /// one block. Without this, a growing block would be copied several times.
     pub(super) fn reserve(&mut self, deliveries: impl Iterator<Item = usize>, most: usize) {
         let (mut room, most) = (0, most.min(BLOCK_BYTES_FULL));
         for bytes in deliveries.take_while(|bytes| *bytes < PAYLOAD_BYTES_SHARED) {

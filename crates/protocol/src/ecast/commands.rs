@@ -4,9 +4,9 @@
 //! runs and the routers elect a leader. Two contradicting commands each get an answer of their own.
 //!
 //! The leader changes the routers. It refuses a change, or the change appears in the log. A leader that
-//! resigns forgets the requests, and a link that breaks loses them. So the router asks the next leader again,
-//! and the same leader on the next link. That is harmless: if the change has happened already, the answer
-//! reports that, and ends the command as well.
+//! resigns forgets the requests, and a link that breaks loses them. So the router sends the request again, to
+//! the next leader, or to the same leader on the next link. That is harmless: if the change has happened
+//! already, the answer reports that, and ends the command as well.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ pub enum RouterRefusal {
     /// The router cannot continue from members alone.
     #[error(transparent)]
     Refound(#[from] RefoundRefusal),
-    /// A generation is about to begin here.
+    /// This router is already about to begin a generation.
     #[error(
         "this router is about to begin a new generation of the domain: try again when the generation has \
          begun"
@@ -119,7 +119,7 @@ pub enum RouterRefusal {
     TooMany,
 }
 
-/// Commands that have not ended.
+/// Operators' commands that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     changes: Vec<(CommandId, Change)>,

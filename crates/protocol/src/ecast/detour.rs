@@ -12,8 +12,8 @@
 //!
 //! A detour promises nothing new. Each of its links is lossless and FIFO while it stands. If one breaks, the
 //! routers before it report again which members they reach, and everything unconfirmed is sent to these
-//! members again. A member sends messages without news again. Duplicates, and late messages from an abandoned
-//! way, are recognised as after a change of leader.
+//! members again. A member sends messages again if it gets no news of them. Duplicates, and late messages
+//! from an abandoned way, are recognised as after a change of leader.
 
 use std::collections::BTreeSet;
 
@@ -131,8 +131,8 @@ impl<R: Routing> Router<R> {
         self.reach_anew(old.into_iter().flatten().chain(new).collect());
     }
 
-    /// Updates the routers whose statements about reached members count: the routers with which this router
-    /// talks.
+    /// Updates the list of routers with which this router talks. Only their statements about reached members
+    /// count.
     pub(super) fn look_who_talks(&mut self, now: Time) {
         let routers = self.detours.reached.keys().copied();
         let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();
@@ -144,8 +144,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Handles a change of the way to these members: sends everything unconfirmed, and all outcomes, to them
-    /// again.
+    /// Handles a change of the way to these members: sends everything unconfirmed, and all outcomes, to the
+    /// members again.
     fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
         for member in members.into_iter().filter(|member| !self.linked.contains(member)) {

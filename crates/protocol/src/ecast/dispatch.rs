@@ -9,11 +9,11 @@
 //! count for credit ([`Pace`](super::Pace)), so an unreachable replica holds back nobody's other messages. An
 //! away destination holds back nobody at all; its messages are kept for it.
 //!
-//! A new leader does not learn which stable messages are still unexecuted. It counts every message that
-//! the log calls stable as executed, so its sender has that credit again. After each election a sender may
-//! therefore have one more full window of messages on their way. Without elections, the messages that wait
-//! at a destination which executes more slowly than it confirms are bounded by their senders' windows;
-//! with n elections meanwhile, by n + 1 windows.
+//! A new leader does not learn which stable messages are still unexecuted. It counts every message that the
+//! log calls stable as executed, so the message's sender has the credit again. After each election a sender
+//! may therefore have one more full window of messages on their way. Without elections, the messages that
+//! wait at a destination which executes more slowly than it confirms are bounded by their senders' windows;
+//! with n elections meanwhile, by n + 1 windows of each sender.
 
 use std::collections::VecDeque;
 
@@ -38,7 +38,8 @@ use stability::Stability;
 
 /// Soft state of a leader.
 pub(super) struct Dispatch {
-    /// Routes of unfinished messages, and of finished ones that are kept behind them.
+    /// Routes of unfinished messages, and of finished messages that are kept because an earlier message is
+    /// unfinished.
     routes: LiveRange<Route>,
     destinations: Vec<Destination>,
     by_process: FxHashMap<ProcessId, u32>,
@@ -54,7 +55,7 @@ pub(super) struct Dispatch {
     credit: u64,
     /// Whether a submitter asked for an outcome that the log did not know.
     asked: bool,
-    /// Destinations and submitters with something to flush.
+    /// Indices of destinations with something to flush. The indices of such submitters are in `notify`.
     dirty: Vec<u32>,
     notify: Vec<u32>,
     /// Number of times that deliveries to a destination were sent again, for operators.
@@ -72,7 +73,7 @@ struct Departed {
 struct Route {
     destinations: SmallVec<[u32; 4]>,
     groups: SmallVec<[u64; 2]>,
-    /// One bit per destination that has confirmed; used only with groups.
+    /// One bit for each destination that has confirmed. Used only for a message with groups.
     confirmed: u64,
     unconfirmed: u32,
     unexecuted: u32,
@@ -90,7 +91,7 @@ struct Submitter {
     /// Number of the sender's messages that are routed and not executed everywhere.
     outstanding: u64,
     learned: u64,
-    /// The highest number for which the sender asked while some outcome was unknown to the log.
+    /// The highest number about which the sender asked while the log lacked the outcome of a message.
     asked: u64,
     dirty: bool,
 }
@@ -137,8 +138,8 @@ impl Dispatch {
         let flight = order.flight(at).expect("a message above the base is kept");
         let (id, class) = (flight.id, flight.class);
         if flight.stable {
-            // All remaining destinations have confirmed the message. It is sent to nobody, and every
-            // destination's chain may skip it.
+            // All remaining destinations have confirmed the message. It is not sent again, and every
+            // destination's chain of previous positions may skip it.
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
@@ -228,7 +229,8 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        // The submitter's unfinished messages are not counted here: they are counted when they are routed.
+        // The submitter's unfinished messages are not counted here, because each is counted when it is
+        // routed.
         let learned = order.sender(process).map_or(0, |sender| sender.learned);
         let notice = Notice::default();
         let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
@@ -525,7 +527,7 @@ impl Dispatch {
         self.stability.has_news()
     }
 
-    /// Answers a sender that asks about earlier messages, from the log's memory or from soft state.
+    /// Answers a sender that asks about its earlier messages, from the log's memory or from soft state.
     pub(super) fn answer<R: Routing>(&mut self, order: &Order<R>, sender: ProcessId, first: u64, last: u64) {
         let place = self.submitter(sender, order);
         let Some(known) = order.sender(sender) else { return };
@@ -544,7 +546,7 @@ impl Dispatch {
             }
         }
         if open {
-            // A known outcome is not logged while some destination may still lose the message.
+            // If some destination may still lose the message, the outcome is known but not logged.
             let routes = self.routes.behind(Position(0)).map(|(_, route)| route);
             let told =
                 routes.filter(|route| route.is_reported && route.undurable > 0 && route.submitter == place);
@@ -569,7 +571,7 @@ impl Route {
         self.is_reported && self.unconfirmed == 0 && self.unexecuted == 0 && self.undurable == 0
     }
 
-    /// Returns the outcome; meaningful once every confirmation has come or is waived.
+    /// Returns the outcome. It is meaningful once every confirmation has come or is waived.
     fn outcome(&self) -> Outcome {
         let alive = self.groups.iter().all(|&group| group & self.confirmed != 0);
         if alive { Outcome::Stable } else { Outcome::MaybeApplied }

@@ -189,7 +189,7 @@ impl LogEntry {
     }
 }
 
-/// A tag, and a detail that only a rejection uses. So all outcomes have the same length.
+/// The byte form is a tag, and a number that only a rejection uses. So all outcomes have the same length.
 impl Wire for Outcome {
     const BYTES_LEAST: usize = 9;
 

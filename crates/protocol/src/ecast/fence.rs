@@ -25,8 +25,9 @@
 //! It learns so from the process that refuses it, and ends.
 //!
 //! **Versions of routing** (S8). A router also shows the version with which its domain was founded, once it
-//! knows it, unless it is the first one. Builds that know only the first version take such a pass for none,
-//! and have no link to the router. So no router of such a build learns a log that it would read otherwise.
+//! knows it, unless it is the first one. Builds that know only the first version do not understand such a
+//! pass, and refuse a link to the router. So no router of such a build learns a log that it would read
+//! otherwise.
 //!
 //! The fence says nothing about identity. The hello of a link proves that a peer is the process it claims to
 //! be.

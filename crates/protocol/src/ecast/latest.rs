@@ -1,7 +1,7 @@
 //! Injections of the latest state: reads that see every acknowledged write, without a place in the log.
 //!
 //! **Promise.** If a router confirms an injection ([`Message::Latest`]), the injection's stamp covers every
-//! message that anybody knew to be stable when the injection's sender asked. It also covers the stamp of
+//! message that any process knew to be stable when the injection's sender asked. It also covers the stamp of
 //! every earlier confirmed injection. So reads that wait for the confirmation are linearizable.
 //!
 //! **Source.** 003 §VI.A, X-Paxos: a majority confirms a read, and the read takes no slot. 002 §6.7 has

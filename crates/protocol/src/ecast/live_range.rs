@@ -1,10 +1,10 @@
 //! The live range of the history: a value per unfinished position.
 //!
 //! Positions finish roughly in order, so most are kept in a queue, by their distance from its base. But a
-//! silent destination can leave its messages open for any time. Those must not keep everything behind them in
-//! memory. When the queue is long, an open position at its front becomes a *straggler*, which is kept
-//! separately, and the base advances. So memory is bounded by the number of open positions, and
-//! [`LiveRange::new`]'s `recent_max`.
+//! silent destination can leave its messages open for any time. These open messages must not keep all later
+//! messages in memory. When the queue is long, an open position at its front becomes a *straggler*, which is
+//! kept separately, and the base advances. So the number of open positions and `recent_max` (an argument of
+//! [`LiveRange::new`]) bound the memory.
 //!
 //! A router therefore keeps little behind a message that an unreachable or lagging process has not confirmed.
 //! It keeps that message, and the newest 65,536 positions (`kept_max`), finished or not. Of the positions
@@ -178,7 +178,8 @@ mod tests {
         }
     }
 
-    /// A live range behaves like a map from positions whose finished front is gone.
+    /// A live range behaves like a map from positions to values, from which finished positions at the front
+    /// are removed.
     #[test]
     fn a_live_range_is_a_map() {
         for seed in 0..200 {

@@ -71,8 +71,8 @@ pub enum MemberCommand {
     /// Processes that may be routers. The member asks for links to them until one of them lists the routers.
     /// Has no effect while a link to the leader stands.
     Seeds(Vec<Peer>),
-    /// Takes a message back if it has not been sent. The message then ends in [`MemberEvent::NotSent`];
-    /// otherwise it ends in its outcome as usual.
+    /// Takes a message back if it has not been sent. A message that was taken back ends in
+    /// [`MemberEvent::NotSent`]; any other message ends in its outcome as usual.
     Withdraw {
         /// The user's name of the message.
         token: u64,
@@ -260,7 +260,7 @@ impl Member {
         self.refused
     }
 
-    /// Whether this process is no longer a member.
+    /// Whether the routers have removed this process, which is therefore no longer a member.
     pub fn is_wedged(&self) -> bool {
         self.wedged
     }
@@ -299,7 +299,7 @@ impl Member {
         routers
     }
 
-    /// Whether data messages wait for credit.
+    /// Whether data messages wait for credit to be sent.
     pub fn starved(&self) -> bool {
         self.queue.is_starved()
     }
@@ -482,7 +482,8 @@ impl Protocol for Member {
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
-                    // The reason for the refusal may vanish soon: the process in the way may be dead.
+                    // The reason for the refusal may vanish soon: the process that has the same node number
+                    // may be dead.
                     self.queue.hasten(cx.now + REJOIN_AFTER);
                 }
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),

@@ -62,8 +62,8 @@ pub enum Message {
         #[wire(body)]
         learned: u64,
     },
-    /// Member → lead router: deliver this after everything ordered so far, without ordering it (002 §6.7,
-    /// snapshot reads). May be lost; E-Cast does not send it again.
+    /// Member → lead router: deliver this message after everything ordered so far, without ordering it (002
+    /// §6.7, snapshot reads). The message may be lost; E-Cast does not send it again.
     #[wire(tag = 8)]
     Inject {
         /// The member's own number of the message.
@@ -134,7 +134,7 @@ pub enum Message {
     /// at once. A router that has a way to the leader answers once more if it then hears the process.
     #[wire(tag = 12)]
     AskOpinion {
-        /// The process in question.
+        /// The process that the question is about.
         about: ProcessId,
         /// The asker's number of the second opinion.
         second_opinion: u64,
@@ -142,7 +142,7 @@ pub enum Message {
     /// Router → asker: whether the router hears a process.
     #[wire(tag = 13)]
     Opinion {
-        /// The process in question.
+        /// The process that the opinion is about.
         about: ProcessId,
         /// The number of the second opinion, from the question.
         second_opinion: u64,
@@ -152,7 +152,7 @@ pub enum Message {
     /// Router → member: give a sign of life, because somebody asked for one or the member is silent.
     #[wire(tag = 14)]
     Probe {
-        /// The asker.
+        /// The process that asked for the second opinion.
         asker: ProcessId,
         /// The asker's number of the second opinion.
         second_opinion: u64,
@@ -160,7 +160,7 @@ pub enum Message {
     /// Member → router: answers [`Message::Probe`].
     #[wire(tag = 15)]
     Alive {
-        /// The asker.
+        /// The process that asked for the second opinion.
         asker: ProcessId,
         /// The asker's number of the second opinion.
         second_opinion: u64,

@@ -43,9 +43,9 @@
 //!   waits for this: it only decides when messages are collected. A process that comes back from its disk
 //!   confirms less than before, and gets the rest again.
 //! - *Stability.* A message is stable once every destination has confirmed it, has left by an ordered
-//!   message, or is away by one ([`Pace::Away`]). The leader tells the submitter at once and logs the fact
-//!   later, per message. The log keeps a watermark and a sparse set per sender. The leader logs no message
-//!   that an away process does not have on disk yet.
+//!   message, or is away by one ([`Pace::Away`]). The leader tells the submitter at once, and later logs the
+//!   fact. The log keeps a watermark and a sparse set per sender. The leader logs no message that an away
+//!   process does not have on disk yet.
 //! - *Adrift.* A member reports that it is adrift when its routers in reach have known no leader for longer
 //!   than an election takes. Until a router leads, nothing is ordered, so its users need not wait. The report
 //!   is a guess and decides nothing: a sent message keeps its place in the window and may still be ordered.
@@ -68,7 +68,7 @@
 //!   holds back its writers and does not fill the routers' memory. Control messages need no credits (S7). A
 //!   destination for which the cluster waits, or that catches up, uses nobody's credit ([`Pace`]).
 //! - Some messages are judged by more than the configuration ([`Routing::Ledger`]), for example by whether
-//!   they came before. Routers keep that knowledge and refuse such messages; members need not know.
+//!   they came before. Routers keep that knowledge and refuse such messages; members need not have it.
 //! - An operator can let a domain continue after it lost a majority of its routers for good, without forging
 //!   its past ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]). The paper leaves this
 //!   open. For the second case, deliveries carry the leader's base.
@@ -219,7 +219,8 @@ pub trait Routing: 'static {
     /// Members do not have it.
     type Ledger: Default + Serialize + DeserializeOwned + Send;
 
-    /// Notes a message at its position. Not called for a control message that [`Routing::apply`] refused.
+    /// Notes a message at its position. Routers do not call this function for a control message that
+    /// [`Routing::apply`] refused.
     ///
     /// # Errors
     ///
@@ -250,8 +251,8 @@ pub trait Routing: 'static {
     /// Whether `process` is a member.
     fn is_member(config: &Self::Config, process: ProcessId) -> bool;
 
-    /// Returns the reason, for the process itself, why its message did not make it a member.
-    /// [`Routing::apply`] refused the message.
+    /// Returns the reason why the message of a process did not make it a member. The routers tell the
+    /// process. [`Routing::apply`] has refused the message.
     fn not_admitted(_config: &Self::Config, _sender: ProcessId, _body: &Bytes) -> Option<NotAdmitted> {
         None
     }
@@ -302,8 +303,8 @@ pub trait Routing: 'static {
         0
     }
 
-    /// Returns the configuration with which a domain goes on that is founded again from members. `reported`
-    /// has one configuration for each part whose members report, and `begun` is the founder's own.
+    /// Returns the configuration with which a domain continues if it is founded again from members.
+    /// `reported` has one configuration for each part whose members report, and `begun` is the founder's own.
     fn continued(begun: &Self::Config, reported: Vec<(u8, Self::Config)>) -> Self::Config {
         reported.into_iter().next().map_or_else(|| begun.clone(), |(_, config)| config)
     }

@@ -33,7 +33,7 @@ pub struct Ordered {
     /// The body. Empty once the log calls the message stable, because nobody will ask for it again.
     pub body: Bytes,
     /// Whether the routers submitted the message in its sender's name. That sender waits for no outcome.
-    /// Snapshots omit the flag: the worst result is an outcome for a process that also learns it is out.
+    /// Snapshots omit the flag. At worst, a process that learns that it is out gets an outcome as well.
     #[serde(skip)]
     pub(super) in_name: bool,
     /// The outcome if routing refused the message, which then has no destinations.
@@ -54,7 +54,7 @@ impl Ordered {
     }
 }
 
-/// The history's knowledge of a member as a sender.
+/// The history's record of one sender.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Sender {
     /// The number of the sender's last message in the history.
@@ -128,7 +128,8 @@ pub(super) struct EntryEffects {
 pub(super) struct Order<R: Routing> {
     /// Messages that are not stable, and some stable ones behind them.
     live_messages: LiveRange<Ordered>,
-    /// Configurations that still matter: the one before the first message kept, then one per later change.
+    /// Configurations that are still needed: the configuration before the first message kept, then one for
+    /// each later change.
     configs: VecDeque<(Position, R::Config)>,
     /// The knowledge by which messages are judged, in addition to the configuration.
     ledger: R::Ledger,
@@ -139,7 +140,7 @@ pub(super) struct Order<R: Routing> {
     /// Members that did not follow into the present generation. Routers ignore their messages and deliver
     /// nothing to them.
     fenced: BTreeSet<ProcessId>,
-    /// The beginning of the present generation, unless it is the first.
+    /// A description of the beginning of the present generation; `None` in the first generation.
     reformed: Option<Reformed>,
     /// Whether the log contains the founding configuration.
     founded: bool,
@@ -226,7 +227,7 @@ impl<R: Routing> Order<R> {
         &self.fenced
     }
 
-    /// Returns the beginning of the present generation, unless it is the first.
+    /// Returns a description of the beginning of the present generation; `None` in the first generation.
     pub(super) fn reformed(&self) -> Option<&Reformed> {
         self.reformed.as_ref()
     }
@@ -419,7 +420,8 @@ impl<R: Routing> Order<R> {
                 sender.leave_out(*sent);
             }
         }
-        // A fenced process stays fenced: its deliveries may belong to no generation that continued.
+        // A fenced process stays fenced, because its deliveries may belong to a generation that no other
+        // generation continued.
         let is_out = |process: &ProcessId| !reported.contains_key(process) || self.fenced.contains(process);
         self.fenced = members.into_iter().filter(is_out).collect();
         self.reformed = Some(Reformed {
@@ -520,8 +522,8 @@ impl<R: Routing> Order<R> {
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
-        // A silent destination holds the base back. That must not keep the bodies of all later messages in
-        // memory, too.
+        // A silent destination holds the base back. The bodies of later stable messages must not stay in
+        // memory for as long.
         flight.body = Bytes::new();
         let id = flight.id;
         learned.settled.push((position, id, outcome));

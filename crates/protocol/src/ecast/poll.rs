@@ -17,7 +17,7 @@ pub enum Pledge {
     Follows,
     /// The member follows another founder, which the answer names.
     FollowsAnother(ProcessId),
-    /// The member hears that the router named here leads.
+    /// The member has a link to a router that leads. The value names that router.
     Led(ProcessId),
 }
 
@@ -52,7 +52,7 @@ pub enum RefoundRefusal {
         "an earlier request to begin a generation at this router still waits for members: wait until that request has ended"
     )]
     Underway,
-    /// A member hears that the router named here leads.
+    /// A member has a link to a router that leads. The value names that router.
     #[error("a member hears that router {0} is the leader: nothing is lost, and no new generation is needed")]
     LeaderLives(ProcessId),
     /// This founder cannot have a majority, because too many members follow another founder. The value is one

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::{Class, MessageId, Position};
 use crate::id::{Generation, ProcessId};
 
-/// Maximum number of positions by which a member may be ahead of a survivor; a member further ahead is fenced
-/// off. Each position costs memory, known or not.
+/// Maximum number of positions by which a member may be ahead of a survivor. A member that is further ahead
+/// is fenced off, because each position costs memory, whether or not its message is known.
 pub(super) const POSITIONS_MAX: u64 = 1 << 22;
 
 /// The log entry with which a generation begins.
@@ -37,14 +37,14 @@ pub(super) struct EarlierHistory {
     pub(super) before: Generation,
     /// The configuration before the recovered messages, encoded.
     pub(super) config: Bytes,
-    /// The first recovered number of each sender.
+    /// Number of each sender's first message behind the ground.
     pub(super) firsts: BTreeMap<ProcessId, u64>,
     /// The last number that each process gave to a message of its own.
     pub(super) sent: BTreeMap<ProcessId, u64>,
 }
 
 impl Recovery {
-    /// Whether the entry may come after `last`, the end of the history in which it is learned.
+    /// Whether a history whose last position is `last` may learn this entry.
     pub(super) fn fits(&self, last: Position) -> bool {
         let ahead = self.through.0.checked_sub(self.behind.0);
         let continues =

@@ -34,8 +34,9 @@
 //!   deliveries only behind its fence, so the report stays true: no router of the old generation delivers to
 //!   it any longer. No message from before the fence is ordered behind it as if it were new. For that, a
 //!   member submits only to routers that have announced, on the present link, the leader of its generation.
-//!   And the survivor accepts nothing from a process that it has asked until that process answers. Otherwise
-//!   a process that had joined in the lost part would join a second time, with deliveries of another order.
+//!   And once the survivor has asked a process for its deliveries, it accepts nothing from that process until
+//!   the process answers. Otherwise a process that had joined in the lost part would join a second time, with
+//!   deliveries of another order.
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
@@ -51,10 +52,10 @@
 //!   and joins.
 //!
 //! **Attacks considered.**
-//! - *An old router thaws and continues to lead.* Nobody of the new generation listens to it. With a majority
-//!   of its own it may choose further entries, for members that did not answer either; those are fenced off
-//!   when they come back. If the old routers voted the survivor out meanwhile, neither side looks for a link
-//!   to the other. So every router looks for a link to each router that is found at its seeds
+//! - *An old router that stood still goes on and leads.* Nobody of the new generation listens to it. With a
+//!   majority of its own it may choose further entries, for members that did not answer either; those are
+//!   fenced off when they come back. If the old routers voted the survivor out meanwhile, neither side looks
+//!   for a link to the other. So every router looks for a link to each router that is found at its seeds
 //!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
 //! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
 //!   whose log is not the furthest among the routers that answer, and a router that follows a leader. An
@@ -68,23 +69,24 @@
 //!   earlier position is missing, that message may have been part of the configuration. Then the process is
 //!   out, and deliveries that only it has are lost.
 //! - *The survivor led, and was cut off.* Behind the entries that it knows to be chosen, it accepted some
-//!   that nobody else did. Others ordered other messages there, which members delivered. So only the chosen
-//!   part of its log keeps its positions; the rest comes behind the members' reports, if the senders' numbers
-//!   still fit.
+//!   that no other router accepted. The other routers ordered other messages in their place, which members
+//!   delivered. So only the chosen part of its log keeps its positions; the rest comes behind the members'
+//!   reports, if the senders' numbers still fit.
 //! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation, and a
-//!   log without the beginning. So it continues alone once more, and asks members again, which have delivered
-//!   nothing since. If it led from its log alone, deliveries that only members have would be lost, and
-//!   replicas that are ahead of it would stay ahead. If the log has the entry, chosen or not, members may
-//!   have heard of the beginning, so it stands. A founder ([`refound`](super::refound)) without that entry
-//!   has lost its ground: it ends, and the next founder begins a later generation.
+//!   log without the beginning. So the survivor continues alone once more, and asks the members again, which
+//!   have delivered nothing since. If the survivor led from its log alone, deliveries that only members have
+//!   would be lost, and replicas that are ahead of it would stay ahead. If the log has the entry, chosen or
+//!   not, members may have heard of the generation's beginning, so the entry stands. A founder
+//!   ([`refound`](super::refound)) without that entry has lost its ground: it ends, and the next founder
+//!   begins a later generation.
 //! - *A message was delivered at one of two replicas.* That replica reports it, and the other replica gets it
 //!   at the same position.
 //! - *A sender is ahead of the log.* A message that it knows to be stable was delivered, so it is recovered
 //!   or had no live destination. The sender's next number comes after those it acknowledged, so it does not
 //!   wait for ever.
 //!
-//! **Memory.** Members keep their last deliveries, at most [`TAIL_BYTES_MAX`] bytes: more than a follower
-//! lags behind.
+//! **Memory.** Members keep their last deliveries, at most [`TAIL_BYTES_MAX`] bytes. These are more bytes
+//! than a following router can be behind the leader.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,8 +105,8 @@ use crate::{
     wire::Wire,
 };
 
-/// Bytes of its last deliveries that a member keeps: twice the amount that a leader allows in flight to its
-/// followers.
+/// Maximum size of the last deliveries that a member keeps, in bytes: twice the number of bytes that a leader
+/// sends ahead of its followers' answers.
 pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum distance between a sender's last known number and a recovered number. It can be bounded, because
@@ -197,7 +199,7 @@ pub(super) struct Gathering {
     /// except those of a known member.
     before: Generation,
     behind: Position,
-    /// Time at which silent members are given up; `None` once the entry is proposed.
+    /// Time after which the survivor no longer waits for silent members; `None` once the entry is proposed.
     until: Option<Time>,
     through: Position,
     messages: Messages,
@@ -248,8 +250,8 @@ impl Gathering {
         self.take_behind(from, tail, known, self.behind);
     }
 
-    /// Takes the answer of a process that lacks nothing up to `behind`, and neither does any other process of
-    /// its part: earlier deliveries are left out.
+    /// Takes the answer of a process, if no process of its part lacks anything up to `behind`. Earlier
+    /// deliveries are left out.
     pub(super) fn take_behind(&mut self, from: ProcessId, tail: Tail, known: bool, behind: Position) {
         if tail.generation != self.generation || self.until.is_none() {
             return;
@@ -258,8 +260,8 @@ impl Gathering {
             self.answers.insert(from, None);
             return;
         }
-        // Last position up to which the kept deliveries continue each other, starting at the survivor's last
-        // position.
+        // Last position up to which the kept deliveries follow each other without a gap, starting at
+        // `behind`.
         let mut whole_to = behind;
         let mut messages = Messages::new();
         let items = tail.blocks.into_iter().flat_map(DeliverBlock::into_items).map_while(Result::ok);
@@ -319,10 +321,10 @@ impl Gathering {
         members.iter().all(|member| self.answers.contains_key(member))
     }
 
-    /// Ends the collection. Returns the entries to propose, last the messages that the survivor had accepted.
-    /// The survivor's entries about stability are dropped, because their positions may hold other messages
-    /// now. The joining of a process that did not report is dropped, too: it may have joined already in the
-    /// lost part.
+    /// Ends the collection. Returns the entries to propose; the last ones are messages that the survivor had
+    /// accepted. The survivor's entries about stability are dropped, because their positions may hold other
+    /// messages now. The joining of a process that did not report is dropped, too: it may have joined already
+    /// in the lost part.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         let recovery = self.recovery();
         let mut entries = vec![LogEntry::encode_recovered(&recovery)];
@@ -361,7 +363,8 @@ impl Gathering {
     }
 }
 
-/// Whether a recovered number may belong to a sender whose next number is `expected`.
+/// Whether a recovered message may have this number, if the history expects the number `expected` of its
+/// sender next.
 pub(super) fn is_plausible(number: u64, expected: u64) -> bool {
     number >= expected && number - expected < NUMBERS_MAX
 }

@@ -52,7 +52,7 @@
 //!   member pledges to one founder as long as its link stands, and follows no other. So of two founders at
 //!   most one begins, and the other is refused; or both are refused, and the operator may try either again. A
 //!   founder that gives up releases its members. Before there is a majority, no member has moved.
-//! - *Live routers are left alone.* A member that hears of a leader reports that, and the founder gives up.
+//! - *Live routers are not replaced.* A member that hears of a leader reports that, and the founder gives up.
 //! - *A member that lags too far is out.* Some member may no longer keep all its deliveries behind the
 //!   ground. Then the least advanced members are fenced off, level by level, until all later deliveries are
 //!   known. The most advanced member stays, and so do acknowledged messages.
@@ -62,20 +62,20 @@
 //! - *A member that delivered a message died.* Nobody else knows the message, so its position is a hole. A
 //!   control message goes to every member. So a member with a delivery behind such a hole was no destination
 //!   of a control message there, or joined later; and a process that joined behind a hole is out.
-//! - *A member was removed and does not know it.* Its base may be true for the others and not for itself. It
-//!   is left out if it is no member in the configuration of a more advanced one.
+//! - *A member was removed and does not know it.* Its base may be true for the other members and not for
+//!   itself. It is left out if it is no member in the configuration of a more advanced member.
 //! - *The founder dies.* Before the cut, some members have entered its generation and delivered nothing
-//!   there. The operator tells the next founder the highest generation of any member, and it begins a later
-//!   one. After the cut, some members have heard of it, and the others cannot tell whether it included them.
-//!   So a member first learns which members' answers counted, and passes that on. A member that counted
-//!   stays; it has delivered nothing since. Survivors send the same list.
+//!   there. The operator tells the next founder the highest generation of any member, and that founder begins
+//!   a later one. After the cut, some members have heard of the generation, and the others cannot tell
+//!   whether it includes them. So a member first learns which members' answers counted, and passes that on. A
+//!   member that counted stays; it has delivered nothing since. Survivors send the same list.
 //! - *The operator's tool dies, or tells the founder twice.* The founder continues without it. A second
 //!   command is refused meanwhile; afterwards the founder leads.
 //! - *Old routers were only cut off.* They have no links to members that followed. If they have a majority
 //!   among them, and members that did not follow, they continue, like a majority that a survivor left behind.
 //! - *A process joins meanwhile.* If its joining was delivered to some member, it is recovered. If not, the
 //!   process joins again: its first message makes it a member at most once, as always.
-//! - *Confirmations, executions and credits* are soft. They are found out again, as by a new leader.
+//! - *Confirmations, executions and credits* are soft state. The founder rebuilds it as a new leader does.
 //! - *The routers' ledger* ([`Routing::Ledger`](super::Routing::Ledger)) begins empty, because members do not
 //!   have it. It learns from the recovered messages.
 
@@ -96,7 +96,7 @@ use crate::{
     wire::encode_body,
 };
 
-/// The knowledge of a following member, with its decoded configuration.
+/// The report of a following member, with its configuration decoded.
 struct MemberAccount<C> {
     witness: Witness,
     /// The part of the domain to which the member belongs.
@@ -116,15 +116,15 @@ struct HistoryStart<C> {
     accounts: BTreeMap<ProcessId, MemberAccount<C>>,
 }
 
-/// Chooses the start, and the members that stay. `begun` is the founder's configuration.
+/// Chooses the start of the history, and the members that stay. `begun` is the founder's configuration.
 fn choose_start<R: Routing>(
     begun: &R::Config,
     witnesses: &BTreeMap<ProcessId, Witness>,
 ) -> Option<HistoryStart<R::Config>> {
     let delivered = |witness: &&Witness| witness.tail.delivered > Position(0);
     let before = witnesses.values().filter(delivered).map(|witness| witness.tail.before).max()?;
-    // Some members may not have heard of the beginning of the newest generation. It may have begun with them
-    // or without them.
+    // The newest generation may have begun with or without some of the members, and they may not have heard
+    // of its beginning.
     let newest = || witnesses.values().filter(|witness| witness.tail.before == before);
     let counted: BTreeSet<ProcessId> = newest().flat_map(|witness| witness.counted.iter().copied()).collect();
     let mut accounts: BTreeMap<ProcessId, MemberAccount<R::Config>> = BTreeMap::new();

@@ -118,7 +118,7 @@ pub struct Router<R: Routing> {
     pub(super) gathering: Option<Gathering>,
     /// Whether a former life of this router may have ended while it collected members' deliveries.
     resumes: bool,
-    /// The questions to members whether they follow, if no router survived.
+    /// The founder's questions to members whether they follow it, if no router survived.
     pub(super) member_poll: Option<MemberPoll>,
     /// Linked processes that were asked for their deliveries and have not answered. Their other messages are
     /// ignored: they were sent in an earlier generation.
@@ -129,7 +129,7 @@ pub struct Router<R: Routing> {
 }
 
 impl<R: Routing> Router<R> {
-    /// Creates a router on a log that was just founded, that it is about to join, or that comes from a disk.
+    /// Creates a router. Its log was just founded, or comes from a disk, or the router is about to join it.
     /// If a former life began this generation and ended before the log recorded the beginning, the router
     /// asks the members again ([`Reformed`](super::Reformed)).
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
@@ -162,7 +162,8 @@ impl<R: Routing> Router<R> {
         self.dispatch.is_some()
     }
 
-    /// Returns the beginning of this generation, once it is known, unless it is the first.
+    /// Returns a description of the beginning of this generation, once it is known; `None` in the first
+    /// generation.
     pub fn reformed(&self) -> Option<&Reformed> {
         self.order.reformed()
     }
@@ -372,8 +373,8 @@ impl<R: Routing> Router<R> {
             Message::Opinion { about, second_opinion, opinion } if self.is_router(from) => {
                 self.on_opinion(cx, from, about, (second_opinion, opinion), out);
             }
-            // The sender has not joined: it announces the routers to all its links, routers included. A
-            // router ignores this.
+            // The sender has not joined. It announces the routers on all its links, also to routers, which
+            // ignore the announcement.
             Message::Lead { .. } => {}
             Message::Notice(_)
             | Message::Deliver(_)
@@ -446,8 +447,7 @@ impl<R: Routing> Router<R> {
         router.or_else(|| R::of_node(config, from.node).filter(|member| self.linked.contains(&member.id)))
     }
 
-    /// Handles a message of a member, which sent it to this router or to a router that relays through this
-    /// one.
+    /// Handles a member's message. The member sent it to this router, or to another router that passed it on.
     pub(super) fn member_sent(
         &mut self,
         cx: &mut Context<'_>,
@@ -653,7 +653,8 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);
-                // Stability that results from the flush waits for other traffic, or for its deadline.
+                // Knowledge of stability that results from the flush waits for other traffic, or for its
+                // deadline.
                 self.log_stability(cx, out);
             }
         }

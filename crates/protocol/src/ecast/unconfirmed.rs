@@ -80,8 +80,8 @@ impl UnconfirmedInjections {
         }
     }
 
-    /// Returns the question whether this reign still stands, if an injection has arrived since the last
-    /// question.
+    /// Returns a question to the log whether this reign still stands, if an injection has arrived since the
+    /// last question.
     pub(super) fn question(&mut self) -> Option<paxos::Command> {
         let reign = self.reign.as_ref().filter(|_| self.asked < self.last)?;
         self.asked = self.last;

@@ -152,7 +152,8 @@ impl Settings {
 /// Maximum size of the first segment of a life, in bytes.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Bytes to be written. Writes must become durable in the order in which the journal gave them out.
+/// Bytes to be written. Writes must become durable in the order in which [`Journal::take_writes`] returned
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The segment's number.
@@ -172,7 +173,7 @@ pub struct Journal {
     segments: VecDeque<Segment>,
     /// The number of the first segment of this life.
     begun: u64,
-    /// Size of the last segment in bytes, including bytes that were not given out yet.
+    /// Size of the last segment in bytes, including bytes that [`Journal::take_writes`] has not returned yet.
     length: u64,
     /// The last record that was appended.
     last: Ticket,
@@ -181,7 +182,8 @@ pub struct Journal {
     said: Ticket,
     /// The reports of other processes that the journal noted last.
     remote_durability: RemoteDurability,
-    /// Bytes that were not given out yet. `offset` is the place of their first byte in the last segment.
+    /// Bytes that [`Journal::take_writes`] has not returned yet. `offset` is the place of their first byte in
+    /// the last segment.
     buffer: BytesMut,
     offset: u64,
     writes: Vec<Write>,

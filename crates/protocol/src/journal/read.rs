@@ -254,8 +254,8 @@ impl<'a> JournalReader<'a> {
         Ticket(self.last.map_or(1, |last| last.0 + 1))
     }
 
-    /// Reads one segment. Returns whether another segment may follow: no segment follows one that was never
-    /// whole.
+    /// Reads one segment. Returns whether another segment may follow. No segment follows a segment whose
+    /// header was never whole.
     fn segment(&mut self, owner: Owner, number: u64, bytes: &'a Bytes) -> Result<bool, Damage> {
         let gap = self.kept.back().filter(|before| number != before.number + 1);
         if let Some(before) = gap.filter(|_| !self.gaps) {
@@ -278,7 +278,7 @@ impl<'a> JournalReader<'a> {
             self.last.is_none() || first.ticket == expected || gap && first.ticket > expected
         };
         let Some(first) = first.filter(fits) else {
-            // Either this segment was not begun, or an earlier one was lost.
+            // Either this segment was never begun, or a segment before it was lost.
             self.prove_torn(number, 0)?;
             self.torn_bytes += self.segments.range(number..).map(|(_, bytes)| written(bytes)).sum::<u64>();
             return Ok(false);

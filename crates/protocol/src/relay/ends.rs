@@ -312,7 +312,7 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Ends the session, because the other end broke the rules.
+    /// Ends the session, because the process at the other end broke the rules.
     fn refuse<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,

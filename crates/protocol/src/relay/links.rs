@@ -190,7 +190,7 @@ impl<M: Wire> Ends<M> {
     }
 
     /// Whether the link to `peer` broke or came up, and the protocol above has not yet been notified. Until
-    /// then, its messages belong to an earlier link.
+    /// then, messages that the protocol sends to `peer` belong to an earlier link.
     fn is_changing(&self, peer: ProcessId) -> bool {
         self.events.iter().any(|news| match news {
             RelayEvent::Linked { peer: changed, .. } | RelayEvent::Unlinked { peer: changed } => {

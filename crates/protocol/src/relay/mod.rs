@@ -2,10 +2,10 @@
 //!
 //! **Promise.** Consider two processes of which at least one is no router. A link stands between them as long
 //! as both have links to some router, whatever the state of the path between them: cut, cut in one direction,
-//! or never there. To the protocol above, such a link is like any other: lossless and FIFO within a session,
-//! announced by `Linked` and `Unlinked`, with sessions that never repeat. A cut path is noticed and replaced
-//! within [`Settings::silence_max`] and a round trip; on idle processors within [`Settings::silence_min`].
-//! While nothing is cut, nothing is relayed.
+//! or missing from the start. To the protocol above, such a link is like any other: lossless and FIFO within
+//! a session, announced by `Linked` and `Unlinked`, with sessions that never repeat. A cut path is noticed
+//! and replaced within [`Settings::silence_max`] and a round trip; on idle processors within
+//! [`Settings::silence_min`]. While nothing is cut, nothing is relayed.
 //!
 //! **Source.** Alfatafta et al., *Toward a Generic Fault Tolerance Technique for Partial Network
 //! Partitioning* (Nifty), OSDI 2020: most systems fail under partial partitions because each of their parts
@@ -17,9 +17,9 @@
 //! and deliveries through another router. A third process could probe before a suspicion. The lead could move
 //! to a router that hears more. The first repairs one pair of roles out of five (gateways read from storage
 //! processes, storage processes exchange verdicts and rows, all send signs of life to supers). The second
-//! spares a healthy process but leaves its range without confirmations. The third moves the standstill to
-//! another pair. Below the protocols, one mechanism serves all pairs, and their proofs about links stay
-//! valid. Links between routers are never relayed, because elections depend on who hears whom
+//! spares a healthy process but leaves its range without confirmations. The third only moves the standstill
+//! to another pair of processes. Below the protocols, one mechanism serves all pairs, and their proofs about
+//! links stay valid. Links between routers are never relayed, because elections depend on who hears whom
 //! ([`paxos`](crate::paxos)).
 //!
 //! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.

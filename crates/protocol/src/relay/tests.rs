@@ -27,7 +27,7 @@ struct Chat {
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
     club: Option<u8>,
-    /// Whether routers relay only its links to routers.
+    /// Whether routers relay only this process's links to routers.
     is_private: bool,
     /// Time at which a router was last heard, as the relay reported.
     router_heard: Option<Time>,
@@ -36,7 +36,7 @@ struct Chat {
 enum Do {
     /// Requests the wanted links.
     Reach,
-    /// Admits only members of this club from now on.
+    /// Admits only members of the club with this number from now on.
     Adopt(u8),
 }
 
@@ -447,7 +447,7 @@ fn no_router_relays_a_link_that_an_end_keeps_private() {
     world.run(5_000);
     assert_eq!(world.sessions(), 0);
     assert!(world.carried["Refuse"] > 0 && !world.carried.contains_key("Data"), "{:?}", world.carried);
-    // Its link to a router is relayed.
+    // The private process's link to a router is relayed.
     world.cut(0, 4, true);
     world.run(5_000);
     assert_eq!(world.sessions(), 2, "both ends of one session");

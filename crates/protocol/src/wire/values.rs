@@ -222,7 +222,8 @@ impl Form<Bytes> for Pass {
     }
 }
 
-/// The form in which every byte but 0 means yes. The oldest messages read their flags so.
+/// The form of a flag in which every byte except 0 means yes. The oldest messages have their flags in this
+/// form.
 #[derive(Debug)]
 pub struct AnyFlag;
 

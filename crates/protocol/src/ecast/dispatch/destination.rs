@@ -18,11 +18,12 @@ use crate::{
     id::ProcessId,
 };
 
-/// Number of bytes by which a message's size, as it is counted here, exceeds the size of its body.
+/// Size of a queued message in addition to its body, in bytes.
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// Bytes that must wait for execution at a destination that catches up before it uses anybody's credit.
+/// Number of unexecuted bytes from which messages for a destination that catches up use their submitters'
+/// credit.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of injected reads that wait for one destination; more reads are refused.
 const INJECTED_MAX: usize = 16_384;
@@ -65,7 +66,7 @@ struct QueuedMessage {
     at: Position,
     previous: Position,
     bytes: u32,
-    /// Whether somebody waits for this destination's confirmation.
+    /// Whether the message's route waits for this destination's confirmation.
     awaited: bool,
 }
 
@@ -189,8 +190,8 @@ impl Destination {
         self.injected += 1;
     }
 
-    /// Notes that the member has everything through this position. Returns the messages that it had not
-    /// confirmed before.
+    /// Notes that the member has confirmed everything through this position. Returns the messages that it had
+    /// not confirmed before.
     pub(super) fn confirm(
         &mut self,
         through: Position,
@@ -215,8 +216,8 @@ impl Destination {
             if settles {
                 settled.push(ConfirmedMessage { at: item.at, durable: is_durable });
             }
-            // A message that nobody waited for, or that was confirmed before the member lost it, is not
-            // settled now. `keep` will report when the message is durable.
+            // If no route waits for this confirmation, or if the member had confirmed the message and then
+            // lost it, the confirmation settles nothing now. `keep` will report when the message is durable.
             let is_told = settles || item.at <= self.durable;
             if !is_durable || !is_told {
                 self.kept.push_back(item);
@@ -266,8 +267,8 @@ impl Destination {
         self.reached
     }
 
-    /// Changes the pace. Returns the waits that end. A message that uses no credit now will not use any
-    /// later.
+    /// Changes the pace. Returns the waits that end. A message that uses no credit under the new pace never
+    /// uses credit again.
     pub(super) fn change_pace(&mut self, pace: Pace) -> WaivedWaits {
         self.pace = pace;
         let mut waived = WaivedWaits::default();

@@ -28,7 +28,7 @@ impl Stability {
         }
     }
 
-    /// Whether anything is to be proposed.
+    /// Whether an outcome waits to be proposed.
     pub(super) fn has_news(&self) -> bool {
         !self.runs.is_empty() || !self.others.is_empty()
     }

@@ -1,4 +1,5 @@
-//! A member's deliveries: the position that they have reached, and what routers are to learn of them.
+//! A member's deliveries: the positions that the member has reached, and the confirmations and repairs that
+//! it owes the routers.
 
 use crate::{
     ecast::{Position, reform::RecentDeliveries},
@@ -18,15 +19,15 @@ pub(super) struct DeliveryProgress {
     delivered_in: Generation,
     /// The last deliveries, which a later generation of routers may not know.
     pub(super) kept: RecentDeliveries,
-    /// All messages up to this position are stable, as routers of the generation reported. `base_is_old` says
-    /// that the report is of an earlier generation.
+    /// All messages up to this position are stable, as routers of the generation reported. If `base_is_old`,
+    /// routers of an earlier generation made the report.
     base: Position,
     base_is_old: bool,
     /// The router to which to confirm at the end of the batch.
     pub(super) confirm_to: Option<ProcessId>,
     /// The router to ask for repair at the end of the batch.
     pub(super) repair_from: Option<ProcessId>,
-    /// Whether a repair was asked for, and since then no delivery continued the earlier deliveries.
+    /// Whether the member asked for a repair, and no delivery since then continued the earlier deliveries.
     pub(super) repairing: bool,
 }
 
@@ -109,7 +110,8 @@ impl DeliveryProgress {
             return false;
         }
         if previous > self.delivered {
-            // S4: an earlier message for this process is missing. One repair sends everything again.
+            // S4: an earlier message for this process is missing. One request for repair suffices, because
+            // the router then sends everything again.
             if !std::mem::replace(&mut self.repairing, true) {
                 self.repair_from = Some(from);
             }
@@ -129,7 +131,7 @@ impl DeliveryProgress {
         self.repair_from = None;
     }
 
-    /// Forgets the report of an earlier generation about stable messages.
+    /// Forgets the position up to which routers of an earlier generation reported all messages as stable.
     pub(super) fn renew_base(&mut self) {
         if std::mem::take(&mut self.base_is_old) {
             self.base = Position(0);

@@ -13,12 +13,12 @@ use crate::{
 };
 
 impl Member {
-    /// Enters a generation: from now on the member listens only to its routers, which will announce
-    /// themselves.
+    /// Enters a generation. From now on the member listens only to routers of that generation, which will
+    /// announce themselves.
     pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
         self.history.enter(generation);
-        // Routers of the new generation may lack messages that lie between a message put aside and the
-        // window. Then they could not learn the message put aside.
+        // A message put aside is open, and messages between it and the window were answered. Routers of the
+        // new generation may lack some of these messages, and then could not learn the message put aside.
         for number in self.queue.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }

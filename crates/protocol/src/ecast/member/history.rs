@@ -10,13 +10,13 @@ use crate::{
 pub(super) struct GenerationHistory {
     /// The generation of the routers to which this member listens.
     current: Generation,
-    /// The last earlier generation of which the member heard more than the beginning. Kept deliveries come
-    /// from that generation, or earlier ones.
+    /// The last earlier generation whose routers the member heard after that generation's cut. Kept
+    /// deliveries come from that generation, or from earlier ones.
     before: Generation,
-    /// Whether the survivor may lack this member's report: the member has not yet seen a sign that the report
-    /// arrived.
+    /// Whether the survivor may lack this member's report, because the member has not yet seen a sign that
+    /// the report arrived.
     tail_unheard: bool,
-    /// The members whose answers counted when the generation began.
+    /// A generation, and the members whose answers counted when it began.
     counted: (Generation, Vec<ProcessId>),
     /// The founder that this process follows, as long as its link stands.
     pledged: Option<ProcessId>,
@@ -33,7 +33,7 @@ impl GenerationHistory {
         self.current
     }
 
-    /// Returns the last earlier generation of which the member heard more than the beginning.
+    /// Returns the last earlier generation whose routers the member heard after that generation's cut.
     pub(super) fn before(&self) -> Generation {
         self.before
     }
@@ -47,7 +47,7 @@ impl GenerationHistory {
         }
     }
 
-    /// Notes that the member reports its deliveries. `matters` says whether a loss of the report does harm.
+    /// Notes that the member reports its deliveries. `matters` is whether a lost report would do harm.
     pub(super) fn report(&mut self, matters: bool) {
         self.tail_unheard = matters;
     }

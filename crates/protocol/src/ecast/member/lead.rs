@@ -37,8 +37,8 @@ impl Member {
         }
         self.routers.note(from, leader);
         if self.routers.is_outdated(&routers, learned) {
-            // A router that lags, or is a router no longer, has old news. But such a router may be the only
-            // one in reach.
+            // An announcement of a router that lags, or that is no longer a router, is out of date. But such
+            // a router may be the only one in reach.
             if self.routers.target().is_none() {
                 let random = (cx.random)();
                 self.routers.choose(None, random);

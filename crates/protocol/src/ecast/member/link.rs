@@ -6,8 +6,8 @@ use crate::{id::ProcessId, time::Time};
 #[derive(Debug)]
 pub(super) struct RouterLink {
     pub(super) address: String,
-    /// Whether the link stands, and the router has named on it the leader of this process's generation. A
-    /// message to a router that has not named that leader may be ordered in a later generation.
+    /// Whether the link stands, and the router has named, on this link, the leader of this process's
+    /// generation. A message to a router that has not named that leader may be ordered in a later generation.
     pub(super) heard: bool,
     /// The leader, by the router's latest statement. A leader names itself as long as a majority follows it.
     pub(super) says: Option<ProcessId>,

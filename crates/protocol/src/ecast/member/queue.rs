@@ -139,13 +139,13 @@ impl SubmissionQueue {
         self.resend_at
     }
 
-    /// Waits for news from now on, if the member does not wait already.
+    /// Starts to wait for news of the submitted messages, unless the member waits already.
     pub(super) fn expect_news(&mut self, now: Time, resend_after: Duration) {
         let at = now + self.patience(resend_after);
         self.resend_at.get_or_insert(at);
     }
 
-    /// Starts the time to wait for news at this instant.
+    /// Starts the wait for news again, from this instant.
     pub(super) fn wait_again(&mut self, now: Time, resend_after: Duration) {
         self.resend_at = Some(now + self.patience(resend_after));
     }

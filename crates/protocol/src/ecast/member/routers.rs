@@ -17,7 +17,8 @@ pub(super) struct KnownRouters {
     /// The router to which messages are sent.
     target: Option<ProcessId>,
     course: LeaderKnowledge,
-    /// Number of log entries behind the present set of routers, as announced.
+    /// Number of log entries that the announcing router had learned when it announced the present set of
+    /// routers.
     as_of: u64,
 }
 
@@ -73,8 +74,9 @@ impl KnownRouters {
         !same && learned < self.as_of
     }
 
-    /// Replaces the set of routers, as `from` announced it together with the leader, behind `learned` log
-    /// entries. `from` itself stays. Returns the processes that are routers no longer, and the new routers.
+    /// Replaces the set of routers by the set that `from` announced together with the leader, after it had
+    /// learned `learned` log entries. `from` itself stays. Returns the processes that are no longer routers,
+    /// and the new routers.
     pub(super) fn adopt<'a>(
         &mut self,
         routers: &'a [Peer],
@@ -102,7 +104,7 @@ impl KnownRouters {
 
     /// Notes the leader that a router announced, `None` if that router knows no leader.
     pub(super) fn follow(&mut self, leader: Option<ProcessId>) {
-        // A former leader may announce that it leads no longer only after its successor has spoken.
+        // A former leader may report the end of its lead only after its successor has announced itself.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
     }

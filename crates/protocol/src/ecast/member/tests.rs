@@ -139,8 +139,8 @@ fn submits(out: &Out) -> bool {
     out.sent.iter().any(|message| matches!(message, Message::Route(_)))
 }
 
-/// A member that may be out submits nothing. Otherwise its joining would be ordered again, for a process that
-/// is out.
+/// A member that may be out submits nothing. Otherwise its join message would be ordered again, for a process
+/// that is out.
 #[test]
 fn who_may_be_out_submits_nothing() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -300,7 +300,8 @@ fn answers_that_were_known_do_not_put_off_sending_again() {
     assert_eq!(member.deadline(), Some(now + patience));
 }
 
-/// Gives the member a router's announcement of the routers and the leader, as of `learned` log entries.
+/// Passes the member a router's announcement of the routers and the leader. The router has learned `learned`
+/// log entries.
 fn word(member: &mut Member, from: u64, routers: &[u64], leader: Option<u64>, learned: u64) -> Out {
     let routers = routers.iter().map(|&it| Peer { id: process(it), address: String::new() }).collect();
     let leader = leader.map(process);
@@ -395,7 +396,7 @@ fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
         let late = silent + member.settings.adrift_after;
         let told = give(&mut member, late, Input::Deadline).events;
         assert_eq!(told.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
-        // Any message of the leader makes its statement current.
+        // Any message of the leader makes the leader's latest statement count again.
         let news = give(
             &mut member,
             late,

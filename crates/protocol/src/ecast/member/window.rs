@@ -1,13 +1,13 @@
 //! A member's window: numbered messages without an outcome, and all later messages.
 //!
 //! A router learns a message only as its sender's next (S3). So the member sends the window again from its
-//! first message without an outcome, without gaps. One message may wait for very long, for instance for an
-//! unreachable destination (S14). Later messages proceed, are answered, and would fill the window. So a
-//! message that holds back too many answered ones is put *aside*: it still waits, and is still sent again,
-//! but holds back nothing. Routers have learned every message between the message aside and the window,
-//! because all of these are answered. They also keep outcomes for as long as an earlier message is open. So
-//! no message stays aside for longer than [`ASIDE_MAX`] further messages; then its outcome is given up as
-//! unknown.
+//! first message without an outcome, without gaps. One message may stay without an outcome for very long, for
+//! instance for an unreachable destination (S14). Later messages proceed, are answered, and would fill the
+//! window. So a message that holds back too many answered ones is put *aside*: it still waits, and is still
+//! sent again, but holds back nothing. Routers have learned every message between the message aside and the
+//! window, because all of these are answered. They also keep outcomes for as long as an earlier message is
+//! open. So no message stays aside for longer than [`ASIDE_MAX`] further messages; then its outcome is given
+//! up as unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,7 +23,8 @@ use crate::{
 
 /// Maximum size of a route block in bytes.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Maximum number of answered messages behind an open one; above it, the open one is put aside.
+/// Maximum number of answered messages behind an open message. If there are more, the open message is put
+/// aside.
 const ANSWERED_MAX: usize = 65_536;
 
 /// Number of later messages after which a message aside is given up.
@@ -122,13 +123,13 @@ impl Window {
         assert_eq!(self.number, self.answered_through + self.recent.len() as u64, "numbers run without gaps");
     }
 
-    /// Returns the numbers of a run within the window. The result is no longer than the window, whatever a
-    /// peer claims.
+    /// Returns those numbers of a run of `count` numbers that lie within the window. The result is no longer
+    /// than the window, whatever count a peer claims.
     pub(super) fn recent_of(&self, first: u64, count: u64) -> Range<u64> {
         first.max(self.answered_through + 1)..first.saturating_add(count).min(self.number + 1)
     }
 
-    /// Returns the numbers of a run that are aside.
+    /// Returns those numbers of a run of `count` numbers whose messages are aside.
     pub(super) fn aside_of(&self, first: u64, count: u64) -> Vec<u64> {
         self.aside.range(first..first.saturating_add(count)).map(|(number, _)| *number).collect()
     }
@@ -156,8 +157,8 @@ impl Window {
         Some(pending.token)
     }
 
-    /// Drops answered messages, and puts aside messages that hold back too much, so that at most `bytes_max`
-    /// remain. Returns the messages that have been aside for too long.
+    /// Drops answered messages. Puts aside open messages that keep too many answered ones, so that at most
+    /// `bytes_max` bytes remain. Returns the messages that have been aside for too long.
     pub(super) fn advance(&mut self, bytes_max: usize) -> Vec<u64> {
         while let Some(front) = self.recent.front() {
             let full = self.answered > ANSWERED_MAX || self.answered_bytes > bytes_max / 2;

@@ -146,7 +146,7 @@ fn a_domain_is_founded_once() {
     order.found(config(&[8]), &mut EntryEffects::default());
     assert!(!order.config().contains(&process(8)), "the first word counts");
 
-    // A process that has ordered messages takes no founding configuration.
+    // A log that contains ordered messages takes no founding configuration.
     let mut late = self::order();
     learn(&mut late, &[block(1, 1, &["*join"])]);
     assert!(late.is_founded());
@@ -255,7 +255,7 @@ fn numbers_that_a_recovery_leaves_out_are_used_up() {
     let lost = Some(Outcome::MaybeApplied);
     assert_eq!([3, 4, 5].map(outcome), [Some(Outcome::Stable), lost, None], "it knew of 3");
     assert_eq!(order.expected(process(1)), 6);
-    // Of an unknown process's messages, only the first is accepted.
+    // Of the messages of a process that the history does not know, only the first is accepted.
     for (number, known) in [(1, true), (5, false)] {
         let mut order = self::order();
         learn(&mut order, &[block(1, 1, &["*join", "a"])]);

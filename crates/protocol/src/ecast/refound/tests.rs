@@ -31,7 +31,7 @@ fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
     }
 }
 
-/// Returns the ground, the members of its configuration, and the members that stay.
+/// Returns the ground, the members of the configuration at the ground, and the members that stay.
 fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
     let witnesses = witnesses.iter().map(|(node, witness)| (process(*node), witness.clone())).collect();
     let start = choose_start::<Toy>(&BTreeSet::new(), &witnesses)?;
@@ -142,7 +142,7 @@ fn begun() -> (Routers, ProcessId) {
 fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
     let (domain, founder) = begun();
     let began = domain.routers[&founder].reformed().expect("a generation has begun");
-    // Nobody has the messages that 8 got when it joined, before the ground.
+    // Nobody knows the messages that process 8 was sent when it joined, before the ground.
     assert_eq!(
         (began.behind, began.through, &began.fenced[..]),
         (Position(5), Position(6), &[process(8)][..])

@@ -50,7 +50,7 @@ impl<R: Routing> Router<R> {
     /// recorded the beginning.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.resumes = false;
-        // The log first reports the slots that it knows to be chosen.
+        // First the log reports the slots that it knows to be chosen.
         self.drive(cx, Input::Drained, out);
         if self.knows_beginning() {
             return;
@@ -83,7 +83,7 @@ impl<R: Routing> Router<R> {
         out: &mut dyn Sink<Self>,
     ) {
         let (until, unchosen) = (cx.now + patience, self.paxos.unchosen());
-        // Nothing is dispatched from here on.
+        // From here on this router dispatches nothing.
         self.gathering =
             Some(Gathering::new(before, self.settings.generation, self.order.last(), until, unchosen));
         self.drive(cx, Input::Command(paxos::Command::Reform), out);
@@ -144,7 +144,8 @@ impl<R: Routing> Router<R> {
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);
-            // An operator's command of this life waits for the generation. After a restart no command waits.
+            // A command of an operator to this life of the router waits for the generation. After a restart
+            // no command waits.
             if let Some(id) = self.commands.generation.take() {
                 out.emit(RouterEvent::Ended { id, result: Ok(()) });
             }

@@ -82,8 +82,8 @@ impl<R: Routing> Router<R> {
             }
             paxos::Event::Install { state, .. } => match self.order.install(&state) {
                 Ok(()) => {
-                    // A leader needs nobody's snapshot. If this router gets a snapshot, its soft state
-                    // belongs to an old history.
+                    // A leader installs no snapshot of another router. A router that gets one does not lead,
+                    // and its soft state belongs to an old history.
                     self.dispatch = None;
                     self.show_routing(out);
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
@@ -113,7 +113,8 @@ impl<R: Routing> Router<R> {
             paxos::Event::Settled { ballot } => self.unconfirmed.reign_settled(ballot),
             paxos::Event::Confirmed { ballot, through } => self.confirm_latest(ballot, through, out),
             paxos::Event::Deposed { .. } => self.end_latest(out),
-            // No proposal here belongs to one reign. The state is small, so snapshots are not sent in parts.
+            // None of this router's proposals depends on the reign in which it is chosen. The state is small,
+            // so snapshots are not sent in parts.
             paxos::Event::SnapshotPartWanted { .. }
             | paxos::Event::SnapshotUnwanted { .. }
             | paxos::Event::InstallPart { .. }

@@ -1,4 +1,5 @@
-//! Tests of a router: from which processes it accepts messages, and which process it informs of what.
+//! Tests of a router: the processes from which it accepts messages, and the information that it sends to each
+//! process.
 
 use super::*;
 use crate::{
@@ -286,7 +287,7 @@ fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
     assert!(without > 2 && with > 0, "{without} without the entry, {with} with it");
 }
 
-/// A sink that sends nowhere and keeps records.
+/// A sink that sends no messages and keeps the records.
 #[derive(Default)]
 struct Nowhere(Vec<paxos::Record>);
 
