@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{id::GroupId, shards::Shards};
 use crate::ecast::Position;
 
-/// The name of a checkpoint, and its place in the group's order: later ones are greater.
+/// The name of a checkpoint, which is also its place in the group's order: later checkpoints have greater
+/// names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mark {
     /// The group's life. A member that joins with a checkpoint raises the group's life above that
@@ -28,13 +29,13 @@ impl fmt::Display for Mark {
     }
 }
 
-/// The state of a group that a process already has when it asks to join.
+/// The state with which a process asks to join a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// The process's checkpoint; `None` if it would begin with a fresh state.
     pub checkpoint: Option<Mark>,
-    /// Whether the process may begin with the offered state although a newer one is known, if no member has
-    /// the group's state.
+    /// Whether the process may begin with the offered state if no member has the group's state, although a
+    /// newer checkpoint is known.
     pub forced: bool,
 }
 
@@ -65,14 +66,14 @@ impl Record {
         Mark { life: known.map_or(FIRST_LIFE, |known| known.life), view }
     }
 
-    /// Returns the record as it must be once a process has joined with this checkpoint: checkpoints that are
-    /// saved later are newer.
+    /// Returns the record after a process has joined with this checkpoint. Checkpoints that are saved later
+    /// will be newer.
     pub(super) fn brought(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life + 1);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }
     }
 
-    /// Returns the record as it must be once a member has saved this checkpoint.
+    /// Returns the record after a member has saved this checkpoint.
     pub(super) fn kept(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }

@@ -1,4 +1,4 @@
-//! The caller's side of a member: its commands in the caller's order, each until it is answered.
+//! The caller's side of a member: the open commands, in the order in which the caller gave them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -32,7 +32,8 @@ pub(super) struct Front {
     closes: Option<CommandId>,
     /// Whether the request to leave was submitted to the order.
     left: bool,
-    /// The list of this process's members to submit, and the number of sends that must be delivered first.
+    /// The new list of this process's members in the group, which is to be submitted, and the number of sends
+    /// that must be delivered first.
     seats: Option<(u64, Vec<SeatId>)>,
     /// Number of sends so far.
     pushed: u64,
@@ -71,7 +72,7 @@ impl Front {
         (self.leaves, self.closed) = (Some(id), true);
     }
 
-    /// Refuses later sends, and has the state saved after all earlier sends.
+    /// Refuses later sends. The state will be saved after all earlier sends.
     pub(super) fn close(&mut self, id: CommandId) {
         (self.closes, self.closed) = (Some(id), true);
     }
@@ -80,8 +81,8 @@ impl Front {
         self.closed
     }
 
-    /// Returns the command whose save has to be submitted now, because all earlier sends are delivered here.
-    /// Returns each command only once.
+    /// Returns the command to save the state that has to be submitted now, because all earlier sends are
+    /// delivered here. Returns each command only once.
     pub(super) fn may_close(&mut self) -> Option<CommandId> {
         self.closes.take_if(|_| self.queue.is_empty() && self.submitted.is_empty())
     }
@@ -96,7 +97,7 @@ impl Front {
     }
 
     /// Whether the request to leave has to be submitted now, because all earlier sends are delivered here.
-    /// `true` only once.
+    /// Returns `true` only once.
     pub(super) fn may_leave(&mut self) -> bool {
         let may = self.leaves.is_some() && self.queue.is_empty() && self.submitted.is_empty();
         may && !std::mem::replace(&mut self.left, true)
@@ -131,7 +132,7 @@ impl Front {
         self.queue.front()
     }
 
-    /// Removes the first send of the queue. The send thereby ends.
+    /// Removes and returns the first send of the queue, which thereby ends.
     pub(super) fn pop(&mut self) -> Option<PendingSend> {
         let pending = self.queue.pop_front()?;
         self.bytes -= pending.bytes();
@@ -168,7 +169,7 @@ impl Front {
         events.extend(self.queue.drain(..).map(failed));
     }
 
-    /// Ends all commands, because this process was dropped, or drops out of the group.
+    /// Ends all commands, because this process was dropped from the group or leaves the group at once.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };
         let submitted = std::mem::take(&mut self.submitted).into_values();

@@ -1,13 +1,13 @@
 //! Lanes: how this member's soft messages go to each other member, and the evidence that casts arrive. The
 //! ways are the group's multicast address, casts to the member alone, and the link.
 //!
-//! A receipt confirms a cast if it covers the cast before the cast was repaired over the link: only the cast
-//! can have brought those messages. A cast that had to be repaired was lost. Until a cast was confirmed, one
-//! at a time is in flight, and the link takes the rest: so if casts do not arrive, only one gap is lost
-//! before the member notices. After [`LOSSES_MAX`] losses in a row, or the first loss if no cast was ever
-//! confirmed, messages go another way for a pause, which doubles up to [`PAUSE_MAX`]. Multicast and casts to
-//! the member alone are judged separately: if multicast does not arrive, separate casts may; if neither
-//! arrives, the link takes all messages.
+//! A receipt confirms a cast if it covers the cast's messages before they were sent again over the link: only
+//! the cast can have brought them. A cast that had to be repaired was lost. Until a cast was confirmed, only
+//! one cast at a time is under way, and the link takes the other messages. So if casts do not arrive, only
+//! one of them is lost before the sender notices. After [`LOSSES_MAX`] losses in a row, or the first loss if
+//! no cast was ever confirmed, messages go another way for a pause, which doubles up to [`PAUSE_MAX`].
+//! Multicast and casts to the member alone are judged separately: if multicast does not arrive, separate
+//! casts may; if neither arrives, the link takes all messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -109,8 +109,8 @@ impl Evidence {
 }
 
 impl Lanes {
-    /// Whether a cast of `bytes` bytes may go to `peer` by this route, if at most `window` bytes of casts may
-    /// be unconfirmed.
+    /// Whether a cast of `bytes` bytes may go to `peer` by this route. At most `window` bytes of casts may be
+    /// unconfirmed.
     pub(super) fn is_open(
         &self,
         peer: ProcessId,
@@ -130,7 +130,7 @@ impl Lanes {
         lane.of(way).under_way += 1;
     }
 
-    /// Records that `peer` holds every message up to number `held`.
+    /// Notes a receipt by which `peer` holds every message up to number `held`.
     pub(super) fn confirmed(&mut self, peer: ProcessId, held: u64) {
         let Some(lane) = self.lanes.get_mut(&peer) else { return };
         while let Some(Cast { bytes, way, .. }) = lane.casts.pop_front_if(|cast| cast.last <= held) {

@@ -65,7 +65,7 @@ const LATE_INDEX_BITS: u32 = 16;
 const LATE: u64 = 1 << 39;
 const LATE_POSITIONS: u64 = u64::MAX >> (LATE_INDEX_BITS + 1);
 
-/// Returns the fencing number of a grant at this place. Later places have larger numbers.
+/// Returns the fencing number of a grant at this place of the order. Later places have larger numbers.
 fn fence(at: Position, index: u32) -> u64 {
     match at.0.checked_sub(LATE) {
         None => at.0 << EARLY_INDEX_BITS | u64::from(index),
@@ -73,7 +73,7 @@ fn fence(at: Position, index: u32) -> u64 {
     }
 }
 
-/// Returns the position and the index of a place at which locks may change.
+/// Returns the position and the index of a place, if locks may change at this place.
 fn changes(place: Place) -> Option<(Position, u32)> {
     match place {
         Place::Ordered(at, index) if index <= INDEX_MAX => Some((at, index)),
@@ -238,7 +238,7 @@ mod tests {
         fences.extend(locks.release(at(5, 2), "l", claim(1, 1)));
         locks.claim(at(5, 3), "l", claim(3, 1));
         fences.extend(locks.view(&view(6, &[3])));
-        // All members have left, and the knowledge of the lock is lost with them.
+        // All members have left, and with them the fencing numbers of the lock are forgotten.
         let mut anew = Locks::default();
         fences.extend(anew.claim(at(8, 0), "l", claim(4, 1)));
         let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();

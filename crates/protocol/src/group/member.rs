@@ -42,7 +42,7 @@ use crate::{
     time::Time,
 };
 
-/// The fate of the next ordered message.
+/// The decision about the next ordered message.
 enum MessageFate {
     Waits,
     Voided,
@@ -78,9 +78,10 @@ pub(super) struct GroupMember {
     front: Front,
     feed: Feed,
     neighbours: Neighbours,
-    /// Whether the process has to call the member at the end of the turn.
+    /// Whether something happened in this turn, so that the process has to call the member at the end of the
+    /// turn.
     pub(super) stirred: bool,
-    /// Whether the process has to call the member at each tick.
+    /// Whether work depends on time, so that the process has to call the member at each tick.
     pub(super) awake: bool,
 }
 
@@ -289,8 +290,8 @@ impl GroupMember {
         self.checkpoints.offered(offer);
     }
 
-    /// Makes this member's soft messages follow this position at all members. If the position was delivered
-    /// in an earlier life of this member, the other members have delivered it before this view.
+    /// Makes this member's soft messages follow this position at all members. If this process delivered the
+    /// position in an earlier membership, the other members delivered it before the present view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft.follow(at.min(self.through()));
     }
@@ -328,7 +329,7 @@ impl GroupMember {
         self.front.wedge(&mut effects.events);
     }
 
-    /// Reacts when this process gets in touch, or out of touch, with the order.
+    /// Handles that this process is in touch with the order again, or is no longer in touch.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
         if !scene.in_touch {
             // Queued sends fail now, because their callers would otherwise wait until the routers are
@@ -364,7 +365,7 @@ impl GroupMember {
         if waiting.header.view == self.here.view.number { waiting.header.behind } else { 0 }
     }
 
-    /// Whether some of the message's soft predecessors are beyond the cut.
+    /// Whether some of the soft messages that must be delivered before this message lie beyond the cut.
     fn is_bereft(&self, waiting: &WaitingMessage) -> bool {
         self.change.end_of(waiting.sender).is_some_and(|end| self.behind(waiting) > end)
     }
@@ -382,7 +383,7 @@ impl GroupMember {
         }
     }
 
-    /// Returns the kind of receipts for which an ordered message may wait.
+    /// Returns the news for which an ordered message may wait: receipts of all members, or of some.
     fn awaited(&self, waiting: &WaitingMessage) -> SafeNews {
         let members = self.here.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {
@@ -508,7 +509,7 @@ impl GroupMember {
         moved
     }
 
-    /// Whether sends of the caller may leave at all.
+    /// Whether the member may send anything for its caller now.
     fn may_send(&self) -> bool {
         self.is_member() && self.feed.is_live()
     }

@@ -24,7 +24,7 @@ pub enum Message {
     Group {
         /// The group.
         group: GroupId,
-        /// The sender's view, or the view at whose beginning a state was taken.
+        /// The sender's view; for messages about a state, the view at whose beginning the state was taken.
         view: Position,
         /// The content.
         direct: Direct,
@@ -59,7 +59,7 @@ pub enum Direct {
         /// For each stream, a number up to which all these members hold it.
         counts: BTreeMap<ProcessId, u64>,
     },
-    /// A request for all messages of a stream from this number on.
+    /// A request for all messages of a stream, from a given number on.
     #[wire(tag = 3)]
     Want {
         /// The sender of the stream.
@@ -81,7 +81,7 @@ pub enum Direct {
     /// A request for the state, from byte `offset` on.
     #[wire(tag = 4)]
     StateWanted {
-        /// Number of bytes that have arrived.
+        /// Number of bytes of the state that have arrived.
         offset: u64,
     },
     /// Bytes from the sender's host, delivered in whatever view the receiver is.
@@ -93,7 +93,7 @@ pub enum Direct {
     /// A piece of a state.
     #[wire(tag = 5)]
     State {
-        /// Position of the piece's first byte.
+        /// Offset of the piece's first byte in the state, in bytes.
         offset: u64,
         /// Length of the whole state, in bytes.
         total: u64,

@@ -63,12 +63,12 @@
 //! 5. *Install*: the position at which the last survivor has all. It is the view's number. All processes that
 //!    asked to join or to leave up to here are admitted or released with it: many in one view.
 //!
-//! **Seats.** The members of one group in one process are one party of all this: they share one copy of a
-//! message, one receipt and one report, and they fail together. So the group bears the cost of a process, and
-//! each process bears that of its members. A process submits its seats ([`Control::Seats`]), and the next
-//! view includes them: this is a change like a join, and belongs to the view of the next install in the
-//! order. The caller passes each message to all of its members; a new one gets the state from one that is
-//! here, as of its first view. φ counts processes, because the members of a process fail together.
+//! **Seats.** The members of one group in one process act as one member of the protocol: they share one copy
+//! of a message, one receipt and one report, and they fail together. So a process costs the group no more
+//! than one member, however many members the process has. A process submits its seats ([`Control::Seats`]),
+//! and the next view includes them: this is a change like a join, and belongs to the view of the next install
+//! in the order. The caller passes each message to all of its members; a new one gets the state from one that
+//! is here, as of its first view. φ counts processes, because the members of a process fail together.
 //!
 //! **Receipts.** A receipt says what a member holds: the last number of each stream, and the position of the
 //! order. Messages that all hold are freed, flushes end, and safe messages are delivered by receipts. In a
@@ -128,16 +128,16 @@
 //!
 //! Positions tell which of two checkpoints is newer, as long as the routers go on. New routers count from the
 //! first position again, and know no checkpoint. A process that comes with a checkpoint raises the group's
-//! *life* above the checkpoint's life, so all later checkpoints are newer. Force overrides one refusal and
-//! changes nothing else: only a save makes the newest checkpoint stale.
+//! *life* above the checkpoint's life, so all later checkpoints are newer. A forced join overrides one
+//! refusal and changes nothing else: only a save makes the newest checkpoint stale.
 //!
 //! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes.
 //! Above `RECORDS_MAX` groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the
 //! first process to return is admitted with any state.
 //!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that
-//! delays a change for longer than [`Settings::patience`] is suspected for that; the suspicion names the
-//! prepare and is void after its end.
+//! delays a change for longer than [`Settings::patience`] is suspected for that. The suspicion names the
+//! prepare of that change, and is void once the change has ended.
 //!
 //! **Invariants**, asserted in these words.
 //! - *Virtual synchrony.* At the install a member has delivered exactly the cut of every stream, and
@@ -148,22 +148,24 @@
 //!   nothing aside. Otherwise a repair could close a gap and make it hold more than anybody reported. A later
 //!   cut of the same change could then reach further than an earlier one, and deliver a message that the
 //!   earlier one voided.
-//! - *FIFO.* A soft message leaves its sender once the sender's own ordered messages are delivered there, and
-//!   names the last of them; it is delivered after that. An ordered message carries the number of soft
-//!   messages before it, and is delivered after them. A host may learn from the order a key that others need
-//!   to read its soft messages. It makes them follow that position in the same way ([`Command::Follow`]).
+//! - *FIFO.* A soft message leaves its sender once the sender's own ordered messages are delivered there. It
+//!   names the last of these ordered messages, and is delivered after it. An ordered message carries the
+//!   number of soft messages before it, and is delivered after them. A host may learn from the order a key
+//!   that others need to read its soft messages. The host makes its soft messages follow the position of that
+//!   key in the same way ([`Command::Follow`]).
 //! - *Voided everywhere.* No survivor delivers an ordered message with soft predecessors beyond the cut. Once
 //!   the suspicion is delivered, nobody takes direct messages of a sender that is gone (firewall). So no
 //!   later cut of the same change reaches further than an earlier one, and voided messages stay voided.
 //! - *Packs.* Updates of one strength that the host passes together ([`Pack`]) are sent, held, confirmed and
 //!   delivered together, and have one fate. Each soft update has its number, so receipts, reports and cuts
-//!   count updates, and none ends inside a pack. Ordered and safe ones have one position and an index there,
-//!   and one set of soft predecessors.
-//! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft
-//!   predecessors of all. A safe message waits for φ such receipts, or for the install. Then the routers have
-//!   it, and each survivor gets it before the view, some a little later than others (S10).
-//! - *The newest begins.* If nobody has the state, no member begins with less than the newest checkpoint
-//!   reported earlier in the order, unless forced.
+//!   count updates, and none ends inside a pack. Ordered and safe updates of a pack share one position and
+//!   one set of soft predecessors, and each has an index at that position.
+//! - *Safe.* A member confirms a position once it holds the message there, everything ordered before it, and
+//!   the soft predecessors of all these messages. A safe message waits for φ such receipts, or for the
+//!   install. Then the routers have it, and each survivor gets it before the view, some a little later than
+//!   others (S10).
+//! - *The newest begins.* If nobody has the state, no member begins with an older checkpoint than the newest
+//!   one reported earlier in the order, unless its join is forced.
 //! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one
 //!   are ignored.
 //!
@@ -171,9 +173,9 @@
 //! - *A member dies during a change*, before its report, after it, or as the only holder of part of the cut:
 //!   the suspicion voids the cut, and the survivors report again. A message that nobody holds is in no cut.
 //!   All that had delivered it have died: a survivor's report covers all its deliveries.
-//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new reports include
-//!   what they delivered, and the new cut covers it. These survivors have installed nothing, because the
-//!   install needs every survivor.
+//! - *A second suspicion voids a cut by which some members have repaired and delivered:* their new reports
+//!   include what they delivered, and the new cut covers it. These survivors have installed nothing, because
+//!   the install needs every survivor.
 //! - *A reporter is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its
 //!   report was ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
 //! - *Only dead members held the soft predecessors of an ordered send:* it is voided at every survivor, at
@@ -183,15 +185,16 @@
 //!   delivered, and its predecessors are missing (the view has their number).
 //! - *Dead members confirmed a safe send:* it is chosen, so the survivors get it from the routers before the
 //!   install.
-//! - *A member quits and joins again before the others have a view without it:* it is out and in with one
-//!   view, as a process that has no state. Nothing of its former life is left. Its seats are the first alone,
-//!   and its locks are released. Sends that the order was not given never are, and their numbers are not used
-//!   again.
-//! - *A process quits before it was taken in, and joins again:* the order answers both joins to that process.
-//!   A member takes the answer to its own message alone, which it knows by the number that the order gave it.
-//! - *A joiner dies during its join:* before the install it is taken off the list; after the install, the
-//!   joiner is a member like any other. The routers watch joiners and members alike, so no group waits for a
-//!   dead one.
+//! - *A member quits and joins again before the others have a view without it:* one view removes it and
+//!   admits it again, as a process that has no state. Nothing of its former membership is left. It has only
+//!   its first seat, and its locks are released. Sends that had not reached the order are never ordered, and
+//!   their numbers are not used again.
+//! - *A process quits before it was admitted, and joins again:* the order answers both joins to that process.
+//!   A member takes only the answer to its own message, which it recognizes by the message's number in the
+//!   order.
+//! - *A joiner dies during its join:* before the install the joiner is taken off the list of waiting
+//!   processes; after the install, it is a member like any other. The routers watch joiners and members
+//!   alike, so no group waits for a dead one.
 //! - *A busy group has a large state:* deliveries meanwhile wait at the joiner, bounded in memory. The host
 //!   gets them in steps, and each step waits until the host has applied the one before
 //!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with the
@@ -204,12 +207,13 @@
 //! - *All holders of the state die while others wait for it, and a checkpoint is known:* the oldest waiting
 //!   member begins with its own checkpoint, if that is the newest. Otherwise it makes way
 //!   ([`Control::Quit`]), and the next oldest has the same choice.
-//! - *A checkpoint is durable, and its member dies before the routers know:* it is newer than their newest.
-//!   It is accepted, and is known from then on.
+//! - *A checkpoint is durable, and its member dies before the routers know the checkpoint:* it is newer than
+//!   the newest one that they know. So a process that joins with it is admitted, and the routers know it from
+//!   then on.
 //! - *Two members save at once, or during a change:* the next install serves all of them, with one mark.
 //! - *A member ends while it saves:* a report after its end is refused, because the group may have begun from
 //!   an older checkpoint meanwhile.
-//! - *A member that made way, or lost its state, comes back before the view without it:* it waits for
+//! - *A member that made way, or lost its state, comes back before a view without it begins:* it waits for
 //!   admission, as a joiner.
 //! - *One direction between two members is cut:* the receiver requests messages that the sender's link loses
 //!   from members whose receipts cover them. While any router hears a member, it stays.
@@ -229,12 +233,13 @@
 //!   like any other, and the sender's receipts show how far it reaches.
 //! - *Casts come twice, or after the view in which they were sent:* their numbers and the view's number
 //!   expose them.
-//! - *A cast is of an earlier session:* while the view is the same so is the stream, and the cast is as good
-//!   as any copy. *It is of an earlier incarnation:* that is another process, which is in the view or is not.
+//! - *A cast is of an earlier session:* as long as the view is the same, the stream is the same, and the cast
+//!   is as good as any other copy. *It is of an earlier incarnation:* that is another process, which is in
+//!   the view or is not.
 //! - *A cast overtakes the link's message of the view to which it belongs:* it waits, as any message of the
 //!   next view does.
-//! - *The network keeps a cast of a process that is gone until its suspicion is delivered:* the firewall is
-//!   at the member, not at the link.
+//! - *The network delays a cast of a process that is gone until the suspicion of that process is delivered:*
+//!   the member refuses the cast, because the firewall is at the member, not at the link.
 //! - *A gap of a dead sender closes during a change,* by a repair, and messages put aside after it would now
 //!   be held: see *nothing ahead of a report*.
 //! - *A cast is not a soft message of its caster:* it is refused. The runtime states how certain the caster's
@@ -245,8 +250,8 @@
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
 //! - *An ordered send of the old view is ordered after the install:* its sender survived, so its soft
 //!   predecessors are in the cut, and all members of the new view deliver it there.
-//! - *The only holder of the state leaves while others wait for it:* the view change after the first that got
-//!   it releases the holder.
+//! - *The only holder of the state leaves while others wait for the state:* once another member has got the
+//!   state, the next view change releases the holder.
 //! - *All leave at once, or join at once:* one change; an empty group is forgotten with the next control
 //!   message, except for its record.
 //! - *Hundreds join at once, a few in each process:* the first of each process joins, and the others are
@@ -267,8 +272,8 @@
 //! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear
 //!   gets separate copies, or the link's.
 //! - 000 stacks members of a group on a machine as separate processes, and sends stability up a tree of them.
-//!   Here stacked members share a process, which is that tree's lowest floor. Flushes go past the tree: the
-//!   flushing member asks all, and each answers.
+//!   Here such members share one process, which takes the place of the lowest level of that tree. Flushes go
+//!   past the tree: the flushing member asks all, and each answers.
 //! - An isolated member does not "reboot" as soon as it is out of touch, as in 000: it stops, and continues
 //!   if it was not dropped. Otherwise a short loss of the routers would cost every group its state.
 //! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
@@ -334,13 +339,13 @@ pub struct Settings {
     /// turn. In larger views they send receipts to members that ask, and up a tree in which at most this
     /// number of members is directly below each.
     pub receipts_at_once: usize,
-    /// Upper bound of the member's own soft messages that not all members have, in bytes; above it, sends
+    /// Upper bound of the member's own soft messages that not all members have, in bytes. Above it, new sends
     /// wait.
     pub window_bytes: usize,
     /// Upper bound of a cast, in bytes, at most [`CAST_BYTES_MAX`]. Longer soft messages go over the link.
     pub cast_bytes: usize,
-    /// Upper bound of unconfirmed casts to a member, in bytes; above it, soft messages to it go over the
-    /// link. With 0, all soft messages go over links.
+    /// Upper bound of unconfirmed casts to a member, in bytes. Above it, soft messages to that member go over
+    /// the link. With 0, all soft messages go over links.
     pub cast_window_bytes: usize,
     /// Interval at which members report the rates of their groups, if these have changed. Routers assign
     /// multicast addresses to groups by their rates.
@@ -463,15 +468,16 @@ pub enum Command {
     /// Leaves the domain and all groups. [`Event::Wedged`] follows once this is done. For an orderly end,
     /// leave the groups first.
     Exit,
-    /// Drops out of a group at once, as if this process had failed: its state is lost, and it can give the
-    /// state to no other process. Its open commands in the group end, but this command itself has no
+    /// Leaves a group at once, as if this process had failed. The process loses the group's state and can
+    /// give it to no other process. Its open commands in the group end, but this command itself has no
     /// [`Event::Done`]. Until the next view the process cannot join that group again.
     Quit {
         /// The group.
         group: GroupId,
     },
-    /// Makes later soft messages follow this position of the order, which was delivered here: no member
-    /// delivers those messages before the position. This command has no [`Event::Done`].
+    /// Makes later soft messages of this member follow this position of the order, which was delivered here:
+    /// no member delivers those messages before the message at this position. This command has no
+    /// [`Event::Done`].
     Follow {
         /// The group.
         group: GroupId,
@@ -522,7 +528,7 @@ pub struct Sending {
     pub id: CommandId,
     /// The group.
     pub group: GroupId,
-    /// The promise.
+    /// The promise for the updates.
     pub strength: SendStrength,
     /// The updates.
     pub pack: Pack,
@@ -619,8 +625,8 @@ pub enum Event {
         /// The counters of the process.
         figures: GroupCounters,
     },
-    /// Whether a reachable router knows a leader. While none does, nothing is delivered here and soft sends
-    /// wait.
+    /// Whether a reachable router knows a leader. While no reachable router knows one, nothing is delivered
+    /// here and soft sends wait.
     InTouch(bool),
     /// This process was dropped from the domain. It must stop, and may join again as a new process.
     Wedged,
@@ -705,8 +711,8 @@ pub enum Failure {
     /// The message is too long, or too many messages wait to be sent.
     #[error("the message is too long, or too many messages wait: the limit is {0} bytes")]
     Full(usize),
-    /// The process did not get into the group: updates came faster than it received the state and its host
-    /// applied the updates.
+    /// The process did not get into the group, because updates came faster than the process received the
+    /// state and its host applied updates.
     #[error("{0}")]
     Behind(Backlog),
 }

@@ -28,7 +28,7 @@ pub struct Process {
     settings: Settings,
     order: ecast::Member,
     members: BTreeMap<GroupId, GroupMember>,
-    /// Groups with events in this turn.
+    /// Groups that had events in this turn.
     stirred: Vec<GroupId>,
     /// Groups with work in progress that depends on time.
     awake: Vec<GroupId>,
@@ -413,7 +413,8 @@ impl Process {
         };
         match control {
             Control::Join { group, .. } | Control::Return { group, .. } if sender == self.me.id => {
-                // This process may have quit before it was admitted, and joined again.
+                // This process may have quit before it was admitted, and joined again. The token shows to
+                // which of its joins this answer belongs.
                 let token = self.order.token(id.number);
                 if !self.members.get(&group).is_some_and(|member| member.joined_by(token, id.number)) {
                     return;
@@ -421,7 +422,7 @@ impl Process {
                 self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
             }
             Control::Rates(_) => {
-                // A message without an attachment moves no group of this process to a new address.
+                // A message without an attachment changes no address of this process's groups.
                 let moves: Option<Moves> =
                     attachment.map(|mut told| decode_body(&mut told).unwrap_or_default());
                 for (group, address) in moves.into_iter().flatten() {

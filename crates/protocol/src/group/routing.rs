@@ -95,7 +95,7 @@ pub enum Control {
         /// Whether all members save the state, rather than only the sender.
         by_all: bool,
     },
-    /// The sender has this checkpoint on disk.
+    /// The sender has this checkpoint of the group on disk.
     Kept {
         /// The group.
         group: GroupId,
@@ -109,16 +109,17 @@ pub enum Control {
         /// The members' seats, in order.
         seats: Vec<SeatId>,
     },
-    /// The rates of groups. A rate is the exponent of a power of two above the soft messages a second; 0
-    /// means hardly any messages.
+    /// The rates of groups. A rate is the exponent of the least power of two above the number of soft
+    /// messages a second; 0 means hardly any messages.
     Rates(Vec<(GroupId, u8)>),
 }
 
-/// The attachment of a message with rates: the groups of the receiver that have a new address from now on.
+/// The attachment of a message with rates: the receiver's groups whose addresses change now, each with its
+/// new address.
 pub(super) type Moves = Vec<(GroupId, Option<MulticastAddress>)>;
 
-/// The answer to a process that asked to join: the group, and the routers' knowledge of its checkpoints. A
-/// process that is neither in the group nor about to join was refused, because a newer checkpoint is known.
+/// The answer to a process that asked to join: the group, and the routers' record of the group's checkpoints.
+/// A process that is neither in the group nor about to join was refused, because a newer checkpoint is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) group: Group,
@@ -200,7 +201,7 @@ pub(super) struct Header {
     pub(super) behind: u64,
     /// The number that the sender gave to the message.
     pub(super) number: u64,
-    /// The φ of a safe send; `None` for an ordered one.
+    /// The φ of a safe send; `None` for an ordered send.
     pub(super) safe: Option<Phi>,
 }
 
@@ -363,7 +364,7 @@ impl Roster {
         idle.map(|(group, record)| (group, self.group(group).map_or("", |group| &group.name), *record))
     }
 
-    /// Returns the checkpoints that are known of a group.
+    /// Returns the record of a group's checkpoints, if one is known.
     pub fn record(&self, group: GroupId) -> Option<Record> {
         self.records.get(group).copied()
     }

@@ -1,4 +1,4 @@
-//! A map by group, in shards that copies share.
+//! A map with a value for each group, in shards that copies of the map share.
 //!
 //! Routers keep a configuration for each of the last positions, so each change copies a configuration. Such a
 //! copy holds one pointer for each shard. A change copies the pointers of one shard and the value of one
@@ -43,7 +43,7 @@ impl<T> Shards<T> {
 }
 
 impl<T: Clone> Shards<T> {
-    /// Returns the value of a group for a change. If others share the value, this copies it.
+    /// Returns the value of a group for a change. Copies the value first if other copies of the map share it.
     pub(super) fn get_mut(&mut self, group: GroupId) -> Option<&mut T> {
         self.get(group)?;
         Some(self.0.get_mut(&place(group))?.to_mut().get_mut(&group)?.to_mut())

@@ -27,7 +27,7 @@ pub struct Soft {
 }
 
 impl Soft {
-    /// Returns the message's size for bounds, in bytes.
+    /// Returns the size that the message counts for in bounds, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.pack.bytes().len() + SOFT_HEAD_BYTES
     }
@@ -56,7 +56,7 @@ pub(super) struct Stream {
     ahead: BTreeMap<u64, Soft>,
     /// Size of the messages in `ahead`, in bytes.
     ahead_bytes: usize,
-    /// The number of the last update that the stream's sender is known to have sent.
+    /// The number of the last update that the stream's sender has sent, as far as this member knows.
     told: u64,
 }
 
@@ -160,7 +160,7 @@ impl Stream {
         self.held.range(place..).filter(move |_| number > self.base)
     }
 
-    /// Delivers the next message, if all its updates are within this limit, and the message does not have to
+    /// Delivers the next message. Returns `None` if some of its updates lie beyond `limit`, or if it has to
     /// follow a position after `through`.
     pub(super) fn deliver(&mut self, limit: u64, through: Position) -> Option<(u64, Pack)> {
         let (first, soft) = self.since(self.delivered + 1).next()?;
@@ -179,8 +179,8 @@ impl Stream {
         self.ahead_bytes = 0;
     }
 
-    /// Returns the messages with these updates: as many as fit into `bytes`, but at least one. Returns `None`
-    /// if the stream does not hold these updates.
+    /// Returns the messages with these updates, as many as fit into `bytes` bytes, but at least one. Returns
+    /// `None` if the stream does not hold these updates.
     pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<MessageRun> {
         let mut wanted = self.since(*numbers.start()).take_while(|(first, _)| first <= numbers.end());
         let (first, soft) = wanted.next()?;
@@ -310,7 +310,7 @@ impl Streams {
         self.receipts.get(&member)
     }
 
-    /// Whether the receipt of `member` covers these counts and this position.
+    /// Whether the latest receipt of `member` covers these counts and this position.
     pub(super) fn holds(
         &self,
         member: ProcessId,

@@ -29,10 +29,10 @@ impl Pack {
         writer.finish().expect("a pack with an update is not empty")
     }
 
-    /// Reads the complete updates at the beginning of these bytes. Returns these updates, or `None` if there
-    /// is none, and whether no bytes are left over.
+    /// Reads the complete updates at the beginning of these bytes. Returns a pack of these updates, or `None`
+    /// if there is none, and whether all bytes were read.
     pub(super) fn read(bytes: Bytes) -> (Option<Pack>, bool) {
-        // The pack reads a slice, because a reference for each update would change a counter that other
+        // The loop reads a slice, because a `Bytes` for each update would change a reference count that other
         // threads also change.
         let (mut rest, mut count) = (&bytes[..], 0);
         while let Some((length, behind)) = rest.split_first_chunk()
@@ -56,7 +56,8 @@ impl Pack {
         &self.bytes
     }
 
-    /// Copies the updates into memory of their own, so that they do not keep the larger receive buffer alive.
+    /// Copies the updates into memory of their own, so that they do not keep the larger receive buffer in
+    /// memory.
     pub(super) fn copied(&self) -> Pack {
         Pack { count: self.count, bytes: Bytes::copy_from_slice(&self.bytes) }
     }

@@ -174,7 +174,7 @@ pub enum GroupStep {
     Seats(ProcessId, Vec<SeatId>),
 }
 
-/// The consequence of a step for members.
+/// An action that a step requires of members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// A change begins or restarts, and each survivor has to report.
@@ -182,7 +182,7 @@ pub enum Turn {
     /// The streams of the old view end at these numbers, and each survivor has to obtain the messages that it
     /// lacks.
     Cut(BTreeMap<ProcessId, u64>),
-    /// A view begins.
+    /// A view begins, because the change has ended.
     Installed,
 }
 
@@ -240,7 +240,7 @@ impl Group {
         self.survivors().filter(waited_for).collect()
     }
 
-    /// Returns the processes that must learn of the group's changes.
+    /// Returns the processes that get the messages about the group's changes.
     pub fn audience(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.view.ids().chain(self.joining.iter().map(|peer| peer.id)).chain(self.view.left.iter().copied())
     }
@@ -386,7 +386,7 @@ impl Group {
         };
         let leaves = |entry: &ViewMember| self.leaving.contains(&entry.peer.id);
         let remains = |entry: &&ViewMember| survivors.contains(&entry.peer.id) && !leaves(entry);
-        // While no other process has the state, one holder of the state has to stay.
+        // While no other process has the state, one process that has it must stay.
         let alone = old.members.iter().filter(remains).all(|entry| !is_whole(entry));
         let awaited = !self.joining.is_empty() || old.members.iter().any(|entry| remains(&entry));
         let needed = old.members.iter().filter(|_| alone && awaited).find(|entry| is_whole(entry));

@@ -38,7 +38,8 @@ impl Core {
         }
     }
 
-    /// Sends a message once the last promise is durable: a ballot that others hear of is never used again.
+    /// Sends a message once the last promise is durable, because a router must never use a ballot again of
+    /// which others have heard.
     pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }
@@ -129,8 +130,8 @@ impl Core {
         self.persist(Record::Accepted { ballot, start, chosen: self.chosen, values }, out)
     }
 
-    /// Learns chosen values from a router that knows them: `values` are those behind `start` in the log of
-    /// `ballot`.
+    /// Learns chosen values from a router that knows them. `values` are the values behind `start` in the log
+    /// of `ballot`.
     pub(super) fn learn_from(
         &mut self,
         ballot: Ballot,
@@ -165,7 +166,7 @@ impl Core {
         self.learn(slot, out);
     }
 
-    /// Learns the log's values up to `through`, which are chosen.
+    /// Learns the values of the log's slots up to `through`, which are chosen.
     pub(super) fn learn(&mut self, through: Slot, out: &mut dyn Sink<Paxos>) {
         assert!(through <= self.log.last(), "only values that this process holds are learned");
         while self.chosen < through {
@@ -246,7 +247,8 @@ impl Core {
         out.emit(Event::Members(self.members.clone()));
     }
 
-    /// Announces the leader to the user; with `again` even if the user knows it.
+    /// Announces the leader to the user if the user does not know it yet. With `again`, announces it in any
+    /// case.
     pub(super) fn tell_leader(&mut self, again: bool, out: &mut dyn Sink<Paxos>) {
         let leader = self.leader.filter(|_| self.is_member(self.me.id)).map(|ballot| ballot.router);
         if leader != self.told || again {
@@ -269,7 +271,7 @@ impl Core {
     }
 }
 
-/// Returns a destination that consists of these processes, if there are any.
+/// Returns a destination that consists of these processes; `None` if there are none.
 fn destination(to: Vec<ProcessId>) -> Option<Destination> {
     match to[..] {
         [] => None,

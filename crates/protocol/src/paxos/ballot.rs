@@ -35,13 +35,13 @@ impl fmt::Display for Slot {
     }
 }
 
-/// A reign's number: a round, and the router that leads it. No two routers share a ballot, and a router uses
-/// each ballot at most once.
+/// The number of a reign: a round, and the router that leads in it. No two routers share a ballot, and a
+/// router uses each ballot at most once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Wire)]
 pub struct Ballot {
     /// Number that grows with every candidacy.
     pub round: u64,
-    /// The leader, which breaks ties.
+    /// The leader. Its id decides which of two ballots with the same round is higher.
     pub router: ProcessId,
 }
 

@@ -63,7 +63,7 @@ impl Candidacy {
         self.asked.contains(&process)
     }
 
-    /// Returns the question of the present round.
+    /// Returns the question that the candidate asks in the present round.
     pub(super) fn question(&self) -> Message {
         match self.stage {
             CandidateStage::PreVote(_) => Message::PreVote(self.prepare),
@@ -72,8 +72,8 @@ impl Candidacy {
     }
 
     /// Returns the electors: the members of the newest change, chosen or not, in the best known log. Answers
-    /// describe better logs, and promises also reveal more of the prefix. A candidate with old members counts
-    /// again with each set that it learns in this way.
+    /// describe better logs, and promises also reveal more of the prefix. A candidate that knows only old
+    /// members counts its votes again with each later set of members that it learns in this way.
     pub(super) fn electorate<'a>(&'a self, core: &'a Core) -> &'a [Peer] {
         let (last, open) = match &self.stage {
             CandidateStage::PreVote(votes) => match best_told(&self.prepare, votes) {
@@ -126,7 +126,7 @@ impl Promise {
                 .any(|value| matches!(value, SlotValue::Members(_)))
     }
 
-    /// Returns the members that the sender's last slot would make, if that slot changes the members.
+    /// Returns the members after the sender's last slot, if that slot changes the members.
     fn members_open(&self) -> Option<&[Peer]> {
         match self.values.last() {
             Some(SlotValue::Members(open)) => Some(open),

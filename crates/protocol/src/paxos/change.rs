@@ -43,8 +43,8 @@ impl Paxos {
             return;
         }
         if self.leader() == Some(from) {
-            // The sender was taken for the leader and leads no longer, so this process must ask other
-            // processes.
+            // This process took the sender for the leader, but the sender no longer leads. So this process
+            // must ask other processes.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.look_for(members, out);
@@ -81,9 +81,9 @@ impl Paxos {
         }
     }
 
-    /// Adds `peer`, a process that is joining, too, to the processes to ask for admission; it replaces an
-    /// older process of its node. `peer` may be admitted before this process, and all other known processes
-    /// may be gone by then.
+    /// Adds `peer` to the processes to ask for admission, in place of an older process of its node. `peer` is
+    /// also a process that is joining. `peer` may be admitted before this process, and all other known
+    /// processes may be gone by then.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
@@ -171,7 +171,8 @@ impl Paxos {
         }
     }
 
-    /// Asks for links to exactly the processes that matter, and gives up all others.
+    /// Asks for links to exactly the processes with which this router has to talk, and gives up all other
+    /// links.
     pub(super) fn reach_members(&mut self, out: &mut dyn Sink<Self>) {
         if matches!(self.state, State::Joining { .. }) {
             return;
@@ -190,7 +191,7 @@ impl Paxos {
         }
     }
 
-    /// Ends this process's part in the log, because it is a member no longer.
+    /// Ends this process's part in the log, because it is no longer a member.
     pub(super) fn be_removed(&mut self, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
@@ -214,9 +215,9 @@ impl Reign {
         if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
         }
-        // A namesake that is heard stays, and the joining process is refused. But if the namesake's link is
-        // broken and the joining process listens at its address, the joining process is the namesake's next
-        // life.
+        // A namesake (a process with the same node number) that is heard stays, and the joining process is
+        // refused. But if the namesake's link is broken and the joining process listens at its address, the
+        // joining process is the namesake's next life.
         let well = |id: &ProcessId, namesake: &Peer| {
             let succeeded = || {
                 namesake.address == peer.address && core.detector.opinion(*id, now) == Some(Opinion::Unlinked)
@@ -266,8 +267,8 @@ impl Reign {
     }
 
     /// Handles a learner that has promised a higher ballot, so that it can never follow this leader. Once the
-    /// reign has [ground](Reign::has_ground), no log with which anybody continues names that learner. So it
-    /// learns that it is no member, and its node comes back as a new process.
+    /// reign has [ground](Reign::has_ground), no log with which anybody continues names that learner. So this
+    /// router tells the learner that it is no member, and the learner's node comes back as a new process.
     pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.peers.contains_key(&id) && self.has_ground(core) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
@@ -352,7 +353,7 @@ impl Reign {
         let floor = quorum::majority(core.settings.wanted);
         if core.members.len() > floor {
             let patience = core.settings.remove_after;
-            // A member that anybody hears is alive and stays: a cut link is no reason to lose a vote.
+            // A member that any router hears is alive and stays: a cut link is no reason to lose a vote.
             let overdue = |id: ProcessId, peer: &Progress| {
                 let excused = core.away.get(&id).is_some_and(|until| now < *until);
                 let long = peer.suspected.is_some_and(|since| now.since(since) >= patience) && !excused;
@@ -459,7 +460,8 @@ impl Reign {
     }
 }
 
-/// Whether enough members remain without `process`, and the leader talks with a majority of them.
+/// Whether the domain can lose `process`: enough members remain, and the leader talks with a majority of
+/// them.
 fn bears_loss_of(core: &Core, process: ProcessId, now: Time) -> bool {
     let left = core.members.len() - 1;
     let rest = core.members.iter().filter(|peer| peer.id != process);

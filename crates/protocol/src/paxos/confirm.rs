@@ -9,10 +9,10 @@
 //! A round counts only for questions that came before it began. All questions of a batch of inputs share a
 //! round. At most two rounds are in progress; questions that come meanwhile gather for a third one.
 //!
-//! **Who counts.** The members that the leader knows count, and so do those that an open change would make:
-//! either set may have elected a later leader. No other set can have elected one before this reign ends. The
-//! reign is settled, so a majority of the members accepted its log. Any candidate sees that log, and with it
-//! the newest change except the open one.
+//! **Who counts.** A round needs a majority of the members that the leader knows, and, if a change is open,
+//! also a majority of the members after that change: either set may have elected a later leader. No other set
+//! can have elected one before this reign ends. The reign is settled, so a majority of the members accepted
+//! its log. Any candidate sees that log, and with it the newest change except the open one.
 //!
 //! **Disk.** Only a promise on its way to the disk delays a confirmation. A read depends on no record, so no
 //! other record delays it.
@@ -36,7 +36,7 @@ impl Reign {
         }
     }
 
-    /// Notes that the user wants to know whether the reign stood when the questions up to this one were
+    /// Notes a question of the user: whether the reign stood when the questions up to number `through` were
     /// asked.
     pub(super) fn ask(&mut self, through: u64) {
         self.rounds.asked = self.rounds.asked.max(through);
@@ -101,8 +101,8 @@ impl Reign {
 }
 
 impl Core {
-    /// Whether `says` holds for a majority, this process included: of the members, and of those that an open
-    /// change would make.
+    /// Whether `says` holds for a majority of the members, this process included. If a change is open, it
+    /// must also hold for a majority of the members after that change.
     fn is_majority(&self, says: impl Fn(ProcessId) -> bool) -> bool {
         let carried = |members: &[Peer]| {
             let votes = members.iter().filter(|peer| peer.id == self.me.id || says(peer.id)).count();
@@ -126,8 +126,8 @@ impl Paxos {
         self.core.promise_awaited()
     }
 
-    /// Whether the processes for which `says` holds, together with this process, are a majority of the
-    /// members, and of those that an open change would make.
+    /// Whether the processes for which `says` holds are, together with this process, a majority of the
+    /// members. If a change is open, they must also be a majority of the members after that change.
     pub fn is_majority(&self, says: impl Fn(ProcessId) -> bool) -> bool {
         self.core.is_majority(says)
     }

@@ -7,7 +7,8 @@
 //! **Promise.** Suppose some router of the newest membership is connected. Its clients are those that talk
 //! with it directly, or through other routers. Their writes are acknowledged again within four election
 //! timeouts ([`silence_min`](crate::detector::Settings::silence_min)) after the network took its shape. The
-//! lead moves at most once. No member of which the leader hears along any chain is voted out.
+//! lead moves at most once. No member is voted out while news of it reaches the leader, directly or through
+//! other members.
 //!
 //! **Rules.**
 //!
@@ -32,32 +33,33 @@
 //! - *A connected leader stays.* All of N(L) hear it, and refuse every other candidate by rule 2. Another
 //!   candidate needs a majority, which meets N(L). So the lead does not move.
 //! - *A leader that is not connected is gone by T and two ticks.* It suspects members that it does not hear
-//!   at T. Members that do not hear it report that in a pulse after T. Then it resigns. Members that hear it
-//!   learn so; the others suspect it by T themselves.
+//!   at T. Members that do not hear it report that in a pulse after T. Then it resigns. Members that hear the
+//!   leader learn that it resigned; the other members suspect it by T.
 //! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
 //!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
 //!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
 //!   again after some intervals. With fewer than a dozen members, the best connected one has its turn within
 //!   one timeout.
 //! - *Newest members count.* The log of a router may end in a change without effect. The router may be
-//!   connected by the newest members and not by those of the change. It stands, if rarely, and those who
-//!   answer describe the newer log: so it is elected by the newest members.
+//!   connected by the newest members and not by those of the change. It stands for election, if rarely, and
+//!   members that answer describe the newer log. So the newest members elect it.
 //! - *An elected leader is connected*: its pre-vote and phase 1 went both ways with a majority after instant
 //!   0. So it stays, by the first point, and the lead moved once.
 //! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)
 //!   meet: there is a way from g to L over at most one router. Clients of a router that talks with g through
-//!   others have that way to continue. A way is found one tick per link after the leader is.
+//!   other routers can continue along this way. Once a leader is elected, routers find the way to it within
+//!   one tick for each link of the way.
 //!
-//! Together: T and two ticks until the old leader is gone, at most T of attempts, and half a T for ways: less
-//! than four.
+//! Together: T and two ticks until the old leader is gone, at most T of attempts, and half a T for finding
+//! the ways to the new leader. That is less than four times T.
 //!
 //! The simulator tries every graph of three and five members with every leader (`quorate sim graphs`).
 //!
 //! **What is not promised.** An election in progress when the network takes its shape may end in a leader
 //! that is not connected in the new shape: that move is not counted. The best connected router may lack more
-//! of a better log than is kept ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody
-//! can promise, and the next best stands. Nobody can tell a process that no member on the leader's side hears
-//! from a dead one.
+//! of a better log than other routers keep ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)):
+//! then no other router can give it a promise, and the next best connected router stands. Nobody can tell a
+//! process that no member on the leader's side hears from a dead one.
 //!
 //! A router that others hear, and that hears nobody, stays a member for as long as that lasts. Its count
 //! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,
@@ -95,8 +97,8 @@ impl Core {
         process == self.me.id || self.detector.in_touch(process, now) && self.talks(process, now)
     }
 
-    /// Returns the number of acting members with which this process talks. If this process is an acting
-    /// member, it counts, too.
+    /// Returns the number of acting members (members of the newest change, chosen or not) with which this
+    /// process talks. If this process is an acting member, it counts, too.
     pub(super) fn reach_now(&self, now: Time) -> usize {
         self.acting().iter().filter(|peer| self.talks(peer.id, now)).count()
     }
@@ -140,7 +142,7 @@ impl Core {
         all
     }
 
-    /// Watches the members, those of an open change, and `more`, and nobody else.
+    /// Watches the members, the members of an open change, and `more`, and no other process.
     pub(super) fn watch_members(&mut self, more: impl IntoIterator<Item = ProcessId>, now: Time) {
         let mut all = self.concerned();
         self.contacts.known.retain(|process, _| all.contains(process));
@@ -287,7 +289,7 @@ impl Paxos {
         self.stand_sooner(cx);
     }
 
-    /// Stands earlier if this process now knows a majority that talks with it and has no leader.
+    /// Stands for election earlier if this process now knows a majority that talks with it and has no leader.
     fn stand_sooner(&mut self, cx: &mut Context<'_>) {
         if let Some(ready) = self.ready_from
             && matches!(self.state, State::Follower | State::Joining { .. })
@@ -299,7 +301,7 @@ impl Paxos {
         }
     }
 
-    /// Returns the time that this process leaves to better connected members to stand first.
+    /// Returns the time for which this process lets better connected members stand for election first.
     fn turn(&self, cx: &mut Context<'_>) -> Duration {
         self.interval() * self.core.rank(cx.now) + self.chance(cx, self.interval() / 2)
     }

@@ -28,8 +28,8 @@ pub(super) struct Core {
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
-    /// The ballot of the newest log from which chosen slots were learned. Slots learned by following that
-    /// log's leader do not count.
+    /// The ballot of the newest log from which chosen slots were learned. Slots that this router learned as a
+    /// follower of the leader do not count.
     pub(super) taught: Ballot,
     /// The members behind `chosen`, in id order.
     pub(super) members: Vec<Peer>,
@@ -47,8 +47,8 @@ pub(super) struct Core {
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
-    /// Members that have stopped for a moment, of their own will, each with the time until which nobody votes
-    /// it out for that. Every router keeps this list, because often it was the leader that stopped.
+    /// Members that have stopped of their own will, before a restart. Each has the time until which no router
+    /// votes it out for the stop. Every router keeps this list, because often it was the leader that stopped.
     pub(super) away: BTreeMap<ProcessId, Time>,
     /// The record of the last promise.
     pub(super) promise: Option<Ticket>,
@@ -61,10 +61,10 @@ pub(super) struct Core {
     /// The slot of the state that the user has begun to gather for the disk, and the members behind it. The
     /// log behind that slot is kept.
     pub(super) gathered: Option<(Slot, Vec<Peer>)>,
-    /// The leader that the user last learned of.
+    /// The leader that the user last learned.
     pub(super) told: Option<ProcessId>,
-    /// Whether a snapshot is being sent. While it is, the log behind the snapshot is kept longer, so that the
-    /// snapshot is not too old when it arrives.
+    /// Whether a snapshot is being sent. Until it has arrived, more of the log behind the snapshot is kept,
+    /// so that the snapshot is not too old when it arrives.
     pub(super) snapshot_underway: bool,
     /// The received part of a snapshot of known length.
     pub(super) incoming: Option<Incoming>,
@@ -201,7 +201,7 @@ impl Core {
         while self.log.bytes() > kept && self.log.start() < self.chosen {
             self.log.collect(self.log.start().next());
         }
-        // If the log behind a gathered state is gone, the user must gather again.
+        // If the log behind the state that the user gathers is gone, the user must gather a state again.
         self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 
@@ -225,7 +225,8 @@ impl Core {
     }
 }
 
-/// Returns the number of processes that join or leave between two sets of members.
+/// Returns the number of processes that join plus the number of processes that leave between two sets of
+/// members.
 pub(super) fn moved(before: &[Peer], after: &[Peer]) -> usize {
     let is_in = |peers: &[Peer], id: ProcessId| peers.iter().any(|peer| peer.id == id);
     before.iter().filter(|peer| !is_in(after, peer.id)).count()

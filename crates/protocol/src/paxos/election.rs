@@ -31,8 +31,8 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// Asks a router outside the known members, which has no vote. All known members may be gone since they
-    /// voted this process out, and then only such a router can report the removal.
+    /// Asks a router outside the known members, which has no vote. All members that this process knows may be
+    /// gone after they voted it out. Then only such a router can report the removal.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -45,7 +45,7 @@ impl Paxos {
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer. Informs the candidate if it is a member no longer.
+    /// Whether a candidate's question deserves an answer. If the candidate is no longer a member, informs it.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
@@ -57,8 +57,8 @@ impl Paxos {
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
             // A learner has a vote only in sets of members that name it, and a set names it only once it
-            // holds every chosen slot. The candidate must know whether a set names it: this process may have
-            // lost the slot that does.
+            // holds every chosen slot. This process itself may have lost the slot with such a set, so it
+            // leaves the decision to the candidate.
             return core.accepted > Ballot::ZERO;
         }
         if core.concerns(from) || knows_more {
@@ -127,7 +127,7 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The candidate that asks is better connected than this one.
+                    // The other candidate, which asks, is better connected than this process.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -275,8 +275,8 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // A candidate that lacks much lets other members stand first, and so does a candidate
-                    // with a rival.
+                    // A candidate that lacks much of the log lets other members stand first, and so does a
+                    // candidate whose voters help another one.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,

@@ -43,7 +43,7 @@ impl Paxos {
         true
     }
 
-    /// Leaves the role of an earlier reign.
+    /// Ends the role that this process had in an earlier reign.
     pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.state {
             State::Leader(reign) => {
@@ -62,7 +62,7 @@ impl Paxos {
         self.reach_members(out);
     }
 
-    /// Handles a leader that is gone or was never known. Stands for election a little after `patience`,
+    /// Handles that the leader is gone or was never known. Stands for election a little after `patience`,
     /// unless another leader appears.
     pub(super) fn lose_leader(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         self.stand_back(cx, out);

@@ -51,8 +51,8 @@ impl Reign {
         }
     }
 
-    /// Takes proposals. Returns `false` if there was no room for some of them. If no proposal waits, even one
-    /// larger than all the room is taken, because it could never be proposed otherwise.
+    /// Takes proposals. Returns `false` if there was no room for some of them. If no proposal waits, even a
+    /// proposal that is larger than the whole room is taken, because it could never be proposed otherwise.
     pub(super) fn propose(
         &mut self,
         core: &mut Core,
@@ -137,9 +137,9 @@ impl Reign {
         }
     }
 
-    /// Returns the last slot that may be chosen, because a majority holds it. A change of the members, which
-    /// is the log's end, needs a majority of the new members, so that the new members hold the whole chosen
-    /// prefix before they decide. Earlier slots need a majority of the old members.
+    /// Returns the last slot that may be chosen, because a majority holds it. The last slot of the log may be
+    /// a change of the members. It needs a majority of the new members, so that the new members hold the
+    /// whole chosen prefix before they decide anything. Earlier slots need a majority of the old members.
     fn choosable(&self, core: &Core) -> Slot {
         let through = self.held_by_majority(core, &core.members);
         let last = core.log.last();
@@ -193,7 +193,7 @@ impl Reign {
             .collect()
     }
 
-    /// Sends the watermark to followers that do not have it.
+    /// Sends the last chosen slot to followers that do not know yet that it is chosen.
     pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if self.told < core.chosen {
             self.told = core.chosen;
@@ -219,7 +219,7 @@ impl Reign {
         Message::Heartbeat { ballot: self.ballot, chosen: core.chosen, collect: self.everybody(core), sent }
     }
 
-    /// Returns the last slot of the log that every follower holds, or will hold after a snapshot.
+    /// Returns the last slot that every follower holds, or will hold once it has installed a snapshot.
     pub(super) fn everybody(&self, core: &Core) -> Slot {
         let asked = self.asked.as_ref().map(|(slot, _)| *slot);
         let snapshot = self.snapshot.as_ref().map(|held| held.slot).or(asked);

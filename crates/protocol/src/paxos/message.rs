@@ -155,12 +155,13 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// The last slot that the sender has learned. If the sender's log is not the better one and the
-        /// sender no longer keeps the values, `start` instead.
+        /// The last slot that the sender has learned. If the sender's log is not the better one, and the
+        /// sender no longer keeps the values, this is `start` instead.
         chosen: Slot,
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
-        /// The sender's log: up to `chosen`, or up to `last` if it beats the candidate's.
+        /// The values of the sender's log behind `start`. They end at `chosen`, or at `last` if the sender's
+        /// log beats the candidate's.
         values: Vec<SlotValue>,
     },
     /// Asks before phase 1 whether the receiver would promise.
@@ -196,8 +197,8 @@ pub enum Message {
         /// The router that should lead next.
         successor: ProcessId,
     },
-    /// The sender, a router with a disk, stops before a restart and comes back. It must not be voted out for
-    /// that.
+    /// The sender, a router with a disk, stops before a restart and comes back. The other routers must not
+    /// vote it out because of the stop.
     Away,
     /// The sender asks to become a router.
     Join {
@@ -304,7 +305,8 @@ pub enum ChangeRefusal {
     /// Too few routers would remain, or too few of them seem well.
     #[error("too few routers that are well would be left: add or repair a router first")]
     TooFew,
-    /// The process to add does not answer, or was voted out: only a new incarnation may join.
+    /// The process to add does not answer, or it was voted out, and only a new incarnation of its node may
+    /// join.
     #[error(
         "the leader cannot reach the process to add, or that process was removed before and has to start as \
          a new process"

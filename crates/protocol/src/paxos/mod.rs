@@ -41,12 +41,12 @@
 //!   reign's initial log, in its ballot.
 //! - *Votes are counted for the newest members in the log of the candidate's choice*, by whole process id: a
 //!   vote of an older or younger incarnation counts for nobody. Promises reveal more of the prefix, and
-//!   better logs. A candidate counts again with each set of members that it learns in this way. So a
-//!   candidate with old members is led through every later set. The same holds for pre-votes: each describes
-//!   the voter's log, if that is the better one.
-//! - *Nobody with the better log is behind*: if the voter's log beats the candidate's, a promise carries
-//!   everything that the candidate lacks, or is not made. Otherwise it carries slots known to be chosen, or
-//!   nothing.
+//!   better logs. A candidate counts its votes again with each set of members that it learns in this way. So
+//!   a candidate that knows only old members learns every later set, one after the other. The same holds for
+//!   pre-votes: each describes the voter's log, if that is the better one.
+//! - *A promise of a better log is complete*: if the voter's log beats the candidate's, the promise carries
+//!   everything that the candidate lacks, or the voter makes no promise. If the candidate's log is the better
+//!   one, the promise carries slots known to be chosen, or nothing.
 //!
 //! **Why that is safe.** Let a candidate continue with a log of ballot *a* whose newest members are *X*,
 //! promised by a majority of X. Let *v* be the lowest ballot below its own in which a value was chosen that
@@ -57,11 +57,12 @@
 //!   majority of X, and that change by a majority of a neighbour of X. Both meet our majority in a router
 //!   whose log of ballot a is longer, so ours was not the best.
 //! - *v > a*: let W be the last members chosen below v. X is W, or the result of an open change of W. The
-//!   same holds for the set V under which the leader of v was elected and chose. If either is W, or both are
-//!   equal, a majority of X meets one of V, and a promise shows the higher ballot. If they are two different
-//!   changes of W, both had ground: a majority of W had accepted in the ballot in which the later of the two
-//!   was first proposed. It meets every majority of the set of the earlier one. So from then on no candidate
-//!   under the earlier set continues with it, because it would have seen the later reign.
+//!   same holds for the set V under which the leader of v was elected and chose. If X or V is W, or if X and
+//!   V are equal, each majority of X meets each majority of V, and a promise shows the higher ballot. If X
+//!   and V result from two different changes of W, both changes had ground: a majority of W had accepted in
+//!   the ballot in which the later of the two was first proposed. This majority meets every majority of the
+//!   set of the earlier change. So from then on no candidate continues with the earlier set, because it would
+//!   have seen the later reign.
 //!
 //! The last point is what single-server changes need in Raft too (Ongaro, *Bug in single-server membership
 //! changes*, 2015). It lets a majority of the newest members continue alone, even if the only leader that
@@ -75,16 +76,17 @@
 //! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
 //! and the majority that B needs exists. Another candidate may hold a change of a reign that is over, and
 //! would need dead routers because of it. While it talks with a majority of X, one of these answers its
-//! pre-vote with a log of the following reign, and the candidate counts that log's members. If not even that
-//! holds, nobody can know what was chosen: a majority of a set that may have chosen is gone.
+//! pre-vote with a log of the following reign, and the candidate counts that log's members. If the candidate
+//! does not even talk with a majority of X, nobody can know which values were chosen: a majority of a set
+//! that may have chosen values is gone.
 //!
 //! **Attacks considered.**
 //!
 //! - *A candidate has very old members.* Majorities of neighbouring sets meet, so some promise shows it the
 //!   next change, and so on up to the present. Or nobody answers, because it is a member no longer.
-//! - *A node lost its memory.* It is another process. The old process is voted out once it is suspected, or
-//!   once its link is broken while the new process listens at its address, where both cannot be. The new
-//!   process is fed as a learner.
+//! - *A node lost its memory.* It comes back as another process. The old process is voted out once it is
+//!   suspected, or once its link is broken while the new process listens at its address, where both cannot
+//!   be. The new process is fed as a learner.
 //! - *Two live processes belong to one node.* The process that the leader hears stays. The other process
 //!   learns of it (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in
 //!   turn.
@@ -97,34 +99,35 @@
 //!   on it and stands for election, even a learner that becomes a member by it. Routers that never heard of
 //!   the change answer a candidate whose log is better than theirs.
 //! - *A leader votes itself or another out, and dies.* A majority of the other routers holds the change, and
-//!   needs nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned*
-//!   the change, so that a new election is rarely needed.
+//!   needs nobody else to continue. Nevertheless the voted-out router goes on voting until a majority has
+//!   *learned* the change, so that a new election is rarely needed.
 //! - *A leader proposes a change and is cut off with it.* The other routers elect another leader, which dies
 //!   too, before the first leader has heard of it. When the first leader comes back, it holds a change by
 //!   which it needs dead routers. It may also be the only one that knows all chosen slots, and may have
-//!   collected slots that the other routers do not know to be chosen. They hold those slots all the same, in
-//!   the higher ballot: the first gives them its promise (`change_of_a_dead_reign`). If they talk only with
-//!   the first leader and not with each other, it hears of the higher ballot from them, and is elected
-//!   (`star_around_a_dead_change`). The first leader may be heard and hear nothing, or the reverse. Then its
-//!   questions or the answers are lost, and other routers that talk with a majority are elected without it.
+//!   collected slots that the other routers do not know to be chosen. The other routers hold those slots all
+//!   the same, in the higher ballot. If they can talk with each other, the first leader gives them its
+//!   promise (`change_of_a_dead_reign`). If they talk only with the first leader, it hears of the higher
+//!   ballot from them, and is elected (`star_around_a_dead_change`). The first leader may be heard and hear
+//!   nothing, or the reverse. Then its questions or the answers are lost, and other routers that talk with a
+//!   majority are elected without it.
 //! - *Two live routers each hold a change of a dead reign.* The later change had ground: a majority of the
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
 //!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of
 //!   it, and counts for the later set.
-//! - *Only its leader holds a change, and nothing is later.* For all that live routers know, the processes
-//!   that the change adds may have chosen it; so the votes of its set are needed. That is the price of
-//!   continuing with the new members alone. `propose_members` pays it only while a majority of them is in
-//!   touch.
+//! - *Only its leader holds a change, and no later reign is known.* For all that live routers know, the
+//!   processes that the change adds may have chosen it; so the votes of its set are needed. That is the price
+//!   of continuing with the new members alone. `propose_members` proposes a change only while the leader
+//!   talks with a majority of the new members.
 //! - *A snapshot is overtaken.* It carries the members of its slot, and replaces only the chosen prefix:
 //!   slots accepted behind it stay accepted. The log behind a snapshot in transfer is kept longer.
 //!
 //! **Proposals that rest on a reign.** Some proposals depend on a user's knowledge as leader, such as a
 //! change of a state that only the leader has computed. The user binds them to its ballot
-//! ([`Command::ProposeIn`]). They are never forwarded, and wait in the reign's own queue, which ends with it.
-//! A leader's log is taken over from its beginning. So of these proposals a prefix survives the reign, in
-//! order, with nothing of that reign behind it. The user learns when a reign begins, when its initial log is
-//! chosen, and when it ends, before any slot of a later reign is learned. By [`Command::Confirm`] it finds
-//! out whether its reign still stands.
+//! ([`Command::ProposeIn`]). They are never forwarded. They wait in a queue that belongs to the reign and
+//! ends with it. A leader's log is taken over from its beginning. So of these proposals a prefix survives the
+//! reign, in order, with nothing of that reign behind it. The user learns when a reign begins, when its
+//! initial log is chosen, and when it ends, before any slot of a later reign is learned. By
+//! [`Command::Confirm`] it finds out whether its reign still stands.
 //!
 //! **Where we differ, and why.** Ballots belong to logs and not to slots (see above): FIFO order of
 //! proposers, stop commands and the absence of gaps follow from that. The pre-vote is not in the paper:
@@ -210,7 +213,7 @@ pub struct Paxos {
     checkpoint: Option<Ticket>,
     /// Time at which signs of life are due.
     tick_at: Time,
-    /// Time at which to stand for election.
+    /// Time at which this process stands for election.
     election: Option<Time>,
     /// Time from which this process stands for election as soon as it knows a majority that would elect it.
     ready_from: Option<Time>,
@@ -226,7 +229,7 @@ pub struct Paxos {
     confirmation_due: Option<u64>,
     /// Whether to announce the leader to the user again, so that the user proposes again.
     repeat_leader: bool,
-    /// The process with the same node number that prevents the joining, while this router joins.
+    /// The process that has this router's node number and prevents it from joining, while this router joins.
     namesake: Option<Peer>,
     /// Whether the router is about to stop, and must not lead.
     pausing: bool,
@@ -291,7 +294,8 @@ impl Paxos {
         self.core.leader.map(|ballot| ballot.router)
     }
 
-    /// Returns the process with the same node number that prevents joining, by the latest answer.
+    /// Returns the process that has the same node number and prevents this router from joining, by the latest
+    /// answer.
     pub fn namesake(&self) -> Option<&Peer> {
         self.namesake.as_ref().filter(|_| matches!(self.state, State::Joining { .. }))
     }
@@ -455,8 +459,8 @@ impl Paxos {
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // The beginning of the generation is proposed in the same turn in which the founder's slot is
-            // learned, as when a survivor continues.
+            // The founder's slot is learned in the same turn in which the beginning of the generation is
+            // proposed, as when a survivor continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
@@ -524,8 +528,8 @@ impl Paxos {
 
             // Messages to a leader.
             Message::Forward { ballot, payloads } => {
-                // A sender that this leader does not know as a member yet is asked to try again, as if there
-                // were no room.
+                // If this leader does not know the sender as a member yet, it answers as if it had no room,
+                // and the sender tries again.
                 if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                     && !(self.core.is_member(from) && reign.propose(&mut self.core, payloads, out))
@@ -610,7 +614,8 @@ impl Paxos {
             (Command::Propose { payload }, State::Follower) if self.core.leader.is_some() => {
                 self.forward.push(payload);
             }
-            // No leader is known: the attempt ends here, and `Event::Leader` will cause the next one.
+            // No leader is known, so the attempt to propose ends here. `Event::Leader` will cause the next
+            // attempt.
             (Command::Propose { .. }, _) => {}
             (Command::ProposeIn { ballot, payload }, State::Leader(reign)) if reign.ballot == ballot => {
                 if !reign.propose(&mut self.core, [payload.clone()], out) {
@@ -636,7 +641,7 @@ impl Paxos {
             (Command::SnapshotPart { slot, bytes, last }, State::Leader(reign)) => {
                 reign.snapshot_part(&mut self.core, slot, bytes, last, out);
             }
-            // The snapshot ended with the reign.
+            // The snapshot ended with the reign, so its parts are dropped.
             (Command::SnapshotPart { .. }, _) => {}
             (Command::Seeds(peers), State::Joining { .. }) => self.look_for(peers, out),
             (Command::Seeds(peers), _) => self.meet(&peers, out),

@@ -4,12 +4,13 @@
 //! when to try, and no safety depends on them. The successor is elected like any leader. It stands at once,
 //! with a complete log, and the others let it stand first.
 //!
-//! All members remember which members are away, because the next leader must know. A member that is back is
-//! judged from scratch: it was suspected while it was away, and would be voted out for that at its return.
+//! All members remember which members are away, because the next leader must know. When a member is back,
+//! earlier suspicions of it are dropped. Otherwise it would be voted out at its return, because it was
+//! suspected while it was away.
 //!
-//! A member that comes back from its disk takes all others for away until it has a link to them. After a
-//! power cut or `quorate down` the members come up at different times, and the last one must not be voted
-//! out.
+//! A member that comes back from its disk counts each other member as away until it has a link to that
+//! member. After a power cut or `quorate down` the members come up at different times, and the last one must
+//! not be voted out.
 
 use super::{
     Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, reign::FollowerPhase,
@@ -63,7 +64,7 @@ impl Paxos {
         }
     }
 
-    /// Notes a new link to this member: if it was away it is back, and earlier suspicion ends.
+    /// Notes a new link to this member. If the member was away, it is back, and earlier suspicions of it end.
     pub(super) fn returned(&mut self, member: ProcessId) {
         if self.core.away.remove(&member).is_some()
             && let State::Leader(reign) = &mut self.state
@@ -75,8 +76,8 @@ impl Paxos {
 }
 
 impl Core {
-    /// Takes all other members for away: they may have ended together with this one, and may still be
-    /// starting.
+    /// Counts all other members as away, because they may have ended together with this process, and may
+    /// still be starting.
     pub(super) fn excuse_others(&mut self, now: Time) {
         let until = now + self.settings.away_max;
         self.away = self.others().into_iter().map(|member| (member, until)).collect();

@@ -17,7 +17,7 @@ pub struct Pulse {
     pub round: u64,
     /// Number of members with which the sender talks, itself included.
     pub reach: u32,
-    /// Whether the sender leads, or hears its leader.
+    /// Whether the sender leads, or hears the leader that it follows.
     pub led: bool,
     /// The sender's way to the newest leader that it knows.
     pub way: Option<LeaderRoute>,
@@ -30,7 +30,8 @@ pub struct Pulse {
 pub struct Contact {
     /// The other member.
     pub process: ProcessId,
-    /// The number of the member's newest pulse known, received or reported.
+    /// The number of the newest pulse of that member that the sender knows, from the member itself or from
+    /// another one.
     pub beat: u64,
     /// Whether the sender hears the other member.
     pub heard: bool,
@@ -64,7 +65,7 @@ pub(super) struct Contacts {
 #[derive(Debug)]
 pub(super) struct KnownMember {
     pub(super) beat: u64,
-    /// Time at which the beat last grew.
+    /// Time at which the number of the member's newest known pulse last grew.
     pub(super) alive_at: Time,
     pub(super) hears_us: bool,
     pub(super) reach: u32,

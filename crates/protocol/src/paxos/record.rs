@@ -30,7 +30,7 @@ pub enum Record {
         /// The values.
         values: Vec<SlotValue>,
     },
-    /// Chosen values behind a slot. Later slots of the log stay if the log agrees with the values.
+    /// Chosen values behind a slot. Later slots of the router's log stay if the log agrees with these values.
     Learned {
         /// The ballot of the log with these values.
         ballot: Ballot,
@@ -56,13 +56,13 @@ pub enum Record {
         promised: Ballot,
         /// The ballot in which the values were accepted.
         accepted: Ballot,
-        /// The ballot of the newest log from which chosen slots were learned, other than by following its
-        /// leader.
+        /// The ballot of the newest log from which the router learned chosen slots without following that
+        /// log's leader.
         taught: Ballot,
         /// The slot of the state; everything up to it is chosen.
         slot: Slot,
-        /// The last slot known to be chosen: that of the state, or a later one if the user took time to give
-        /// the state.
+        /// The last slot known to be chosen: the slot of the state, or a later one if the user took time to
+        /// give the state.
         chosen: Slot,
         /// The members after the slot of the state.
         members: Arc<[Peer]>,

@@ -10,7 +10,7 @@ use crate::{
     wire::Wire,
 };
 
-/// Collects the events that the user gets from the records.
+/// Collects the events that result from the records, for the user.
 #[derive(Default)]
 struct Replay(Vec<Event>);
 
@@ -40,8 +40,8 @@ impl Sink<Paxos> for Replay {
 }
 
 impl Paxos {
-    /// Creates a router that continues from its durable records; `None` if there are none. Without records,
-    /// nobody has ever relied on the router, so it may join like a new one.
+    /// Creates a router that continues from its durable records; `None` if there are no records. In that case
+    /// no process has ever relied on the router, so it may join like a new one.
     ///
     /// The router keeps its promises and its log, and waits for a leader or stands for election like any
     /// follower. Messages that the router had sent without a record count as lost on the way.
@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// Writes everything in one record. `state` is the user's state behind `slot`, and `members` are the
-    /// members there.
+    /// members after `slot`.
     pub(super) fn checkpoint(
         &mut self,
         slot: Slot,

@@ -1,13 +1,14 @@
 //! Continuing alone after a majority of the members is gone for good (rule S1).
 //!
-//! Agreement ends where a majority is lost, and no vote can repair it: somebody outside must say that the
-//! others will not come back. One survivor then votes the others out one by one, behind all slots that it
-//! knows to be chosen, as the only remaining member. From then on it is a leader like any other, and admits
-//! new routers.
+//! Without a majority the routers cannot agree on anything, and no vote can change that: an operator must say
+//! that the other routers will not come back. One survivor then votes the others out one by one, behind all
+//! slots that it knows to be chosen, as the only remaining member. From then on it is a leader like any
+//! other, and admits new routers.
 //!
-//! Slots that it accepted without knowing whether a majority did are no part of that log: others may have
-//! chosen other values there, and acted on them. The survivor hands out its own values first
-//! ([`Paxos::unchosen`]), so that they can be proposed again behind the values that were acted on.
+//! Slots that the survivor accepted, and that it does not know to be chosen, are no part of that log: the
+//! other routers may have chosen other values in these slots, and members may have acted on them. The
+//! survivor hands out its own values first ([`Paxos::unchosen`]), so that they can be proposed again behind
+//! the values that were acted on.
 //!
 //! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,
 //! because an election needs their votes. So a process that such a change adds may be the survivor, and a
@@ -16,9 +17,10 @@
 //! If no router is left, a router that has just started begins an empty log with a single member. Members
 //! then tell it what the old log contained.
 //!
-//! The reason why this is safe lies outside: no process of the new generation may have a link to a router of
-//! the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. Entries that only the others
-//! held are lost to the log; [`ecast`](crate::ecast::Reformed) recovers those that were delivered.
+//! The log alone cannot make this safe. It is safe because no process of the new generation may have a link
+//! to a router of the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. The log lacks the
+//! entries that only the other routers held; [`ecast`](crate::ecast::Reformed) recovers those that were
+//! delivered.
 
 use bytes::Bytes;
 use thiserror::Error;

@@ -36,13 +36,13 @@ pub(super) struct Reign {
     /// Size in bytes of each slot in flight.
     pub(super) open: VecDeque<usize>,
     pub(super) open_bytes: usize,
-    /// The watermark that the followers last received.
+    /// The last chosen slot that the followers were told.
     pub(super) told: Slot,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<OutgoingSnapshot>,
     /// The slot of the snapshot that the user was asked for, and the members after that slot.
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
-    /// Members to remove by command, each with the asker.
+    /// Members to remove by command, each with the process that asked for the removal.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
     /// Members that were voted out and are not dismissed yet, each with the slot of the change.
     pub(super) leaving: Vec<(Slot, ProcessId)>,
@@ -65,7 +65,7 @@ pub(super) struct Progress {
     pub(super) suspected: Option<Time>,
     /// Whether the leader has heard of a younger incarnation of the process's node.
     pub(super) replaced: bool,
-    /// The asker, if the process becomes a member by command.
+    /// The process that asked for the change, if the process becomes a member by command.
     pub(super) demanded: Option<ProcessId>,
 }
 
@@ -101,7 +101,7 @@ impl Progress {
     }
 }
 
-/// The rounds of one reign.
+/// The confirm rounds of one reign.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     /// The number of the last question.
@@ -128,7 +128,7 @@ pub(super) enum SnapshotContent {
     Parts(OutgoingParts),
 }
 
-/// The parts of a snapshot that some receiver has not taken.
+/// The parts of a snapshot that some receiver has not acknowledged.
 #[derive(Debug, Default)]
 pub(super) struct OutgoingParts {
     /// The number of the snapshot part at the front of `kept`.

@@ -8,8 +8,8 @@
 //!
 //! With a disk, every router also needs a state for its disk, and snapshots are sent whole. A user that
 //! gathers the state over many turns announces the slot at which it begins, and the log from that slot on is
-//! kept meanwhile. If this log becomes too long, it is dropped: then the gathered state is useless, and the
-//! user is asked again.
+//! kept meanwhile. If this log becomes too long, it is dropped. Then the state that the user gathered is
+//! useless, and the user is asked again.
 
 use bytes::{Bytes, BytesMut};
 
@@ -232,8 +232,8 @@ impl Reign {
         }
     }
 
-    /// Frees the snapshot when nobody needs it any longer. Otherwise goes on with it: the receiver that held
-    /// it up may have failed.
+    /// Frees the snapshot when nobody needs it any longer. Otherwise continues to send it, because the
+    /// receiver that delayed it may have failed.
     pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let is_in = |phase: fn(&FollowerPhase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
         let installing = is_in(|phase| matches!(phase, FollowerPhase::Installing { .. }));

@@ -28,14 +28,14 @@ pub struct Settings {
     pub window_min: usize,
     /// Maximum size of the window, in slots in flight.
     pub window_max: usize,
-    /// Bytes in flight from which on no new slot is opened.
+    /// Number of bytes in flight from which the leader opens no new slot.
     pub in_flight_bytes_max: usize,
     /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that,
     /// and their proposer learns of it. A single larger proposal is taken if no other proposal waits.
     pub pending_bytes_max: usize,
-    /// Bytes of chosen log that are kept for members that lag.
+    /// Maximum size in bytes of the chosen log that is kept for members that lag.
     pub log_bytes_kept: usize,
-    /// Bytes of a snapshot, or of a long log, in one message.
+    /// Maximum size in bytes of the part of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
     /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
@@ -195,7 +195,8 @@ pub enum Event {
         /// The number of the last question.
         through: u64,
     },
-    /// The router through which the leader is reached from now on; `None` if directly, or not at all.
+    /// The router through which this router reaches the leader from now on; `None` if it reaches the leader
+    /// directly, or not at all.
     Detour(Option<ProcessId>),
     /// The user should give its state behind this slot, the last one learned: for others, or for the disk.
     /// The others may be members without which nothing more is chosen. So a user must not wait for ever for
@@ -216,8 +217,8 @@ pub enum Event {
         /// The slot of the snapshot.
         slot: Slot,
     },
-    /// A part of a future state. It replaces nothing before [`Event::Install`]. Part number 0 voids earlier
-    /// parts.
+    /// A part of a future state. The part replaces nothing before [`Event::Install`]. Part number 0 voids the
+    /// parts that came before it.
     InstallPart {
         /// The slot of the snapshot.
         slot: Slot,
@@ -238,7 +239,8 @@ pub enum Event {
     /// The members from the next slot on. Comes directly after the `Learned` or `Install` that made the
     /// change.
     Members(Vec<Peer>),
-    /// This process is a router no longer. It takes no further part; only a new incarnation may join.
+    /// This process is no longer a router. It takes no further part in the log; only a new incarnation of its
+    /// node may join.
     Removed,
     /// A change of the members is refused.
     ChangeRefused {

@@ -1,4 +1,5 @@
-//! The allocator: groups in, addresses out. It is pure: equal inputs have equal results.
+//! The allocator of addresses: it takes groups and returns their addresses. It is pure: equal inputs have
+//! equal results.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use crate::{group::id::GroupId, id::ProcessId};
 /// Upper bound of an address's deliveries to processes outside the group, in percent.
 pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 
-/// The result of the last assignment of addresses. Deliveries are computed from the reported rates of groups,
+/// Statistics of the last assignment of addresses. Deliveries are computed from the reported rates of groups,
 /// which are powers of two, in messages a second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
@@ -19,7 +20,7 @@ pub struct AddressStatistics {
     pub served: u64,
     /// Number of addresses in use.
     pub addresses: u64,
-    /// Deliveries by addresses to members of the group, a second.
+    /// Deliveries by addresses to members of the group for which the message is meant, a second.
     pub wanted: u64,
     /// Deliveries to other listeners of the same address, a second.
     pub unwanted: u64,
@@ -52,17 +53,18 @@ struct MemberCluster {
 /// An assignment in progress: the clusters, and for each process the clusters that it listens to.
 struct Placement<'a> {
     candidates: &'a [Candidate],
-    /// The former address of each candidate, if it still exists.
+    /// The former address of each candidate, if that address still exists.
     before: &'a [Option<u16>],
     /// The members of each candidate, as numbers.
     members: &'a [Vec<u32>],
     clusters: Vec<MemberCluster>,
     of_process: Vec<Vec<u32>>,
-    /// Clusters by their listeners.
+    /// The number of the cluster with exactly these listeners.
     same: BTreeMap<Vec<u32>, u32>,
-    /// The number of a group's members in each cluster. The buffer is reused for each group.
+    /// For each cluster, the number of members that it shares with one group. The buffer is reused for each
+    /// group.
     shared: Vec<u64>,
-    /// The clusters that have members of the group.
+    /// The clusters that have members of the group that is being placed.
     touched: Vec<u32>,
     left: Vec<usize>,
 }
@@ -99,7 +101,8 @@ pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupI
         placement
     };
     let kept = place(true);
-    // Groups keep their addresses, unless a fresh placement would serve over a tenth more deliveries.
+    // Groups keep their addresses, unless a fresh placement would serve over a tenth more deliveries than the
+    // present one.
     let served = |placement: &Placement<'_>| placement.clusters.iter().map(|it| it.wanted).sum::<u64>();
     let all: u64 = order.iter().map(weight).sum();
     let placement = if served(&kept) == all {
@@ -138,7 +141,7 @@ impl Placement<'_> {
                 None => self.left.push(index),
             }
         }
-        // Busier addresses may now carry more unwanted traffic.
+        // Busier addresses may now carry more unwanted traffic, so the groups left over are tried again.
         for index in std::mem::take(&mut self.left) {
             if let Some(cluster) = self.cheapest(index) {
                 self.put(index, cluster);
@@ -213,7 +216,7 @@ impl Placement<'_> {
         }
         it.members.extend(&new);
         it.members.sort_unstable();
-        // If two clusters have the same listeners, either fits a new group, so the map keeps the earlier
+        // If two clusters have the same listeners, a new group may join either, so the map keeps the earlier
         // cluster.
         self.same.entry(it.members.clone()).or_insert(cluster);
         for process in new {

@@ -17,8 +17,8 @@
 //!    has changed by two powers, or the traffic has begun or ended: a steady group sends no reports. A member
 //!    that gets rank 0 reports again.
 //! 2. *Assignment.* The routers note rates, joins and leaves. Once a [sixteenth](DRIFT_SHARE) of all members
-//!    × rates has changed, the next report makes them assign again ([`allocator`]). So many changes share the
-//!    cost of one pass over all groups. Groups keep their address while it is fit.
+//!    × rates has changed, the next report makes them assign again ([`allocator`]). So the cost of one pass
+//!    over all groups is shared by many changes. A group keeps its address as long as the address suits it.
 //! 3. *Distribution.* The report goes to the members of all groups whose address it changes, each with its
 //!    own changes. A joining process gets the address with its admission.
 //!
@@ -29,9 +29,9 @@
 //!
 //! **Members that do not hear** are found as with any cast, each separately (`lanes`): a multicast message
 //! that had to be repaired was lost. Such a member gets separate copies, by cast or over the link, and
-//! multicast is tried again after a while. Messages that the member hears by multicast all the same are
-//! doubles, recognized by their number. An address serves at least two members: for one, a single copy costs
-//! the same.
+//! multicast is tried again after a while. If the member hears such a message by multicast all the same, it
+//! recognizes the second copy by its number. An address serves at least two members: for one, a single copy
+//! costs the same.
 //!
 //! **Unwanted deliveries.** A listener of an address hears all groups that share the address, other domains
 //! that happen to use the same address, and its own messages. The host passes on only messages of processes
@@ -81,7 +81,8 @@ const MEMBERS_MIN: usize = 3;
 const LEVEL_MIN: u8 = 4;
 /// Upper bound of a rate level.
 const LEVEL_MAX: u8 = 24;
-/// The divisor of the total members × rate that gives the change at which addresses are assigned again.
+/// The share of the total weight (members × rate) that must have changed before addresses are assigned again,
+/// as a divisor.
 const DRIFT_SHARE: u64 = 16;
 /// Number of blocks of multicast addresses. Each domain uses a random one of these blocks.
 const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
@@ -90,7 +91,7 @@ const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     messages: u64,
-    /// The level that this member reported last; `None` if another member reports.
+    /// The level that this member reported last; `None` if another member of the group reports the rate.
     told: Option<u8>,
 }
 
@@ -110,8 +111,8 @@ impl Meter {
         let level = (u64::BITS - rate.leading_zeros()).min(LEVEL_MAX.into()) as u8;
         let is_fit = level >= LEVEL_MIN && members >= MEMBERS_MIN;
         let is_news = match self.told {
-            // A new reporter also reports an idle group that has an address, because its predecessor reported
-            // a busy one.
+            // A member that begins to report also reports an idle group that has an address, because the
+            // member before it reported a busy group.
             None => is_fit || has_address,
             Some(0) => is_fit,
             Some(told) => told.abs_diff(level) >= 2 || members < MEMBERS_MIN,

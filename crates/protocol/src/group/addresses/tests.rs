@@ -15,7 +15,7 @@ fn told(meter: &mut Meter, members: usize, messages: &[usize]) -> Vec<Option<u8>
 #[test]
 fn a_rate_is_told_when_it_has_changed_by_two_levels() {
     let mut meter = Meter::default();
-    // The rates are 7 a second, 100, 70, 190, 500, 130, 40, and 0.
+    // The rates are 7, 100, 70, 190, 500, 130, 40, 0 and 0 messages a second.
     let levels = told(&mut meter, 5, &[70, 1_000, 700, 1_900, 5_000, 1_300, 400, 0, 0]);
     assert_eq!(levels, [None, Some(7), None, None, Some(9), None, Some(6), Some(0), None]);
 }

@@ -1,11 +1,11 @@
 //! Events that wait behind a state.
 //!
-//! The transfer of a state may take long, and updates keep coming meanwhile. If each update were kept as an
-//! event with a reference to its receive buffer, millions of updates would take many times the memory of
-//! their bytes, and long to move. So consecutive soft updates of one sender are one event here, if nothing
-//! between them has a place in the order. Soft updates of several senders have no order among each other.
-//! Ordered updates are copied out of their buffers. So the memory of all events is known
-//! ([`EventBacklog::bytes`]), and the owner can bound it.
+//! The transfer of a state may take long, and updates keep coming meanwhile. If each update were an event
+//! with a reference to its receive buffer, millions of updates would take many times the memory of their
+//! bytes, and it would take long to move them. So consecutive soft updates of one sender are one event here,
+//! if nothing between them has a place in the order. Soft updates of several senders have no order among each
+//! other. Ordered updates are copied out of their buffers. So the memory of all events is known
+//! ([`EventBacklog::bytes`]), and the backlog's owner can bound it.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -31,8 +31,8 @@ pub(super) struct EventBacklog {
     events: VecDeque<WaitingEvent>,
     /// Number of events that were taken from the queue since the last [`EventBacklog::clear`].
     taken: usize,
-    /// The last run of each sender, while further updates may join it: the run's number among all events
-    /// since the last [`EventBacklog::clear`].
+    /// For each sender whose last event is an open run, the run's number among all events since the last
+    /// [`EventBacklog::clear`]. The sender's next update joins the run.
     open: BTreeMap<ProcessId, usize>,
     /// Memory of the events, in bytes.
     bytes: usize,
@@ -43,7 +43,7 @@ pub(super) struct EventBacklog {
 #[derive(Debug)]
 enum WaitingEvent {
     Event(Box<Event>),
-    /// Consecutive soft updates of one sender. The first has this number.
+    /// Consecutive soft updates of one sender, of which the first update has this number.
     Run {
         group: GroupId,
         sender: ProcessId,
@@ -104,7 +104,7 @@ impl EventBacklog {
 
     fn push_soft(&mut self, group: GroupId, sender: ProcessId, updates: &Updates) {
         let Place::Soft(number) = updates.first() else { unreachable!("soft updates have soft places") };
-        // The number of a run that was taken is smaller than the numbers of all present events.
+        // An event that was already taken has a smaller number than all present events.
         let place = self.open.get(&sender).and_then(|number| number.checked_sub(self.taken));
         if let Some(WaitingEvent::Run { first, writer, .. }) = place.map(|place| &mut self.events[place])
             && *first + u64::from(writer.count()) == number

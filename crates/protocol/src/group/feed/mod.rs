@@ -65,9 +65,9 @@ struct AwaitedState {
     giver: ProcessId,
     since: Position,
     here: BytesMut,
-    /// Whether a piece arrived since the last repeated request.
+    /// Whether a piece has arrived since the request was last repeated.
     moving: bool,
-    /// Time from which the pace allows the next request.
+    /// Time from which the bound on the transfer's speed allows the next request.
     due: Time,
     /// Whether the next piece is not yet requested.
     paused: bool,
@@ -98,7 +98,7 @@ impl Feed {
         matches!(self.stage, FeedStage::Awaits(_))
     }
 
-    /// Whether events pass straight to the host, which has the state and everything after it.
+    /// Whether the host has the state and everything after it, so that events pass straight to it.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, FeedStage::Live)
     }
@@ -211,7 +211,7 @@ impl Feed {
         }
     }
 
-    /// Drops the states of views from which no member still needs a state.
+    /// Drops the states of the views for which `wanted` returns `false`, because no member still needs them.
     pub(super) fn keep(&mut self, wanted: impl Fn(Position) -> bool) {
         self.given.retain(|view, _| wanted(*view));
     }

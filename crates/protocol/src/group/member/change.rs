@@ -15,8 +15,9 @@ use crate::{
 };
 
 impl GroupMember {
-    /// Applies the answer to the join: the routers' state of the group, in which this process waits or is a
-    /// member, or a refusal because of a newer checkpoint. Returns whether the process was admitted.
+    /// Applies the answer to the message by which this process asked to join. The answer is the routers'
+    /// state of the group, in which this process waits or is a member, or a refusal because of a newer
+    /// checkpoint. Returns whether the process was admitted.
     pub(in crate::group) fn admitted(
         &mut self,
         scene: &mut Scene<'_>,
@@ -108,7 +109,7 @@ impl GroupMember {
         if !self.is_member() || !survives {
             return;
         }
-        // No report includes messages after a gap. If such messages were held later, a later cut could reach
+        // A report covers no messages after a gap. If such messages were held later, a later cut could reach
         // further than an earlier one.
         self.soft.streams.forget_ahead();
         let counts = self.soft.streams.counts();
@@ -174,8 +175,7 @@ impl GroupMember {
             Standing::Whole if !was_member || self.feed.is_awaited() => {
                 self.feed.give_up();
                 if let Some(newest) = self.checkpoints.superseded_by() {
-                    // All holders of the state are gone, and the checkpoint of another process may be the
-                    // newest.
+                    // All holders of the state are gone, and another process may have the newest checkpoint.
                     scene.effects.control(&Control::Quit { group: self.here.group });
                     self.refuse(scene, newest);
                     return false;
@@ -238,7 +238,7 @@ impl GroupMember {
         }
         assert_eq!(self.ordered.len(), 0, "virtual synchrony: no ordered message is left");
         for (id, ..) in self.flushes.drain(..) {
-            // All survivors hold all of the cut.
+            // All survivors hold all messages of the cut.
             scene.effects.done(id, Ok(CommandOutcome::Flushed));
         }
     }
@@ -299,7 +299,8 @@ impl GroupMember {
         self.deliver(scene);
     }
 
-    /// Returns the reason to give up joining, if more events wait behind the state than allowed.
+    /// Returns the backlog if more events wait behind the state than allowed. Then the member gives up
+    /// joining.
     pub(in crate::group) fn overrun(&self, scene: &Scene<'_>) -> Option<Backlog> {
         self.feed.overrun(scene.settings.behind_bytes_max, scene.now)
     }
@@ -312,7 +313,7 @@ impl GroupMember {
         self.wedge(scene.effects);
     }
 
-    /// Suspects survivors that delay a change for too long. The survivors that delay nothing make the
+    /// Suspects survivors that delay a change for too long. The survivors that delay nothing send the
     /// suspicion. If each survivor lacks messages that it cannot get from another survivor, all suspect one
     /// another one by one, the youngest first.
     pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
@@ -344,7 +345,8 @@ impl GroupMember {
         }
     }
 
-    /// Restarts the waiting time after this process slept, because survivors may have answered meanwhile.
+    /// Restarts the time that this member waits for survivors, because this process slept, and the survivors
+    /// may have answered meanwhile.
     pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
         self.change.forgive(scene.now);
     }

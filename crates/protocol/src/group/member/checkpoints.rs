@@ -28,7 +28,7 @@ impl Checkpoints {
         Checkpoints { record: None, offer, saves: VecDeque::new(), keeps: None }
     }
 
-    /// Notes the routers' record of the group.
+    /// Notes the routers' record of the group's checkpoints.
     pub(super) fn learn(&mut self, record: Option<Record>) {
         self.record = record;
     }

@@ -119,8 +119,8 @@ impl Dissemination {
         }
     }
 
-    /// Takes another member's messages, of which at most `room` bytes may lie behind a gap. Returns whether
-    /// this process takes messages of that stream from other processes.
+    /// Takes another member's messages. At most `room` bytes of them may wait after a gap. Returns whether
+    /// messages of that stream are accepted: the stream belongs to another member of the view.
     pub(super) fn take(
         &mut self,
         scene: &mut Scene<'_>,
@@ -146,7 +146,7 @@ impl Dissemination {
         true
     }
 
-    /// Handles another member's receipt.
+    /// Handles another member's receipt of messages.
     pub(super) fn on_receipt(
         &mut self,
         scene: &mut Scene<'_>,
@@ -201,7 +201,7 @@ impl Dissemination {
         here.say(scene, vec![holder], Direct::Want { sender, from });
     }
 
-    /// Allows requests to be repeated at once.
+    /// Forgets which streams were requested, so that requests may be repeated at once.
     pub(super) fn ask_again(&mut self) {
         self.asked.clear();
     }
@@ -217,12 +217,13 @@ impl Dissemination {
         }
     }
 
-    /// Whether other members have sent more messages than are held here.
+    /// Whether other members have sent messages that are missing here.
     pub(super) fn lacks(&self, others: &[ProcessId]) -> bool {
         others.iter().any(|id| self.streams.get(*id).is_some_and(Stream::lacks))
     }
 
-    /// Whether gaps were open for long enough. If they were not, wakes the members when they will be.
+    /// Whether gaps have been open for long enough to be requested. If not, has the process call the members
+    /// at the time when they will have been.
     pub(super) fn are_gaps_due(&self, scene: &mut Scene<'_>) -> bool {
         match self.gaps_at {
             Some(at) if at <= scene.now => true,
@@ -278,9 +279,9 @@ impl Dissemination {
         here.say(scene, vec![to], Direct::Soft { sender, first, messages });
     }
 
-    /// Sends the new messages of this member's stream: by the group's address to the members that it reaches,
-    /// as separate casts in small pieces to the members that casts reach, and over links to all other
-    /// members.
+    /// Sends the new messages of this member's stream: by the group's address to the members that multicast
+    /// reaches, as separate casts in small pieces to the members that only such casts reach, and over links
+    /// to all other members.
     pub(super) fn send_own(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
         let (sender, now) = (here.me, scene.now);
         let window = scene.settings.cast_window_bytes;

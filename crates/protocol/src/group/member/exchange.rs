@@ -168,7 +168,7 @@ impl GroupMember {
         }
     }
 
-    /// Handles a tick: sends messages and requests again that may be lost.
+    /// Handles a tick: sends messages and requests again if they may be lost.
     pub(in crate::group) fn tick(&mut self, scene: &mut Scene<'_>) {
         self.ask_state(scene, RequestReason::Again);
         if !self.is_member() {

@@ -7,7 +7,7 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// The progress of a view change at a member. Between changes there is neither a limit nor a cut.
+/// The progress of a view change at a member. Between changes, `limit` and the cut are `None`.
 #[derive(Debug, Default)]
 pub(super) struct ChangeProgress {
     /// The last number of each stream that may be delivered during a change: the reported number, or the cut.
@@ -23,7 +23,7 @@ pub(super) struct ChangeProgress {
     pub(super) installing: bool,
     /// Number of requests for repair in this change.
     attempts: usize,
-    /// Number of lost soft predecessors of delivered safe messages, for each sender.
+    /// For each sender, the number of lost soft messages that preceded a safe message which was delivered.
     missing: BTreeMap<ProcessId, u64>,
 }
 
@@ -87,7 +87,7 @@ impl ChangeProgress {
         self.attempts += 1;
     }
 
-    /// Whether this member has waited for the survivors for `time`.
+    /// Whether this member has waited for the survivors for at least `time`.
     pub(super) fn has_waited(&self, time: Duration, now: Time) -> bool {
         now.since(self.waiting_since) >= time
     }

@@ -17,7 +17,7 @@ use crate::{
 pub(in crate::group) struct Submission {
     pub(in crate::group) class: Class,
     pub(in crate::group) body: Bytes,
-    /// The send that awaits the message's outcome.
+    /// The group and the number of the send that awaits the message's outcome; `None` for other messages.
     pub(in crate::group) send: Option<(GroupId, u64)>,
 }
 
@@ -27,10 +27,10 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) events: Vec<Event>,
     pub(in crate::group) sends: Vec<(Destination, Message)>,
     pub(in crate::group) casts: Vec<(Destination, Message)>,
-    /// Casts by multicast address, with the processes that should receive each.
+    /// Casts by multicast address, each with the processes that should receive it.
     pub(in crate::group) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(in crate::group) submits: Vec<Submission>,
-    /// Survivors' reports and completed repairs. Reports of several groups go out as one message, and so do
+    /// Survivors' reports, by group. Reports of several groups go out as one message, and so do completed
     /// repairs.
     pub(in crate::group) reports: Vec<(GroupId, SurvivorReport)>,
     pub(in crate::group) repaired: Vec<(GroupId, Position)>,
@@ -50,7 +50,7 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) cast: u64,
     /// Number of casts to a multicast address.
     pub(in crate::group) multicast: u64,
-    /// Number of times that casts to a process were given up.
+    /// Number of times that this process gave up casts to another process.
     pub(in crate::group) fallbacks: u64,
     /// Time at which members next check for due work.
     pub(in crate::group) wake_at: Option<Time>,

@@ -1,4 +1,4 @@
-//! Tests of the touch of a process: a process notices in time that it is cut off.
+//! Tests of a process's touch with the order: a process that is cut off notices this in time.
 
 use super::*;
 use crate::{

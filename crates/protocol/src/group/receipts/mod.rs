@@ -41,7 +41,7 @@ struct BranchReceipts {
     /// Whether a tick has passed since the last receipt of the branch. The branch sends a receipt at each
     /// tick even without news, because the last receipt may be lost.
     due: bool,
-    /// The news in the branch's next receipt for which a safe message may wait.
+    /// The news that the branch's next receipt will have, as far as a safe message may wait for it.
     soon: SafeNews,
     /// The positions of the branch's members, as the last receipt named them.
     told: Vec<Position>,
@@ -60,7 +60,7 @@ pub(super) struct Sum {
     pub(super) ordered: Vec<Position>,
 }
 
-/// The news in a branch's receipt for which a safe message may wait.
+/// The news of a branch's next receipt, as far as a safe message may wait for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SafeNews {
     #[default]
@@ -101,7 +101,7 @@ impl Receipts {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Whether all other members have a receipt of the present counts.
+    /// Whether all other members have a receipt with this member's present counts.
     pub(super) fn are_told(&self) -> bool {
         !self.due
     }
@@ -123,7 +123,7 @@ impl Receipts {
         self.round.down = Some(sum);
     }
 
-    /// Takes the receipt of all members that goes down at the end of a turn.
+    /// Takes the receipt of all members that is sent down the tree at the end of a turn.
     pub(super) fn passed_down(&mut self) -> Option<Sum> {
         self.round.down.take()
     }
@@ -133,9 +133,10 @@ impl Receipts {
         self.round.due || self.round.soon != SafeNews::Nothing
     }
 
-    /// Returns the receipt of the branch, if it has to be sent at the end of this turn: up, or down if this
-    /// member is the root. `ordered` holds the positions of the branch's members. `passed` is the position of
-    /// the last delivery, and is given at the root alone: all members may deliver what the root may deliver.
+    /// Returns the receipt of the branch, if it has to be sent at the end of this turn. The receipt goes up
+    /// the tree, or down if this member is the root. `ordered` holds the positions of the branch's members.
+    /// `passed` is the position of the last delivery, and is given at the root alone, because all members may
+    /// deliver what the root may deliver.
     pub(super) fn branch(
         &mut self,
         ordered: Vec<Position>,
@@ -186,8 +187,8 @@ impl Receipts {
         }
     }
 
-    /// Ends a turn. Returns the receivers of a receipt, and whether to request theirs in return. Returns
-    /// `None` if no member gets a receipt.
+    /// Ends a turn. Returns the receivers of this member's receipt, and whether to request their receipts in
+    /// return. Returns `None` if no member gets a receipt.
     pub(super) fn settle(
         &mut self,
         now: Time,

@@ -263,8 +263,8 @@ fn another_gives_the_state_if_the_giver_goes() {
     assert_eq!((fed(&group), members(&group)), (Some(Standing::Whole), vec![3]));
 }
 
-/// A joiner that received the state keeps it even if the order has its report only after its giver's death.
-/// Once, the state was dropped in this case, together with all flushed messages.
+/// A joiner that received the state keeps it, even if its report becomes ordered only after its giver's
+/// death. An earlier version dropped the state in this case, together with all flushed messages.
 #[test]
 fn a_state_that_arrived_is_not_forgotten() {
     let mut group = group(&[1]);
