@@ -39,12 +39,12 @@ pub(super) struct Arrival {
     told_at: Option<Time>,
 }
 
-/// A cell from which entries are copied.
+/// Another cell, from which this cell copies entries.
 #[derive(Debug)]
 struct CopySource {
     /// The maps that are not copied yet, the current one first.
     maps: VecDeque<MapId>,
-    /// The last copied key of the current map. `None` before the first key is copied.
+    /// The key up to which the current map has been copied. `None` before the first key is copied.
     behind: Option<Bytes>,
     /// The round of the request that the cell has not answered yet.
     asked: Option<Round>,
@@ -122,7 +122,7 @@ impl Arrival {
     }
 
     /// Continues after all entries of an answer were merged. `next` is the key behind which the source has
-    /// more. Adds the next request to `out`.
+    /// more entries. Adds the next request to `out`.
     pub(super) fn proceed(
         &mut self,
         from: CellNumber,

@@ -31,18 +31,19 @@ use crate::{
 /// The settings of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The patience with silent cells. A suspected cell is not asked. Suspicion has no other effect.
+    /// Settings of the detector, which decide how long another cell may be silent before it is suspected. A
+    /// suspected cell is not asked. Suspicion has no other effect.
     pub detector: detector::Settings,
     /// The limits and times of the coordinator.
     pub patience: Patience,
     /// The limits of the replica's memory.
     pub limits: Limits,
-    /// The most by which a stamp may be ahead of the wall clock.
+    /// Maximum time by which a stamp may be ahead of the wall clock.
     pub skew_max: Duration,
     /// The pace at which cells compare their keys.
     pub repair: RepairSettings,
-    /// The bytes of changes after which a checkpoint begins, unless the cell keeps more bytes than that.
-    /// `None` if the process has no disk.
+    /// Number of bytes of changes after which a checkpoint begins. If the cell keeps more bytes than that,
+    /// the checkpoint begins after as many bytes as the cell keeps. `None` if the process has no disk.
     pub checkpoint_bytes: Option<u64>,
 }
 
@@ -81,7 +82,7 @@ pub enum Command {
     Scan(Scan),
     /// Sets the layout that the order has decided. An earlier version is ignored. Ends in [`Event::Laid`].
     Lay(Layout),
-    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds.
+    /// Sets the clock's offset: the wall clock less the boot-time clock, in nanoseconds.
     Adjust(i64),
 }
 
@@ -107,8 +108,8 @@ pub enum Event {
     Lacks(CellNumber),
     /// The version of the present layout.
     Laid(LayoutVersion),
-    /// This cell's arrival has ended, and the order should announce this to all cells. Emitted again until
-    /// the order does.
+    /// This cell's arrival has ended, and the order should announce this to all cells. The event is emitted
+    /// again until the order has announced it.
     Complete(CellNumber),
 }
 
@@ -133,13 +134,13 @@ pub struct Status {
     pub hints: HintCounts,
     /// The number of coordinated reads that brought replicas up to date, or tried to.
     pub repairs: u64,
-    /// Counters of comparing.
+    /// Counters of the comparison of keys with other cells.
     pub compared: RepairCounts,
     /// The cell's horizon. The cell has all writes that this horizon covers.
     pub horizon: Horizon,
     /// The number of keys that have an entry, including deleted keys.
     pub keys: usize,
-    /// A hash of the keys that have an entry, and of their stamps.
+    /// A hash of the keys that have an entry, and of the entries' stamps.
     pub print: u64,
     /// The number of deleted and expired values that the replica has forgotten.
     pub forgotten: u64,
@@ -147,11 +148,11 @@ pub struct Status {
     pub lacking: Vec<CellNumber>,
     /// The number of cells that have not sent all their entries yet. `None` unless the cell is arriving.
     pub arriving: Option<usize>,
-    /// Whether the cell came back from its disk, and so lost the hints that it kept earlier.
+    /// Whether the cell came back from its disk, and therefore lost the hints that it had kept.
     pub resumed: bool,
 }
 
-/// The longest pause between two reports of a cell's progress.
+/// The longest time between two reports of a cell's progress.
 const WORD_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// A process that keeps keys of maps, and coordinates operations on all of them.
@@ -392,7 +393,8 @@ impl Cell {
         }
         self.survey(now);
         if now >= self.word_at {
-            // Rare comparing at this cell must not delay the horizons of cells that compare often.
+            // The horizons of other cells wait for this cell's reports. So this cell reports often, even if it
+            // rarely compares its own keys.
             let pause = self.settings.repair.every / if self.journal.is_some() { 1 } else { 4 };
             self.word_at = now + pause.min(WORD_EVERY_MAX);
             self.tell_how_far(now, out);
@@ -409,7 +411,8 @@ impl Cell {
         let others = self.numbers.keys().filter(|process| self.linked.contains(process));
         let others: Vec<_> = others.copied().collect();
         if !others.is_empty() {
-            // The report rests on all records about reserved stamps, taken writes and reached horizons.
+            // The report relies on all records about reserved stamps, taken writes and reached horizons, so
+            // it leaves once these are durable.
             let after = self.journal.as_ref().and_then(CellJournal::unsynced);
             out.send(Destination::Many(others), Message::HorizonReport(word), after);
         }
@@ -417,7 +420,7 @@ impl Cell {
         self.write_down(out);
     }
 
-    /// Lets the comparison with other cells work. An arriving cell copies everything instead.
+    /// Compares keys with other cells, as far as a step is due. An arriving cell copies everything instead.
     fn compare(
         &mut self,
         cx: &mut Context<'_>,

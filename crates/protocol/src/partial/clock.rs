@@ -5,9 +5,9 @@
 //! Its time ascends within one life of a cell, and its second half names this life. So two writes never share
 //! a stamp.
 //!
-//! No promise of this module's users rests on clocks being right. A stamp far in the future would make a key
-//! unwritable for other cells until then. So it is refused twice: by the cell that would issue it, and by
-//! each replica that would take it.
+//! No promise of this module's users rests on clocks being right. If a key had a stamp far in the future,
+//! other cells could not write the key until then. So such a stamp is refused twice: by the cell that would
+//! issue it, and by each replica that would take it.
 
 use thiserror::Error;
 
@@ -23,7 +23,7 @@ use crate::time::{Duration, Time};
 pub struct Skewed {
     /// The time by which the stamp is ahead.
     pub ahead: Duration,
-    /// The most by which a stamp may be ahead.
+    /// The greatest time by which a stamp may be ahead.
     pub allowed: Duration,
 }
 
@@ -146,7 +146,7 @@ mod tests {
         let far = Stamp { time: allowed + 1, cell: CellNumber(1) };
         assert_eq!(clock.admit(far, Time(0)).unwrap_err().ahead, Duration::from_nanos(allowed + 1));
         assert!(clock.issue(ME, far, Time(0)).is_err());
-        // The refused stamps leave no trace.
+        // The refused stamps have not changed the clock.
         assert_eq!(clock.issue(ME, Stamp::ZERO, Time(3)).unwrap().time, 3);
         // The wall clock goes back by a second. The clock issues nothing above the last stamp until the wall
         // clock is near it again.

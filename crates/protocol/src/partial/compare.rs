@@ -1,11 +1,11 @@
-//! The questions and answers by which cells compare their keys, and their byte form.
+//! The questions and answers by which cells compare their keys, and the byte forms of these messages.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::token::{Arc, Token, low_bits};
 use crate::wire::{WireError, need, take_u8, take_u32, take_u64};
 
-/// The amount of differences that a comparing cell has found so far.
+/// A rough number of the differences that a comparing cell has found so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceCount {
     /// The question is the first of a comparison. The other cell may refuse it; then the asking cell asks
@@ -45,7 +45,8 @@ pub struct Item {
 }
 
 const ITEM_BYTES: usize = 28;
-/// The first byte of an arc that is no block. For a block this byte is the power of two of its size.
+/// The first byte of an arc that is not a block. For a block, this byte is the base-two logarithm of its
+/// size.
 const ENDS: u8 = 255;
 /// The first byte of a part that has hashes. For other parts this byte is the number of items.
 const PRINTS: u8 = 255;
@@ -65,8 +66,8 @@ impl DifferenceCount {
     }
 }
 
-/// Writes an arc. A block is written as the power of two of its size and the leading bytes that its tokens
-/// share. Any other arc is written as its first and last token.
+/// Writes an arc. A block is written as the base-two logarithm of its size and the leading bytes that its
+/// tokens share. Any other arc is written as its first and last token.
 pub(super) fn put_arc(out: &mut BytesMut, arc: Arc) {
     match arc.block_bits() {
         Some(bits) => {
@@ -85,7 +86,7 @@ pub(super) fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
     match take_u8(input)? {
         ENDS => {
             let arc = Arc { first: Token(take_u64(input)?), last: Token(take_u64(input)?) };
-            // An arc has one byte form, so a block in the form of other arcs is refused.
+            // An arc has only one byte form, so a block that is written in the form of other arcs is refused.
             if arc.first <= arc.last && arc.block_bits().is_none() { Ok(arc) } else { Err(WireError::Body) }
         }
         bits if u32::from(bits) <= u64::BITS => {
@@ -155,8 +156,8 @@ mod tests {
             put_arc(&mut out, whole);
             assert_eq!(take_arc(&mut out.freeze()), Ok(whole));
         }
-        // A block in the form of other arcs, a block whose first token has more bits than its prefix, and a
-        // block larger than the ring are refused.
+        // Three arcs are refused: a block in the form of other arcs, a block whose first token has more bits
+        // than its prefix, and a block larger than the ring.
         let block = [&[ENDS][..], &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
         for bytes in [block, vec![60, 1], vec![65]] {
             assert!(take_arc(&mut Bytes::from(bytes)).is_err());

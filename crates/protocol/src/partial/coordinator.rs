@@ -1,11 +1,11 @@
 //! The coordinator: operations that are under way, their timers, and the memory that they may take.
 //!
-//! **Entries that reads bring** count against the limit before they are sent. A read asks another cell for an
-//! entry of a few KiB at most. If the cell's entry is larger, the cell answers with the entry's size. The
-//! coordinator asks again if it has room for the entry, and else ends the read as busy. So the entries under
-//! way to a coordinator never have more bytes than it may hold, and no link carries more bytes of entries
-//! than that. The price is one more round trip for an entry that is large and that the coordinator's own cell
-//! does not have.
+//! **Entries that reads request** count against the coordinator's limit before other cells send them. A read
+//! asks another cell for an entry of a few KiB at most. If the cell's entry is larger, the cell answers with
+//! the entry's size. The coordinator asks again if it has room for the entry, and else ends the read as busy.
+//! So the entries under way to a coordinator never have more bytes than it may hold, and no link carries more
+//! bytes of entries than that. The price is one more round trip for an entry that is large and that the
+//! coordinator's own cell does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub struct Patience {
     /// The most bytes of operations under way, including the entries that reads wait for. An operation that
     /// needs more is refused.
     pub in_flight_bytes_max: usize,
-    /// The largest entry, in bytes, that another cell sends without telling its size first.
+    /// The largest entry, in bytes, that another cell sends without first reporting the entry's size.
     pub read_bytes: u32,
     /// The limits of hints.
     pub hints: HintLimits,
@@ -152,7 +152,7 @@ impl Coordinator {
         }
     }
 
-    /// Returns the time of the oldest write of this cell that it may still send to some owner.
+    /// Returns the time of the oldest write of this cell that the cell may still send to some owner.
     pub(super) fn oldest(&self) -> Option<u64> {
         let running = self.running.values().filter_map(|running| running.oldest());
         running.chain(self.hints.oldest()).min()
@@ -206,8 +206,8 @@ impl Coordinator {
         let refused = matches!(answer, Answer::Refused(_));
         if let Some(lacks) = self.hints.answer(from, round, &answer) {
             turn.lacking.extend(lacks.then_some(from));
-            // A refused hint is sent again at the next regular attempt. An owner would refuse it again at
-            // once.
+            // A refused hint is sent again at the next regular attempt, because an owner would refuse it
+            // again if it were sent at once.
             if !refused {
                 self.replay(turn);
             }
@@ -350,7 +350,7 @@ impl Coordinator {
             }
             OperationStep::Round(share) => {
                 self.repairs += u64::from(matches!(running.stage, OperationStage::Returning { .. }));
-                // A new round: answers to the earlier round say nothing about the new round.
+                // The operation begins a new round. Answers to the earlier round say nothing about it.
                 let round = self.next_round();
                 (running.sent, running.refused) = (Share::NONE, Share::NONE);
                 (running.repeated, running.reason) = (false, None);
@@ -408,9 +408,9 @@ impl Coordinator {
         }
     }
 
-    /// Returns the outcome of an operation that ends without hints. Removes an increment from the memory if
-    /// no replica took it. If a later state of the tally holds the increment, the increment may still be
-    /// counted.
+    /// Returns the outcome of an operation that ends without hints. If no replica took an increment, removes
+    /// the increment from the coordinator's memory. If a later state of the tally holds the increment, it may
+    /// still be counted.
     fn taken_back(&mut self, running: &RunningOperation, outcome: OperationOutcome) -> OperationOutcome {
         match (running.added(), running.sent_stamp()) {
             (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.tally_key(), stamp, added) => {
@@ -420,7 +420,8 @@ impl Coordinator {
         }
     }
 
-    /// Reports the outcome to the user, at once or after the delay that a finished write asked for.
+    /// Reports the outcome to the user, either at once or after the delay that the user asked for with the
+    /// write.
     fn tell(
         &mut self,
         (id, delay): (u64, Duration),
@@ -501,7 +502,7 @@ impl Coordinator {
         if self.bytes + self.delays.bytes() + bytes > self.patience.in_flight_bytes_max {
             return reject(Rejection::Busy);
         }
-        // A cell that is arriving counts for no level, not even of writes.
+        // An arriving cell counts for no level, not even of writes.
         let counts = |owner: Owner| turn.reachable.contains(&owner.cell) && is_settled(turn.layout, owner);
         let reachable = owners.share(counts);
         // A fallback must not promise more than the level that the user asked for.
@@ -539,8 +540,9 @@ impl Coordinator {
     }
 }
 
-/// Returns the indexes of the owners in the order in which to ask them: this cell, then the cells of its
-/// site, then the cells of other sites. Chance gives the starting point of each group, so that load spreads.
+/// Returns the indexes of the owners in the order in which the coordinator asks them: this cell, then the
+/// cells of its site, then the cells of other sites. The starting point of each group is random, so that the
+/// load spreads.
 fn preferred(owners: &Owners, turn: &mut CoordinatorContext<'_>) -> SmallVec<[usize; 6]> {
     let (count, first) = (owners.count(), (turn.random)() as usize);
     let mut order: SmallVec<[usize; 6]> = (0..count).map(|index| (first % count + index) % count).collect();

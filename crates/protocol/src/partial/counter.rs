@@ -16,9 +16,9 @@
 //! may be answered as if it were the first, and each of two concurrent reads may count an increment that the
 //! other does not. Numbers that must not come twice need a service or a table.
 //!
-//! An increment whose level was not reached in time is `MaybeApplied`: it is counted from some time on, or
-//! never. If the user repeats it, it may be counted twice, because it has no id by which a replica could
-//! tell.
+//! An increment whose level was not reached in time is `MaybeApplied`: it may be counted from some time on,
+//! or never. If the user repeats it, it may be counted twice, because it has no id by which a replica could
+//! recognize the repetition.
 //!
 //! **Source.** The counters of Shapiro and others, *A comprehensive study of convergent and commutative
 //! replicated data types* (2011), §3.1. Each replica there has a number that only it writes. Copies are
@@ -40,15 +40,16 @@
 //!       ▼ the count
 //! ```
 //!
-//! **A write of the whole key** ends all tallies that *began* below its stamp, even those that go on above
-//! it: they hold earlier increments. So a coordinator that reads a base above its tally begins another tally.
-//! `SET` of a counter makes its string the base, `DEL` makes it nothing, and an increment of a string of
-//! digits counts from there. Of a concurrent increment and `SET` the increment may come first, and is
-//! overwritten, or second. A string that is no number hides tallies that were written at the same time, and
-//! live fields hide all tallies. A base that expires ends the tallies that began before its end.
+//! **A write of the whole key** ends all tallies that *began* below its stamp, even tallies with later
+//! increments above the stamp, because these tallies hold earlier increments as well. So a coordinator that
+//! reads a base above its tally begins another tally. `SET` of a counter makes its string the base, `DEL`
+//! makes it nothing, and an increment of a string of digits counts from there. Of a concurrent increment and
+//! `SET`, either may count as the first. If it is the increment, the `SET` overwrites it. A string that is no
+//! number hides tallies that were written at the same time, and live fields hide all tallies. A base that
+//! expires ends the tallies that began before its end.
 //!
-//! **Own tallies.** A coordinator continues a tally only if it knows the tally's last state. Else it would
-//! write a state that lacks increments, under a later stamp. It knows the last state
+//! **Own tallies.** A coordinator continues a tally only if it knows the tally's last state. Otherwise it
+//! would write a state that lacks increments, under a later stamp. It knows the last state
 //!
 //! - from memory, where it keeps every tally until all owners have acknowledged the last state
 //!   (`OwnTallies`);
@@ -57,15 +58,16 @@
 //!
 //! When the memory is full the coordinator empties it, and does not at once continue tallies that began
 //! earlier: some owner may have a later state than the one that is read. Nor does it continue them after a
-//! restart. A cell without a disk is then another life, with another number. A cell that comes back from its
-//! disk has its number still, and an empty memory. Its first tally begins above every stamp that it had
+//! restart. A cell without a disk restarts as another life, with another number. A cell that comes back from
+//! its disk still has its number, and an empty memory. Its first tally begins above every stamp that it had
 //! reserved (`journal`), and so above all earlier tallies. The coordinator needs nothing durable about
 //! tallies.
 //!
-//! **Earlier tallies** are continued, or taken in, once their last states are known. They have no state above
-//! a certain time: the time up to which the coordinator had reserved stamps, or had sent states when it
-//! emptied its memory. Once all horizons have reached that time (`Horizons::past`), every owner has their
-//! last states, or the writes that ended them. So the coordinator reads the last states.
+//! **Earlier tallies** (tallies of earlier runs of the cell, or from before it emptied its memory) are
+//! continued, or taken in, once their last states are known. Earlier tallies have no state above a certain
+//! time: the time up to which the coordinator had reserved stamps, or had sent states when it emptied its
+//! memory. Once all horizons have reached that time (`Horizons::past`), every owner has their last states, or
+//! the writes that ended them. So the coordinator reads the last states.
 //!
 //! - An earlier tally is *continued* if the coordinator has begun none since.
 //! - Else the present tally *takes it in*: its next state has the earlier sums too, and is *sole*. A replica
@@ -79,15 +81,16 @@
 //!   begun 50                                         ├── 50: 1 ── 60: 2 ── 900: 6, sole  (3 + 2 + 1)
 //! ```
 //!
-//! **Forgetting.** Horizons wait for a tally until some replica has it. For the coordinator writes a later
-//! state only in two cases. Either it saw the tally at a replica. Or the tally's beginning is above all
-//! writes that this cell has announced to have ended: then the write counts as one of the beginning's time,
-//! and horizons wait for it. So a replica whose horizon (`horizon`) covers the beginning of a tally once had
-//! the tally. If it has it no longer, a deletion that may be forgotten ended the tally. The replica then
-//! ignores late states of the tally, and leaves them out of its records. The replica does take an entry that
-//! it fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins at a quorum
-//! level begins above the horizons of a quorum, as writes with blocking repair do, because a deletion that
-//! one replica has forgotten may still lie at another.
+//! **Forgetting.** No horizon passes the beginning of a tally before some replica has the tally. The reason
+//! is that the coordinator writes a later state only in two cases. Either it saw the tally at a replica. Or
+//! the tally's beginning is above all writes that this cell has announced to have ended: then the write
+//! counts as if its stamp were the tally's beginning, and no horizon passes it while it is under way. So a
+//! replica whose horizon (`horizon`) covers the beginning of a tally once had the tally. If the replica no
+//! longer has the tally, a deletion ended it, which the replica may have forgotten. The replica then ignores
+//! late states of the tally, and leaves them out of its records. The replica does take an entry that it
+//! fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins at a quorum level
+//! begins above the horizons of a quorum, as writes with blocking repair do, because a deletion that one
+//! replica has forgotten may still lie at another.
 //!
 //! **Invariants.**
 //!
@@ -114,18 +117,19 @@
 //! *Taken in, then counted once.* Let a coordinator begin an increment when all horizons of the layout, over
 //! all its lives, cover the beginning b of its present tally. The owners whose answers it reads answered
 //! later, and have every write up to b. The last states of its earlier tallies are among these writes. For
-//! tallies of this run this holds because tallies follow each other. Those of former runs are below all
-//! stamps of this run. So the increment reads them, however small the level is. No write of the whole key can
-//! be missing that is above the beginning of an earlier tally and below b, and so would end the earlier tally
-//! and not the present one. An owner takes such a write later only from a life of a cell that begins later.
-//! With blocking repair, that life's writes at a quorum go above the horizons that owners report. Its other
-//! writes are raised or lost, like any that a slow clock stamps. The coordinator takes nothing in if the base
-//! expires between the two beginnings. So a sole state counts in every copy what the separate tallies counted
-//! before. The rule by which copies are merged depends on no order: a sole tally stays sole, and the tallies
-//! that it drops are below it. Where the sole tally is, an earlier state that comes late is dropped. Where
-//! the sole tally has ended or is forgotten, the same write ended the earlier tally, which began before.
-//! *Acknowledged, then counted*: a read's quorum shares a replica with the quorum of every increment that was
-//! taken in. This replica still has the increment's state, or the sole state in its place.
+//! tallies of this run this holds because tallies follow each other. The last states of former runs are below
+//! all stamps of this run. So the increment reads the last states, however small the level is. A write of the
+//! whole key above the beginning of an earlier tally and below b would end the earlier tally and not the
+//! present one. The owners lack no such write. An owner takes such a write later only from a life of a cell
+//! that begins later. With blocking repair, that life's writes at a quorum go above the horizons that owners
+//! report. Its other writes are raised or lost, like any write with the stamp of a slow clock. The
+//! coordinator takes nothing in if the base expires between the two beginnings. So a sole state counts in
+//! every copy what the separate tallies counted before. The rule by which copies are merged depends on no
+//! order: a sole tally stays sole, and the tallies that it drops are below it. A replica that has the sole
+//! tally drops an earlier state that comes late. At a replica where the sole tally has ended or is forgotten,
+//! the write that ended it also ended the earlier tally, which began before it. *Acknowledged, then counted*:
+//! a read's quorum shares a replica with the quorum of every increment that was taken in. This replica still
+//! has the increment's state, or the sole state in its place.
 //!
 //! *On disks.* All this rests on the states that replicas acknowledge and show, and these survive: a state is
 //! on an owner's disk before the owner acknowledges or shows it. So *all owners have it* and *it was seen at
@@ -136,12 +140,12 @@
 //! **Bounds.** A tally takes 29 bytes. A key has one tally of each cell through which it is incremented, and
 //! of each life if the cell has no disk. A key has two tallies of each where users mix quorum levels and
 //! smaller ones. A start of a cell from its disk adds one tally, until the first increment after all horizons
-//! have passed the start. While one cell is away, horizons do not pass it. `SET` makes one base of all. No
-//! entry has more than 128 tallies: a coordinator refuses an increment that would begin another tally
-//! ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory of own tallies has 16 MiB. An increment
-//! that would make a sum leave 64 bits goes into another tally. The count itself may leave 64 bits by
-//! concurrent increments, each of which was right alone. Reads return its digits all the same, and further
-//! increments are refused.
+//! have passed the time of that start. While one cell is away, no horizon passes that time. `SET` replaces
+//! the base and all tallies by one base. No entry has more than 128 tallies: a coordinator refuses an
+//! increment that would begin another tally ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory
+//! of own tallies has 16 MiB. An increment that would make a sum leave 64 bits goes into another tally. The
+//! count itself may leave 64 bits by concurrent increments, each of which was right alone. Reads return the
+//! digits of that count all the same, and further increments are refused.
 //!
 //! **Attacks considered.**
 //!
@@ -149,14 +153,14 @@
 //! - *A coordinator dies with an increment half way.* Some replica has it and repair brings it to all, or no
 //!   replica has it. The coordinator's next life has another number, and begins another tally.
 //! - *A cell comes back from its disk, and reads its own earlier tally.* Another owner may have a later
-//!   state, which was acknowledged. A state that continued the earlier state, with a still later stamp, would
-//!   replace the acknowledged state, and lose increments. So the cell begins another tally.
-//! - *An answer that is older than the horizons that its coordinator has received since.* The coordinator
-//!   notes `past` when the increment begins, before it asks any owner.
-//! - *A sole state that no owner took, or one owner alone.* The next state of the tally is sole as well, and
-//!   holds the same increments. If the coordinator dies, its next run reads earlier tallies at some owners
-//!   and the sole tally at another. The next run touches none of these tallies before all owners have the
-//!   sole tally.
+//!   state, which was acknowledged. If the cell continued its earlier state under a still later stamp, the
+//!   new state would replace the acknowledged one, and lose increments. So the cell begins another tally.
+//! - *An owner's answer that is older than horizons that the coordinator has received since.* The coordinator
+//!   notes `past` when the increment begins, before it asks any owner, so later horizons do not count.
+//! - *A sole state that no owner took, or that only one owner took.* The next state of the tally is sole as
+//!   well, and holds the same increments. If the coordinator dies, its next run reads earlier tallies at some
+//!   owners and the sole tally at another. The next run touches none of these tallies before all owners have
+//!   the sole tally.
 //! - *Another increment began a tally meanwhile.* The earlier read says nothing of that tally, so only the
 //!   memory is consulted.
 //! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges all
@@ -171,12 +175,13 @@
 //!   read's repair. It is a state like any other: later states of its tally replace it, and no cell writes
 //!   further ones.
 //! - *A read's repair brings a tally that ended and a tally that goes on.* The record of a replica has only
-//!   the tally that goes on: when the record is executed again there is no horizon to stop the first.
+//!   the tally that goes on: when the record is executed again after a restart, no horizon would stop the
+//!   ended tally.
 //! - *Many increments through one cell at once.* Each writes the sum so far with a later stamp. All go into
-//!   one tally, even while the first is still on its way. The first holds the horizon back for all of them,
-//!   as each does.
-//! - *An increment that all replicas refused.* The memory takes it back, if no later state was sent. Else the
-//!   later state holds it, and it is `MaybeApplied`.
+//!   one tally, even while the first is still on its way. No horizon passes the tally's beginning while any
+//!   of them is under way.
+//! - *An increment that all replicas refused.* The coordinator removes it from its memory, if no later state
+//!   was sent. Otherwise the later state holds the increment, and it is `MaybeApplied`.
 //! - *Level one, and the replica that is read does not have the coordinator's tally.* Another tally is begun.
 //! - *An acknowledged increment at level one, a second at another replica.* The coordinator has the first in
 //!   memory until all owners have it, so the second state holds both.
@@ -187,8 +192,8 @@
 //!   come together with the base.
 //! - *A `DEL` at level one by a slow clock.* Tallies that began above its stamp go on counting, like a newer
 //!   `SET`.
-//! - *Forged tallies.* A tally's stamps belong to one life, do not go back, and are above the base. Any
-//!   others are refused as malformed bytes. As everywhere here, there is no defence against a cell that lies
+//! - *Forged tallies.* A tally's stamps belong to one life, do not go back, and are above the base. Any other
+//!   tallies are refused as malformed bytes. As everywhere here, there is no defence against a cell that lies
 //!   about its sums.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
@@ -212,7 +217,8 @@ pub struct Tally {
     pub sole: bool,
 }
 
-/// The bytes of a tally: the stamp of its first increment, the time of its last, the sum, and two flags.
+/// Size of a tally in bytes: the stamp of its first increment, the time of its last one, the sum, and two
+/// flags.
 pub(super) const TALLY_BYTES: usize = 29;
 
 const FIRM: u8 = 1;
@@ -257,7 +263,7 @@ pub fn integer(digits: &[u8]) -> Option<i64> {
     canonical.then_some(number)
 }
 
-/// The length of the longest number in bytes: of the lowest number, with its sign.
+/// Length of the longest number in bytes. It is the lowest number, with its sign.
 const LONGEST: usize = 20;
 
 #[cfg(test)]

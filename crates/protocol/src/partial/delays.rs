@@ -28,7 +28,7 @@ pub(super) struct Delays {
 }
 
 impl Delays {
-    /// The longest delay. A longer requested delay is shortened to it.
+    /// The longest delay. If a user requests a longer one, this delay is used instead.
     pub(super) const MAX: Duration = Duration::from_secs(60);
 
     /// Returns how many items wait.

@@ -2,8 +2,8 @@
 //!
 //! An entry is a *base*, the last write of the whole key, and the fields written since. A write of the whole
 //! key (a string, a delete) replaces every field with a lower stamp. So each field is a register, whose
-//! writes are those of the field and those of the key. The write with the highest stamp wins, at any replica
-//! and in any order of arrival.
+//! writes are the writes of the field and the writes of the whole key. The write with the highest stamp wins,
+//! at any replica and in any order of arrival.
 //!
 //! A counter is a base of digits, or no base, and [tallies](Tally): sums of the increments since
 //! ([`counter`](super::counter)). The stamp of a tally's first increment names the tally. A tally counts only
@@ -13,15 +13,15 @@
 //! Merging is idempotent, commutative and associative: replicas that have the same writes have the same
 //! entry.
 //!
-//! **Why a life comes only with a value.** A register has its end of life from the write that set its
-//! value, and never from a later write. To give an existing value a life (`EXPIRE`), a coordinator would
-//! have to read the value and write it again, and so undo a write that came in between. The alternative is
-//! an end of life next to the value, which is bound to the stamp of the write that it concerns. That would
-//! be sound for a string: the write with that stamp either is the base at a replica, or is gone. A hash,
-//! and a counter that nobody has `SET`, have no such write. Their base is the deletion before their first
-//! field or increment, or nothing at all. Cells forget that deletion (`horizon`), one cell sooner than
-//! another, so replicas would disagree about the stamp. So a map of partial quorums refuses `EXPIRE`,
-//! whatever the kind of the key.
+//! **Why only a write of a value sets when it expires.** The write that sets a register's value also sets the
+//! time at which the value expires. No later write changes that time. To make an existing value expire
+//! (`EXPIRE`), a coordinator would have to read the value and write it again, and so undo a write that came
+//! in between. The alternative is to store the time apart from the value, with the stamp of the write that it
+//! concerns. That would be sound for a string: the write with that stamp either is the base at a replica, or
+//! is gone. A hash, and a counter that nobody has `SET`, have no such write. Their base is the deletion
+//! before their first field or increment, or nothing at all. Cells forget that deletion (`horizon`), one cell
+//! sooner than another, so replicas would disagree about the stamp. So a map of partial quorums refuses
+//! `EXPIRE`, whatever the kind of the key.
 
 #[cfg(test)]
 mod tests;
@@ -66,8 +66,8 @@ impl Register {
         newer
     }
 
-    /// Whether the register has no value, and every cell knows this: all cells have the write, and the value,
-    /// if any, has expired by every cell's clock.
+    /// Whether the register's value is gone for every cell: all cells have the write, and the value was
+    /// deleted, or has expired by every cell's clock.
     fn is_past(&self, common: Horizon) -> bool {
         self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(common.time).is_none()
     }
@@ -108,7 +108,7 @@ impl EntryParts {
     }
 }
 
-/// The answer to a digest request. Entries with the same digest are taken to be equal.
+/// The answer to a digest request. Two entries with the same digest count as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digest {
     /// The highest stamp in the entry.
@@ -199,8 +199,8 @@ impl Entry {
         changed
     }
 
-    /// Takes a newer state of a tally that is above the base, unless another tally has taken that tally in.
-    /// Returns whether anything changed.
+    /// Takes a state of a tally, if it is newer and the tally began above the base, unless another tally has
+    /// taken that tally in. Returns whether anything changed.
     fn merge_tally(&mut self, begun: Stamp, tally: Tally) -> bool {
         let present = self.tally(begun).unwrap_or_default();
         if tally <= present || self.tallies().any(|other| is_taken_in((begun, tally), other)) {
@@ -213,7 +213,7 @@ impl Entry {
         true
     }
 
-    /// Whether the entry writes no value at all.
+    /// Whether no write in the entry has a value: all writes are deletes.
     pub fn is_delete(&self) -> bool {
         self.base.value.is_none()
             && self.fields().all(|(_, register)| register.value.is_none())
@@ -226,7 +226,7 @@ impl Entry {
         self.since.is_some()
     }
 
-    /// Removes the writes with stamps above `time`, and returns the lowest of their stamps.
+    /// Removes the writes with stamps above `time`, and returns the lowest of these stamps.
     pub(super) fn split_off(&mut self, time: u64) -> Option<Stamp> {
         if self.newest().time <= time {
             return None;
@@ -272,19 +272,20 @@ impl Entry {
         beyond
     }
 
-    /// Removes tallies that began below the horizon, unless `held` has them. This replica once had them, and
-    /// a later write ended them.
+    /// Removes tallies that began below the horizon, unless `held` has them. Such a tally was here once, and
+    /// a later write ended it.
     pub(super) fn pass_over_ended(&mut self, horizon: Horizon, held: &Entry) {
         self.retain(|_| true, |begun, _| !horizon.covers(begun) || held.tally(begun).is_some());
     }
 
-    /// Whether the entry has a deleted or expired value that the horizons of all cells cover.
+    /// Whether the entry has a deleted or expired value that cells may forget, because the horizons of all
+    /// cells cover it.
     pub(super) fn is_forgettable(&self, common: Horizon) -> bool {
         let is_past = |register: &Register| register.is_past(common);
         is_past(&self.base) || self.fields().any(|(_, register)| is_past(register))
     }
 
-    /// Removes the values that are forgettable, and returns their number.
+    /// Removes the values that cells may forget, and returns their number.
     pub(super) fn forget(&mut self, common: Horizon) -> u64 {
         let held = |entry: &Entry| {
             let since = entry.since.as_ref().map_or(0, |since| since.fields.len() + since.tallies.len());
@@ -326,8 +327,9 @@ impl Entry {
         self.base.live(wall).and(self.base.expires)
     }
 
-    /// Whether a tally that began with this stamp counts at this instant of the wall clock, whether the entry
-    /// has it or not. The tally counts if the whole key was neither written nor expired since.
+    /// Whether a tally that began with this stamp would count at this instant of the wall clock. The entry
+    /// need not have the tally. The tally counts if, since that stamp, the whole key was not written and its
+    /// value did not expire.
     pub(super) fn counts(&self, begun: Stamp, wall: u64) -> bool {
         let ends = self.base.expires.filter(|expires| *expires <= wall).unwrap_or(0);
         begun > self.base.stamp && begun.time >= ends
@@ -418,7 +420,7 @@ const EXPIRES: u8 = 2;
 const HAS_TALLIES: u8 = 4;
 /// The bytes of the length before a value, a name or the fields.
 const LENGTH_BYTES: usize = size_of::<u32>();
-/// The least bytes of a register: stamp and flags.
+/// Minimum size of a register in bytes: stamp and flags.
 const REGISTER_BYTES_LEAST: usize = 13;
 
 impl Register {
@@ -435,7 +437,7 @@ impl Register {
         }
     }
 
-    /// Decodes a register. Returns also which of the flags in `more` the register has.
+    /// Decodes a register. Also returns which of the flags in `more` the register has.
     fn take(more: u8, input: &mut Bytes) -> Result<(Register, u8), WireError> {
         let stamp = take_stamp(input)?;
         let flags = take_u8(input)?;
@@ -465,8 +467,8 @@ impl Wire for Entry {
         }
     }
 
-    /// Refuses fields and tallies that do not ascend or are not above the base, and tallies that another
-    /// tally has taken in, because an entry has one byte form.
+    /// Refuses fields and tallies that are not in ascending order or not above the base, and tallies that
+    /// another tally has taken in. Otherwise an entry would have several byte forms.
     fn decode(input: &mut Bytes) -> Result<Entry, WireError> {
         let (base, has_tallies) = Register::take(HAS_TALLIES, input)?;
         let count = take_count(input, size_of::<u32>() + REGISTER_BYTES_LEAST)?;

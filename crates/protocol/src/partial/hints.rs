@@ -3,13 +3,14 @@
 //!
 //! A hint never counts for a level: it only shortens the time until replicas are equal. The coordinator keeps
 //! it in memory, within limits of bytes and of age. If a limit makes the coordinator give a hint up, it lists
-//! the owner among those that *lack* writes, for good: it no longer knows which writes these are.
+//! the owner among the owners that *lack* writes. The owner stays in that list, because the coordinator no
+//! longer knows which writes the owner lacks.
 //!
 //! Hints of one key for one owner are merged into one, as a replica would merge them. Hints leave in the
-//! order of their keys, a few at a time. Each stays until its owner has acknowledged exactly the content that
-//! it holds at that moment. If an owner has no room and refuses a hint, the coordinator gives the hint up. A
-//! hint that waited for room would hold all horizons back, no deletion could be forgotten, and so no room
-//! would ever be made.
+//! order of their keys, a few at a time. A hint stays until its owner has acknowledged exactly the content
+//! that the hint has at that moment. If an owner has no room and refuses a hint, the coordinator gives the
+//! hint up. A hint that waited for room would keep all horizons below its write. Then no deletion could be
+//! forgotten, so the owner would never get room.
 //!
 //! A cell that takes another's place gets a hint of each write that any owner of the key has not received
 //! yet. The arriving cell copies from these owners, and they may receive the write only after it has copied.
@@ -47,17 +48,17 @@ pub struct HintCounts {
     pub bytes: usize,
     /// The number of hints that their owners acknowledged.
     pub delivered: u64,
-    /// The number of hints that were given up: for want of room, for their age, or because the owner refused
-    /// them for good.
+    /// The number of hints that were given up because they had no room, because they were too old, or because
+    /// the owner refused them for good.
     pub lost: u64,
 }
 
 #[derive(Debug)]
 struct Hint {
     entry: Entry,
-    /// The instant at which the first of the hint's merged writes was kept.
+    /// The time at which the first of the writes in this hint was kept.
     since: Time,
-    /// The time of the hint's oldest write that may not have arrived, in nanoseconds.
+    /// The time of the oldest write in this hint that may not have arrived at its owner, in nanoseconds.
     oldest: u64,
     bytes: usize,
 }
@@ -111,7 +112,7 @@ impl Hints {
         (entry, oldest): (&Entry, u64),
         now: Time,
     ) -> bool {
-        // A write of no fields has no content to keep.
+        // A write of no fields has no content, so no hint is kept.
         if *entry == Entry::nothing() {
             return false;
         }
@@ -146,7 +147,7 @@ impl Hints {
         false
     }
 
-    /// Records that an owner lacks a write of which no hint is kept. Returns whether this is the first such
+    /// Records that an owner lacks a write for which no hint is kept. Returns whether this is the first such
     /// write.
     pub(super) fn give_up(&mut self, owner: CellNumber) -> bool {
         self.counts.lost += 1;

@@ -8,8 +8,9 @@
 //!
 //! **How.** Each cell sends all other cells its [`HorizonReport`], on the links on which it sends its writes:
 //!
-//! - *through*: the cell will send no write of its own at or below this time, except to cells that have it.
-//!   So it keeps neither an operation nor a hint below it, and its clock is above it.
+//! - *through*: the cell will send no write of its own at or below this time, except to cells that already
+//!   have that write. So the cell has neither an operation nor a hint at or below this time, and its clock is
+//!   above it.
 //! - *barrier*: the lowest *through* of all cells that this cell has received, in reports of its present
 //!   layout. Links keep the order of messages. So whatever the other cells wrote at or below the barrier has
 //!   arrived here, or never will.
@@ -22,40 +23,41 @@
 //! so it also refuses the writes that a dead cell had on their way.
 //!
 //! **A new life of a cell** has received no report, and its clock may be behind the horizon of other cells.
-//! So a horizon covers no write of a cell that joined the layout after the horizon was reached: numbers
-//! ascend. In return a replica reports its horizon as if it were a stamp of the key, and a write at a quorum
-//! goes above it. Stamps of older cells are above it anyway.
+//! So a horizon covers no write of a cell that joined the layout after the horizon was reached. Such a cell
+//! has a higher number than the horizon's. In return, a replica reports its horizon as if it were a stamp of
+//! the key, so a write at a quorum gets a stamp above the horizon. Stamps of older cells are above the
+//! horizon anyway.
 //!
 //! **Attacks considered.**
 //!
-//! - *A hint of an old write, after a delete that was forgotten.* Its coordinator's *through* is below the
-//!   write as long as it keeps the hint, so no cell's horizon covers the delete.
+//! - *A hint of an old write, after a delete that was forgotten.* The coordinator's *through* is below the
+//!   write as long as the coordinator keeps the hint, so no cell's horizon covers the delete.
 //! - *A hint that was given up.* The write stays where it is. A comparison brings it to the other owners, or
-//!   finds that it lost.
+//!   finds that they have a newer write.
 //! - *A copy in a read's repair, sent before the delete and taken after it was forgotten.* The horizon covers
 //!   the copy, so the replica ignores it.
 //! - *A delete that one replica has and another replica lacks.* The horizon of the second replica covers the
 //!   delete only once this replica has it.
-//! - *A coordinator that died half way.* Its report is missing until another life has its place. Then the
-//!   layout is a later one.
-//! - *A copy of a write by a dead cell.* A coordinator that read it sends it to other owners when the layout
-//!   changes. The coordinator's report of the new layout comes behind that copy, and a barrier counts no
-//!   report of an earlier layout.
+//! - *A coordinator that died half way.* Its report is missing until another life has taken its place. From
+//!   then on the layout is a later one.
+//! - *A copy of a write by a dead cell.* A coordinator that read the copy may send it to other owners when
+//!   the layout changes. The coordinator's report of the new layout comes behind that copy, and a barrier
+//!   counts no report of an earlier layout.
 //! - *A cell that stands still for hours, and goes on.* Its horizon did not move, so the other cells still
 //!   have every later deletion. Until comparing has brought the cell the missing writes, it answers like any
 //!   replica that missed writes.
 //! - *A new write that comes after its key's deletion was forgotten.* Its stamp is above the horizon, because
-//!   the clock of a cell is above its *through*. Only a later life of a cell may stamp a write below. No
-//!   horizon covers that life, and the write began later.
-//! - *A cell that was the latest life, and leaves.* The other cells refuse the writes that it had on their
-//!   way, so its number stays covered.
+//!   the clock of a cell is above its *through*. Only a later life of a cell may give a write a stamp below
+//!   the horizon. But no horizon covers that life, so the write is not ignored.
+//! - *The cell with the highest number leaves.* The other cells refuse the writes that it had under way, so
+//!   horizons may still cover its number.
 //! - *A place that is given away during a round.* The round ends, and its comparisons count for nothing.
 //!   Until the cell that took the place has copied everything and completed a round of its own, its horizon
 //!   is zero, and nothing is forgotten.
 //! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon reaches its
 //!   end: then every cell's clock has reached it.
-//! - *A clock that is behind.* Its *through* is behind as far, and so are all horizons. There is no other
-//!   effect.
+//! - *A clock that is behind.* The cell's *through* is behind by the same time, and so are all horizons.
+//!   There is no other effect.
 //! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. When its
 //!   clock is set right, the cell issues nothing below its *through*. If the clock had jumped further than is
 //!   allowed, the cell's writes are refused until the clocks are near each other again, as after a write with
@@ -117,7 +119,7 @@ pub struct HorizonReport {
 pub(super) struct Horizons {
     through: u64,
     own: Horizon,
-    /// The last report that each other cell sent.
+    /// The last report of each other cell.
     words: BTreeMap<CellNumber, HorizonReport>,
     past: u64,
 }
@@ -139,13 +141,13 @@ impl Horizons {
     }
 
     /// Returns the time up to which every owner is complete: it has each write by a cell of the layout that
-    /// any owner will ever have, or a newer one in its place. The time is as of the last
-    /// [look](Horizons::look).
+    /// any owner will ever have, or a newer write in its place. The time was computed by the last call of
+    /// [`look`](Horizons::look).
     pub(super) fn past(&self) -> u64 {
         self.past
     }
 
-    /// Updates [`past`](Horizons::past), and returns what the horizons of all cells cover.
+    /// Updates [`past`](Horizons::past), and returns the horizon that all cells have reached.
     pub(super) fn look(&mut self, layout: &Layout, me: CellNumber) -> Horizon {
         let common = self.common(layout, me);
         let covers_all = layout.cells().all(|(cell, _)| cell <= common.cell);
@@ -155,7 +157,7 @@ impl Horizons {
 
     /// Adopts a changed layout: the reports of cells that are gone no longer count.
     pub(super) fn adopt(&mut self, layout: &Layout) {
-        // A new life may have a clock that is behind.
+        // The layout may have a new life of a cell, whose clock may be behind.
         self.past = 0;
         self.words.retain(|cell, _| layout.cell(*cell).is_some());
     }
@@ -193,8 +195,8 @@ impl Horizons {
     /// Returns the horizon that this cell reaches if it compares its keys with all other cells from now on.
     /// Returns `None` if this cell has that horizon already, or if some cell's report is missing.
     pub(super) fn target(&self, layout: &Layout, me: CellNumber) -> Option<Horizon> {
-        // Lives with numbers above those of the layout are gone for good, and their writes on the way are
-        // refused. So these lives stay covered.
+        // Lives of cells with higher numbers than those in the layout are gone for good, and cells refuse the
+        // writes that these lives had under way. So these lives stay covered.
         let mut target = Horizon { time: self.word(layout, me).barrier, cell: me.max(self.own.cell) };
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
             let word = self.words.get(&cell).filter(|word| word.layout == layout.version())?;
@@ -214,7 +216,7 @@ impl Horizons {
         self.own = target;
     }
 
-    /// Returns what the horizons of all cells cover.
+    /// Returns the horizon that all cells have reached.
     pub(super) fn common(&self, layout: &Layout, me: CellNumber) -> Horizon {
         let others = layout.cells().map(|(cell, _)| cell).filter(|cell| *cell != me);
         let horizon =
@@ -284,8 +286,8 @@ mod tests {
         assert_eq!(horizons.target(&layout, ME), Some(target));
     }
 
-    /// Nothing is past while the horizons do not cover the latest life: writes of that life may be on their
-    /// way, whatever their stamps are.
+    /// `past` is zero while some horizon does not cover the latest life of a cell, because writes of that
+    /// life may be under way, whatever their stamps are.
     #[test]
     fn what_is_past_is_so_for_all_lives() {
         let layout = layout(&[(0, 1), (0, 1), (0, 1)]);

@@ -15,6 +15,6 @@ pub struct MapId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct LayoutVersion(pub u64);
 
-/// A group of cells that are near each other. Its number has no meaning here.
+/// A group of cells that are near each other, as a number. Only the equality of two numbers has a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Site(pub u16);

@@ -1,5 +1,5 @@
-//! An increment at its coordinator: it reads like a read, and then writes its coordinator's tally
-//! ([`counter`](super::counter)).
+//! An increment at its coordinator. It first reads the key like a read, and then writes its coordinator's
+//! tally ([`counter`](super::counter)).
 
 use super::{
     counter::{TALLIES_MAX, Tally},
@@ -71,15 +71,15 @@ impl RunningOperation {
         let candidates = context.reachable.and(context.settled);
         match Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site) {
             Some(asked) => OperationStep::Round(asked),
-            // The quorum could be asked when the increment began, so the increment waits for it until its own
-            // deadline.
+            // When the increment began, enough owners for a quorum could be asked. So the increment waits for
+            // a quorum until its own time is over.
             None => OperationStep::Round(candidates),
         }
     }
 
     /// Writes an increment that begins a tally above `floor`. If another increment has begun a tally while
-    /// this increment asked, adds to that tally instead. Only the memory is consulted: the entry that was
-    /// read earlier says nothing about that tally's last state.
+    /// this increment waited for answers, adds to that tally instead. Only the memory is consulted: the entry
+    /// that was read earlier says nothing about that tally's last state.
     pub(super) fn begin_tally(&mut self, floor: Stamp, context: &mut OperationContext<'_>) -> OperationStep {
         let found = &self.adding.as_ref().expect("it has read").found;
         let kept = context.memory.kept(&self.tally_key(), found, (context.wall, context.through));
@@ -87,7 +87,7 @@ impl RunningOperation {
         self.add(floor, continued, context)
     }
 
-    /// Writes an increment: into `continued`, or else into a tally that begins above `floor`.
+    /// Writes an increment: into the tally `continued`, or else into a tally that begins above `floor`.
     fn add(
         &mut self,
         floor: Stamp,

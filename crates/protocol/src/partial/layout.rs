@@ -1,4 +1,4 @@
-//! The layout: cells, their places on the ring, and maps. The order hands it in as the configuration.
+//! The layout: cells, their places on the ring, and maps. A cell gets the layout from the domain's order.
 //!
 //! All cells compute equal [`Layout`]s from the same orders. Data never passes through the order.
 
@@ -33,8 +33,8 @@ pub struct LayoutMember {
 pub struct Copies(BTreeMap<Site, u8>);
 
 impl Copies {
-    /// Returns the copies of a map with these numbers at these sites. Returns `None` if that makes no copy or
-    /// more than [`Owners::MAX`].
+    /// Returns the copies of a map with these numbers of copies at these sites. Returns `None` if there would
+    /// be no copy, or more than [`Owners::MAX`].
     pub fn new(per_site: impl IntoIterator<Item = (Site, u8)>) -> Option<Copies> {
         let copies = Copies(per_site.into_iter().filter(|(_, count)| *count > 0).collect());
         (1..=Owners::MAX).contains(&copies.total()).then_some(copies)
@@ -56,7 +56,7 @@ impl Copies {
     }
 }
 
-/// The treatment by a read of replicas that differ.
+/// A read's treatment of replicas that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadRepair {
     /// The read answers with the newest entry that it saw, and repairs nothing.
@@ -70,8 +70,9 @@ pub enum ReadRepair {
     Blocking,
 }
 
-/// The way in which a map is replicated. Only maps of partial quorums keep their keys here. Of other maps the
-/// order knows no more than that they exist, and cells keep them by other means.
+/// The way in which a map is replicated. Cells keep here only the keys of maps of partial quorums. Of a map
+/// with another strategy the layout says only that it exists, and the cells keep its keys in tables, groups
+/// or services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StrategyBytes", into = "StrategyBytes")]
 pub enum Strategy {
@@ -88,7 +89,7 @@ pub enum Strategy {
     },
 }
 
-/// A strategy's byte form. The first three variants are those of the format before strategies existed.
+/// The byte form of a strategy. The first three variants are those of the format before strategies existed.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum StrategyBytes {
     None,
@@ -151,13 +152,13 @@ pub struct Map {
 }
 
 impl Map {
-    /// Returns how reads treat replicas that differ. `None` if this is no map of partial quorums.
+    /// Returns how reads treat replicas that differ. `None` if this is not a map of partial quorums.
     pub fn read_repair(&self) -> Option<ReadRepair> {
         if let Strategy::Quorum(repair) = self.strategy { Some(repair) } else { None }
     }
 }
 
-/// A change of the layout, handed in by the order.
+/// A change of the layout, as the order decided it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutOrder {
     /// Adds a cell, only before the first map is created: later the cell would own keys without having them.
@@ -180,7 +181,7 @@ pub enum LayoutOrder {
     DropMap(MapId),
 }
 
-/// Why a change of the layout was refused.
+/// The reason why a change of the layout was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum LayoutRefusal {
     /// This process is a cell already.
@@ -201,7 +202,7 @@ pub enum LayoutRefusal {
         "the cell is not arriving: the cell has copied all of its keys already, or has not begun to copy keys"
     )]
     NotArriving,
-    /// The map's id is or was used.
+    /// The map's id is in use, or was used before.
     #[error("the map's id belongs to another map, or did before: use a new id")]
     MapUsed,
     /// There are [`MAPS_MAX`] maps.
@@ -225,11 +226,11 @@ pub enum LayoutRefusal {
     Copies,
 }
 
-/// The most tokens of a cell.
+/// Maximum number of tokens of a cell.
 pub const TOKENS_MAX: usize = 1024;
 
-/// The most maps of a domain. Each cell has a ring for each map, and for a map of strategy `service` or
-/// `group` a replica or a member.
+/// Maximum number of maps in a domain. Each cell has a ring for each map, and a replica or a member for a map
+/// of the strategy `service` or `group`.
 pub const MAPS_MAX: usize = 256;
 
 /// The cells and the maps.
@@ -239,8 +240,8 @@ pub struct Layout {
     /// The last number that a cell was given.
     last: CellNumber,
     cells: BTreeMap<CellNumber, LayoutMember>,
-    /// The maps, and possibly the last id as `None`, if that map was dropped. No id up to the last one is
-    /// used again.
+    /// The existing maps. If the map with the last id was dropped, that id stays here with `None`, because no
+    /// id up to it is used again.
     maps: BTreeMap<MapId, Option<Map>>,
 }
 
@@ -440,7 +441,7 @@ pub(super) mod tests {
         assert!(Copies::new([(Site(0), 9), (Site(1), 8)]).is_none());
     }
 
-    /// The whole layout is written to disk at each change, so a dropped map must leave nothing.
+    /// The whole layout is written to disk at each change, so a dropped map must leave nothing in it.
     #[test]
     fn maps_that_were_dropped_take_no_room() {
         let mut layout = layout(&[(0, 1), (0, 1)]);
@@ -495,8 +496,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_written_before_there_were_strategies_is_read() {
-        // The byte form: one site with its number and its number of copies, then the byte that stood for read
-        // repair alone in the earlier format.
+        // The byte form is one site with its number of copies, then a byte. In the earlier format that byte
+        // stood for read repair alone.
         let map = |strategy| Map { copies: Copies::new([(Site(0), 3)]).unwrap(), strategy };
         for (strategy, bytes) in [
             (Strategy::Quorum(ReadRepair::None), &[1, 0, 3, 0][..]),

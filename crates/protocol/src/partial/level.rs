@@ -1,4 +1,4 @@
-//! Levels: which sets of replicas satisfy the strength of an operation (004 §II.C).
+//! Levels: the sets of replicas that satisfy the level of an operation (004 §II.C).
 
 use super::{
     id::Site,
@@ -7,7 +7,7 @@ use super::{
 use crate::{quorum::majority, strength::Level};
 
 impl Level {
-    /// Whether the replicas in `share` suffice for a coordinator at `site`.
+    /// Whether the replicas in `share` suffice for this level, if the coordinator is at `site`.
     pub fn is_met(self, owners: &Owners, share: Share, site: Site) -> bool {
         let enough = |site: Site| {
             let of_site = owners.of_site(site);

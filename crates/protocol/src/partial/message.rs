@@ -28,11 +28,11 @@ pub struct Request {
     pub map: MapId,
     /// The key.
     pub key: Bytes,
-    /// The demand on the replica.
+    /// The action that the replica must perform.
     pub demand: Demand,
 }
 
-/// A demand on a replica.
+/// The action that a replica must perform for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// Return the highest stamp of the key.
@@ -58,12 +58,13 @@ pub enum Demand {
     },
     /// Return the content of these arcs of the map.
     Compare {
-        /// The amount of differences that the asking cell has found so far.
+        /// A rough number of the differences that the asking cell has found so far.
         pace: DifferenceCount,
         /// The arcs, at most `ARCS_MAX`.
         arcs: Vec<Arc>,
     },
-    /// Return the entries at these tokens, which ascend. At most `TOKENS_MAX`.
+    /// Return the entries at these tokens, which are in ascending order. There are at most `TOKENS_MAX`
+    /// tokens.
     Fetch(Vec<Token>),
 }
 
@@ -171,9 +172,9 @@ const FETCH: u8 = 17;
 const COMPARED: u8 = 18;
 const REPAIR: u8 = 19;
 const LARGE: u8 = 20;
-/// The least bytes of a key and its entry.
+/// Minimum size of a key and its entry, in bytes.
 const COPY_BYTES_LEAST: usize = 21;
-/// The least bytes of a listed key: key, stamp, kind and hash.
+/// Minimum size of a listed key in bytes: key, stamp, kind and hash.
 const LISTED_BYTES_LEAST: usize = 25;
 const TOKEN_BYTES: usize = 8;
 impl ReplicaRefusal {
@@ -385,7 +386,7 @@ pub(super) fn put_count(out: &mut BytesMut, count: usize) {
     out.put_u32_le(u32::try_from(count).expect("messages and records are bounded far below 4 GiB"));
 }
 
-/// Reads a count of elements that take at least `bytes_least` bytes each. Refuses more than `max` elements.
+/// Reads a count of elements of which each takes at least `bytes_least` bytes. Refuses a count above `max`.
 fn take_bounded(input: &mut Bytes, bytes_least: usize, max: usize) -> Result<usize, WireError> {
     let count = take_count(input, bytes_least)?;
     if count <= max { Ok(count) } else { Err(WireError::Body) }

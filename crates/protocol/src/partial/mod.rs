@@ -15,10 +15,10 @@
 //! *Atomic* holds even for writes that timed out and for copies that arrive late.
 //!
 //! A write whose level was not reached in time ends in `MaybeApplied`: it may take effect at any time from
-//! then on, or never. A field of a hash counts as a key of its own here, and an operation on several fields
-//! promises only what operations on each would. Increments of one key add up, through any cells: [`counter`]
-//! states their promise. A value that expires does so by the coordinator's wall clock, and counts as deleted
-//! from then on. Reads near that moment may differ by the skew of clocks.
+//! then on, or never. Here a field of a hash counts as a key of its own. An operation on several fields
+//! promises no more than separate operations on each field would. Increments of one key add up, through any
+//! cells: [`counter`] states their promise. A value expires by the coordinator's wall clock, and counts as
+//! deleted from then on. Reads near that moment may differ by the skew of clocks.
 //!
 //! [`Quorum`]: Level::Quorum
 //! [`All`]: Level::All
@@ -31,7 +31,7 @@
 //! Bar-Noy and Dolev (1995); with several writers, Lynch and Shvartsman (1997).
 //!
 //! **Roles.** A *cell* is a process that keeps keys. It is a *replica* of the keys that it owns, and the
-//! *coordinator* of the operations, on any key, that its users ask of it.
+//! *coordinator* of the operations that its users request, on any key.
 //!
 //! ```text
 //!   write at a quorum, blocking repair            read
@@ -64,21 +64,21 @@
 //!   began.
 //!
 //! **Why R + W > N is regular.** Let write w at a quorum level end before read r begins. A quorum holds w's
-//! last stamp, or a newer one, and r's quorum shares a replica with it. So r sees that stamp or a higher one,
-//! and returns a value v with a stamp at least as high. Could v have been replaced before r began, by a write
-//! w' that began after v's write ended? That w' would have a higher stamp than v. For w' sent its stamp to a
-//! quorum, of which one replica held v's stamp, or a newer one. If w' had the lower stamp, this replica
-//! reported the higher one, and the coordinator wrote w' again with a higher stamp. One such second round is
-//! enough: the quorum answered after w' began, so it covers all writes that ended before. A still newer stamp
-//! in the second round belongs to a concurrent write. So the quorum of w' would have shown r a higher stamp
-//! than v's, and r returns the highest.
+//! last stamp, or a newer one. The quorum of r shares a replica with that quorum. So r sees that stamp or a
+//! higher one, and returns a value v with a stamp at least as high. Could v have been replaced before r
+//! began, by a write w' that began after v's write ended? Such a w' would have a higher stamp than v, because
+//! w' sent its stamp to a quorum, of which one replica held v's stamp or a newer one. If w' had the lower
+//! stamp, this replica reported the higher one, and the coordinator wrote w' again with a higher stamp. One
+//! such second round is enough: the quorum answered after w' began, so it covers all writes that ended
+//! before. A still newer stamp in the second round belongs to a concurrent write. So the quorum of w' would
+//! have shown r a higher stamp than v's, and r returns the highest.
 //!
-//! **Why writing above is not atomic.** A write that is raised has two stamps for one value. Say w1 has stamp
-//! 100 and has reached replica x only; w2's first stamp is 50 and has reached y and z. A read of y and z
-//! returns w2. A read of x and y returns w1. Then w2 learns of stamp 100 and writes itself again with 101. A
-//! third read returns w2, which so took effect twice. Blocking repair, equal digests, or more
-//! acknowledgements do not prevent it: both stamps were visible. To take the first stamp back, replicas would
-//! have to keep the earlier value until the coordinator released it.
+//! **Why writing again with a higher stamp is not atomic.** A write that is repeated with a higher stamp has
+//! two stamps for one value. Say w1 has stamp 100 and has reached replica x only; w2's first stamp is 50 and
+//! has reached y and z. A read of y and z returns w2. A read of x and y returns w1. Then w2 learns of stamp
+//! 100 and writes itself again with 101. A third read returns w2, so w2 took effect twice. Blocking repair,
+//! equal digests, or more acknowledgements do not prevent it: both stamps were visible. To withdraw the first
+//! stamp, replicas would have to keep the earlier value until the coordinator allowed them to drop it.
 //!
 //! **Why blocking repair is atomic.** Here a write at a quorum level first asks a quorum for the highest
 //! stamp, and then writes once, above it. That costs one round trip more than a write at a lower level, as in
@@ -88,7 +88,7 @@
 //! order is right if it never contradicts time:
 //!
 //! 1. *A write w after a write v that ended.* A quorum holds v's stamp or a newer one before w begins. w asks
-//!    a quorum, which shares a replica with v's, and goes above.
+//!    a quorum that shares a replica with that one, and takes a higher stamp.
 //! 2. *A read r after a write v that ended.* r's quorum meets v's, and r returns the highest stamp that it
 //!    saw, or a newer one.
 //! 3. *A write w after a read r that returned v.* Before r answered, a quorum held v or a newer value. Either
@@ -96,10 +96,10 @@
 //!    quorum acknowledged. The rest is as in 1.
 //! 4. *A read after a read.* As in 3, and then as in 2.
 //!
-//! The argument never uses that v's write ended well. A write of unknown outcome that no read ever returns is
-//! left out of the order. If a read returns it, its stamp gives it a place. All operations that ended before
-//! it began are below it, by 1 and 3: it asked before it took a stamp. All operations that begin after the
-//! read that returned it are above, by 3 and 4. Between these it may take effect at any time, as
+//! The argument does not assume that v's write ended well. A write of unknown outcome that no read ever
+//! returns is left out of the order. If a read returns it, its stamp gives it a place. All operations that
+//! ended before it began are below it, by 1 and 3: it asked before it took a stamp. All operations that begin
+//! after the read that returned it are above, by 3 and 4. Between these it may take effect at any time, as
 //! `MaybeApplied` says. The arrival time of its last copy plays no part: a replica that holds a newer value
 //! keeps it, and a replica that takes the copy shows a value that has its place in the order already. A hint
 //! or a repair is no read and ends no write, so it adds nothing to the order. If a coordinator dies half way,
@@ -111,17 +111,18 @@
 //! during an operation: if they do, the operation ends. No deletion is forgotten while any cell holds an
 //! older write of the key or one is under way (`horizon`).
 //!
-//! **Hints.** A coordinator sends a write to all owners. Beyond the level it waits for the reachable ones,
-//! and when the operation's time is over it keeps a hint for each owner that has not acknowledged (Dynamo
-//! §4.6). A hint is a copy of a write, never an acknowledgement: a level counts owners only. Hints have
-//! limits of bytes and of age. When the coordinator gives a hint up, it reports this ([`Event::Lacks`]). A
-//! cell that takes another's place gets a hint of every write that any owner of the key has not received: the
-//! owners that it copies from may lack that write. Hints die with their coordinator, and are on no disk.
+//! **Hints.** A coordinator sends a write to all owners. Once the level is met, it goes on waiting for the
+//! reachable owners. When the operation's time is over, it keeps a hint for each owner that has not
+//! acknowledged (Dynamo §4.6). A hint is a copy of a write, never an acknowledgement: a level counts owners
+//! only. Hints have limits of bytes and of age. When the coordinator gives a hint up, it reports this
+//! ([`Event::Lacks`]). A cell that takes another's place gets a hint of every write that any owner of the key
+//! has not received: the owners that it copies from may lack that write. Hints end with their coordinator,
+//! and are not on disk.
 //!
 //! **Repair.** Cells compare their keys with each other all the time, by hash trees, and take the entries
 //! that they lack (`repair`). So replicas become equal even if hints were lost and no key was read. Once all
-//! cells have everything up to some stamp, they forget values that were deleted or had expired up to there
-//! (`horizon`).
+//! cells have all writes up to some stamp, they forget values that were deleted or had expired up to that
+//! stamp (`horizon`).
 //!
 //! **Attacks considered.**
 //!
@@ -142,11 +143,11 @@
 //!   Two entries with one highest stamp differ only in writes below it. No attacker chooses stamps, so the
 //!   risk is chance: 2⁻⁶⁴ each.
 //! - *A timed-out write that one read sees and the next one does not.* With blocking repair the first read
-//!   leaves it at a quorum. Else regular reads allow it.
+//!   leaves it at a quorum. Without blocking repair, regular reads allow this.
 //! - *A copy of an old write that arrives after a delete.* The delete's entry is there and has the higher
 //!   stamp, or the delete is forgotten, and the replica ignores the copy.
-//! - *A hint replayed after a delete.* The same holds. And a hint of a delete that comes after a later write
-//!   loses to that write's stamp.
+//! - *A hint replayed after a delete.* The same holds as for a copy of an old write. A hint of a delete that
+//!   comes after a later write loses to that write's stamp.
 //! - *A hint that is acknowledged while more is merged into it.* The hint stays, because the owner has
 //!   acknowledged only the content that was sent.
 //! - *A replica that counts twice* because it answered two requests, or a repeated request. Answers are a set
@@ -156,20 +157,20 @@
 //!   copied the entries that all other cells have of its keys.
 //! - *A power cut of all cells.* With disks each comes back as itself, and every write that was acknowledged
 //!   or shown is still there (`journal`).
-//! - *A cell that lives although its place was given away.* It and one more former owner might be a majority
-//!   of the earlier layout, and acknowledge or answer an operation, until that owner learns the new layout.
-//!   Meanwhile former owners alone meet levels of the new layout, and their majorities meet. When the
-//!   arriving cell counts, each former owner has answered it under the new layout.
+//! - *A cell that lives although its place was given away.* This cell and one more former owner might be a
+//!   majority of the earlier layout, and acknowledge or answer an operation, until that other owner learns
+//!   the new layout. Meanwhile former owners alone meet levels of the new layout, and their majorities meet.
+//!   When the arriving cell counts, each former owner has answered it under the new layout.
 //! - *An answer to an operation that ended.* Operations have numbers that are not used again, so the answer
 //!   finds no operation.
 //! - *A link that breaks.* The coordinator sends requests that may have been lost again on the next link,
 //!   under the same number. Writes can be repeated at will: merging is idempotent.
 //!
 //! **Where we differ, and why.** Cassandra acknowledges a write whose stamp lost against a faster clock. Here
-//! a quorum write is above all writes that were acknowledged before. Cassandra's blocking read repair does
-//! not make quorum reads and writes atomic (004 §III.C remarks that quorums do not guarantee it), for the two
-//! reasons above: clocks, and writes that time out. Silence never removes a cell: suspicion only chooses
-//! which cells to ask.
+//! a quorum write gets a stamp above those of all writes that were acknowledged before. Cassandra's blocking
+//! read repair does not make quorum reads and writes atomic (004 §III.C remarks that quorums do not guarantee
+//! it), for the two reasons above: clocks, and writes that time out. Silence never removes a cell: suspicion
+//! only chooses which cells to ask.
 
 mod arrival;
 mod cell;

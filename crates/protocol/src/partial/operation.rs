@@ -1,4 +1,4 @@
-//! The operations that users ask of a coordinator, and their outcomes.
+//! The operations that users request of a coordinator, and their outcomes.
 
 use bytes::Bytes;
 
@@ -90,7 +90,7 @@ pub enum OperationOutcome {
     Rejected(Rejection),
 }
 
-/// Why an operation was not begun, or why the replicas or the present value refused it.
+/// The reason why an operation was not begun, or why the replicas or the key's present value refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// This process is no cell.
@@ -111,6 +111,6 @@ pub enum Rejection {
     NoNumber,
     /// The count after an increment would leave 64 bits.
     Overflow,
-    /// The counter has the most tallies that are allowed, and the increment would add a tally.
+    /// The counter has the maximum number of tallies, and the increment would add one.
     Tallies,
 }

@@ -13,12 +13,12 @@ pub struct Owner {
     pub site: Site,
 }
 
-/// The owners of a key, each once, in the order in which the walk met them.
+/// The owners of a key, each once, in the order in which the walk along the ring finds them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners(SmallVec<[Owner; 6]>);
 
 impl Owners {
-    /// The most owners of a key.
+    /// Maximum number of owners of a key.
     pub const MAX: usize = 16;
 
     pub(super) fn new(owners: SmallVec<[Owner; 6]>) -> Owners {

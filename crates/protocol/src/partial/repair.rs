@@ -21,23 +21,24 @@
 //! **Pace.** One round follows another after a pause, and the pauses between a round's messages grow with
 //! their bytes. A cell compares with one other cell at a time: either as the asking cell, or as the cell that
 //! answers a cell with many differences. Otherwise both ends would find and send the same differences at
-//! once. Few differences hold no other cell up, because there always are some: writes on their way, and
-//! deletions that only one of the cells has forgotten.
+//! once. A comparison with few differences makes no other cell wait, because there always are some
+//! differences: writes on their way, and deletions that only one of the cells has forgotten.
 //!
 //! **Cost.** Cells that are equal exchange one message each way for each map. A key that differs costs its
 //! entry once, and about 160 bytes of hashes on the way to it.
 //!
 //! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four hashes or four keys for
-//! each arc, about 7 KB; or 256 KiB of entries and those of one token, which have the limit of one entry. In
-//! one turn a cell gives at most half a mebibyte and one entry. It remembers open arcs: three for each step
-//! from an arc of the ring down to a token, so a few thousand at most; and twice 256 tokens.
+//! each arc, about 7 KB; or 256 KiB of entries plus the entries of one token, which together are limited like
+//! one entry. In one turn a cell gives at most half a mebibyte and one entry. It remembers arcs that it has
+//! yet to compare: three for each step from an arc of the ring down to a token, so a few thousand at most. It
+//! also remembers up to 512 tokens.
 //!
 //! **Attacks considered.**
 //!
 //! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
 //!   and finds that they have arrived meanwhile, which costs only bytes. A round ends all the same, because
 //!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other cell had
-//!   when it answered. A horizon needs no more than that.
+//!   when it answered. A horizon requires no more than that.
 //! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
 //!   tried fifty times in a round skips the other cell, and the round leads to no horizon.
 //! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other cell in this
@@ -52,7 +53,7 @@
 //! - *Many keys made to share a token.* They travel together, and share the limit of one entry. Larger writes
 //!   are refused.
 //! - *A stamp that is far ahead of this cell's clock.* The cell does not take that entry. The stamp lies
-//!   above the horizon that the round leads to, so the horizon does not claim it. If this cell's own clock
+//!   above the horizon to which the round leads, so that horizon does not cover it. If this cell's own clock
 //!   was set back, it may refuse a stamp that its horizon would cover. Then the round leads to no horizon.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -77,7 +78,7 @@ use crate::{
     wire::Wire,
 };
 
-/// The pace of comparing.
+/// Settings that limit how fast a cell compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairSettings {
     /// The approximate pause between two rounds.
@@ -92,7 +93,7 @@ impl Default for RepairSettings {
     }
 }
 
-/// Counters of comparing.
+/// Counters of the comparison with other cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RepairCounts {
     /// Rounds that were completed with all other cells.
@@ -101,7 +102,7 @@ pub struct RepairCounts {
     pub broken: u64,
     /// Entries that this cell took.
     pub taken: u64,
-    /// Entries that this cell sent unasked.
+    /// Entries that this cell sent although the other cell had not requested them.
     pub given: u64,
     /// Bytes of questions, answers and sent entries.
     pub bytes: u64,
@@ -125,7 +126,7 @@ struct RepairRound {
     layout: LayoutVersion,
     /// The horizon that a complete round reaches.
     target: Option<Horizon>,
-    /// The cells that are still to be compared with, the present one first.
+    /// The cells with which this round still has to compare, the present one first.
     left: VecDeque<CellNumber>,
     /// The number of further requests to cells that refused.
     tries: u32,
@@ -134,12 +135,13 @@ struct RepairRound {
     with: Option<CellComparison>,
 }
 
-/// The comparison with one cell.
+/// The comparison with one other cell.
 #[derive(Debug)]
 struct CellComparison {
     maps: VecDeque<(MapId, Vec<Arc>)>,
     map: Option<MapId>,
-    /// Whether a question was sent. The other cell does not refuse further questions.
+    /// Whether the other cell has accepted a question of this comparison. It does not refuse further
+    /// questions.
     begun: bool,
     /// Arcs that are to be compared. The last arc is compared next.
     open: Vec<Arc>,
@@ -177,13 +179,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_millis(40);
 /// The time for which an asking cell with many differences keeps other cells waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
-/// Number of differing arcs and tokens from which on a comparison has many differences
+/// Number of differing arcs and tokens from which a comparison has many differences
 /// ([`DifferenceCount::Many`]).
 const MUCH: usize = 256;
 /// The most repeated requests in one round to cells that refused.
 const TRIES: u32 = 50;
-/// The most entries of this cell in an arc up to which this cell sends the entries that the other cell lacks.
-/// If the arc has more, the other cell's own round fetches them.
+/// Maximum number of this cell's entries in an arc for which this cell sends the entries that the other cell
+/// lacks. If the arc has more entries, the other cell's own round fetches them.
 const GIFTS_MAX: u32 = 64;
 
 impl Repair {
@@ -227,7 +229,7 @@ impl Repair {
         true
     }
 
-    /// Does the work that is due. Returns the horizon if a round reached one.
+    /// Performs the step that is due. Returns the horizon if a round reached one.
     pub(super) fn tick(&mut self, horizons: &Horizons, grounds: &mut RepairContext<'_>) -> Option<Horizon> {
         if grounds.now < self.deadline() {
             return None;
@@ -318,8 +320,8 @@ impl Repair {
         };
         self.counts.bytes += bytes;
         if let Some(round) = &mut self.round {
-            // An entry did not fit, or the answer makes no sense. The comparison continues without that
-            // entry.
+            // An entry was not taken, or the answer does not fit the question. The comparison continues
+            // without that entry.
             round.whole &= fits;
         }
         let pause = bytes * 1_000_000_000 / self.settings.bytes_per_second.max(1);
@@ -411,7 +413,8 @@ impl Repair {
     }
 }
 
-/// The bytes of a turn after which no further entry is sent. The next round finds the remaining entries.
+/// Number of bytes sent in a turn after which no further entry is sent. The next round finds the remaining
+/// entries.
 const TURN_BYTES: u64 = 512 << 10;
 /// The shortest pause, in nanoseconds. Instead of a shorter pause, the next question is sent at once.
 const TURN_NANOS: u64 = 200_000;
@@ -438,7 +441,7 @@ impl CellComparison {
         CellComparison { maps, map: None, begun: false, open, unexplored: 0, wanted, asked: None }
     }
 
-    /// Returns the pace that the next question states.
+    /// Returns the rough number of differences that the next question states.
     fn pace(&self) -> DifferenceCount {
         match self.open.len() - self.unexplored + self.wanted.len() {
             _ if !self.begun => DifferenceCount::Unknown,
@@ -556,7 +559,7 @@ mod tests {
         assert!(admits(other, DifferenceCount::Unknown, Time(3) + SERVING));
     }
 
-    /// Arcs that were not compared count as no differences, however many they are.
+    /// Arcs that were not compared do not count as differences, however many they are.
     #[test]
     fn what_has_not_been_asked_about_does_not_differ() {
         let arcs = (0..1_000).map(|at| Arc { first: Token(at << 32), last: Token((at << 32) + 9) }).collect();

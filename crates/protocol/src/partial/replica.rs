@@ -17,13 +17,13 @@
 //!   levels, need not delete a key that it did not find.
 //! - *Copies pass the limits of clients* because another replica has accepted them. Whether a write fits
 //!   depends on the order in which writes arrive. If a replica refused an entry that another replica has, the
-//!   two would differ for ever. Then no round of comparing would be whole, and no tombstone of any map would
-//!   be forgotten. A copy brings no more than the replicas of its key have accepted from clients.
-//! - *Every message can carry every entry.* A client's writes may fill only one part of `place_bytes_max` at
-//!   each replica, one part for each copy of the map. So the content that all replicas of a key have accepted
-//!   fits into `place_bytes_max` together. Only if lives of cells replace each other while clients write to
-//!   the arriving ones can the sum be larger. Then the replica refuses the copy and counts the refusal, and a
-//!   delete of the key makes room everywhere.
+//!   two would differ for ever. Then no round of comparing would be complete, and no tombstone of any map
+//!   would be forgotten. A copy brings no more than the replicas of its key have accepted from clients.
+//! - *Every entry fits into a message.* With n copies in the map, clients' writes may fill only one n-th of
+//!   `place_bytes_max` at each replica. So the content that all replicas of a key have accepted fits together
+//!   into `place_bytes_max`. The sum can be larger only if cells are replaced again and again while clients
+//!   write to the arriving cells. Then the replica refuses the copy and counts the refusal, and a delete of
+//!   the key makes room everywhere.
 //!
 //! **Rejected: many tombstones of fields as one tombstone of the key.** A delete of the key with the highest
 //! of their stamps would cover fields that this replica has not seen. Such a field may be acknowledged at the
@@ -57,16 +57,17 @@ use crate::time::Time;
 /// The limits of a replica's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bytes of an entry, and of the entries of all keys that share a token: such keys travel
-    /// together.
+    /// Maximum size of an entry in bytes, and of the entries of all keys that share a token, because such
+    /// keys are sent together.
     pub entry_bytes_max: usize,
-    /// The most bytes of all entries together that writes of clients may reach.
+    /// Maximum size of all entries together that clients' writes may reach, in bytes.
     pub store_bytes_max: usize,
-    /// The bytes that deletes of clients may add to an entry beyond `entry_bytes_max`.
+    /// Number of bytes that clients' deletes may add to an entry beyond `entry_bytes_max`.
     pub entry_bytes_spare: usize,
-    /// The bytes that deletes of clients may add to all entries beyond `store_bytes_max`.
+    /// Number of bytes that clients' deletes may add to all entries beyond `store_bytes_max`.
     pub store_bytes_spare: usize,
-    /// The most bytes of the entries of one token after a copy. A message carries as much, and 512 KiB more.
+    /// Maximum size of the entries of one token after a copy, in bytes. A message carries as many bytes, and
+    /// 512 KiB more.
     pub place_bytes_max: usize,
 }
 
@@ -82,7 +83,7 @@ impl Default for Limits {
     }
 }
 
-/// The path by which a write reached a replica.
+/// The way in which a write reached a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteSource {
     /// The coordinator of a client's write sent the copy. `copies` is the map's number of copies. The copy
@@ -97,7 +98,8 @@ enum WriteSource {
 }
 
 impl Limits {
-    /// Returns the most bytes that a write may leave: of the entries of its token, and of all entries.
+    /// Returns the maximum sizes after a write that came in this way, in bytes: of the entries of its token,
+    /// and of all entries.
     fn of(&self, way: WriteSource, is_delete: bool) -> (usize, usize) {
         let WriteSource::Client { copies } = way else { return (self.place_bytes_max, usize::MAX) };
         let spare = |spare: usize| if is_delete { spare } else { 0 };
@@ -163,7 +165,8 @@ impl MapsReplica {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Executes a recorded change of a key's entry. Limits and horizon were checked before it was recorded.
+    /// Executes a recorded change of a key's entry again. The limits and the horizon were checked before the
+    /// change was recorded.
     pub(super) fn restore(&mut self, map: MapId, key: Bytes, change: impl FnOnce(&mut Entry)) {
         let kept = self.maps.entry(map).or_insert_with(Store::new);
         let size = |entry: &Entry| if *entry == Entry::nothing() { 0 } else { Store::bytes(&key, entry) };
@@ -200,8 +203,8 @@ impl MapsReplica {
         }
     }
 
-    /// Returns the next stretch of entries for a checkpoint: of map `from`, behind a key, or of the next
-    /// existing map. Returns `None` if there are no further maps.
+    /// Returns the next stretch of entries for a checkpoint: the entries of map `from` behind a key, or of
+    /// the next existing map. Returns `None` if there are no further maps.
     pub(super) fn stretch(&self, from: MapId, behind: Option<Bytes>) -> Option<EntryRun> {
         let map = *self.maps.range(from..).next()?.0;
         let behind = behind.filter(|_| map == from);
@@ -327,7 +330,7 @@ impl MapsReplica {
         (copied, None)
     }
 
-    /// Lists some keys of a map behind a token, including deleted ones. Returns also the token up to which
+    /// Lists some keys of a map behind a token, including deleted ones. Also returns the token up to which
     /// the list is complete, or `None` at the end of the map. Keys of one token stay together.
     fn list(&self, map: MapId, behind: Option<Token>, wall: u64) -> (Vec<Listed>, Option<Token>) {
         let from = match behind {
@@ -379,8 +382,8 @@ impl MapsReplica {
         self.write(map, key, (&entry, WriteSource::Compared), clock, now).map(|_| left_out)
     }
 
-    /// Takes a copy of an entry that this cell requested for its arrival. Takes all of it, even stamps that
-    /// are too far ahead of the clock.
+    /// Takes a copy of an entry that this cell requested for its arrival. Takes all writes in it, even writes
+    /// with stamps that are too far ahead of the clock.
     pub(super) fn take_all(
         &mut self,
         map: MapId,
@@ -483,8 +486,8 @@ impl MapsReplica {
         first && entries.next().is_none()
     }
 
-    /// Returns the entries at some tokens, which ascend. Returns also the last key if there are too many
-    /// entries. Keys of one token stay together.
+    /// Returns the entries at some tokens, which are in ascending order. If there are too many entries, also
+    /// returns the last key. Keys of one token stay together.
     pub(super) fn gather(&self, map: MapId, tokens: &[Token]) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         let Some(kept) = self.maps.get(&map) else { return (entries, None) };

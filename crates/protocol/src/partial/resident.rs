@@ -1,4 +1,4 @@
-//! A cell in its domain: it joins through the routers, follows the layout that the order hands in, and works
+//! A cell in its domain: it joins through the routers, takes each layout that the order decides, and works
 //! with the other cells.
 //!
 //! ```text
@@ -51,7 +51,7 @@ pub enum Message {
 /// The properties with which a process joins a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {
-    /// The process's name, for people.
+    /// The process's name, as people read it.
     pub name: String,
     /// The process's site.
     pub site: Site,
@@ -79,7 +79,7 @@ pub enum Command {
     Adjust(i64),
 }
 
-/// The greatest name of a command. Larger names are the resident's own.
+/// The greatest name that a user may give a command. The resident uses larger names itself.
 pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 
 /// An event that a [`Resident`] reports to the program that runs it.
@@ -117,7 +117,7 @@ pub enum Event {
     Wedged,
 }
 
-/// The reason why a change was not made, or why its outcome is unknown.
+/// The reason why a change was not made, or the report that its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unchanged {
     /// The order refused the change.
@@ -158,7 +158,7 @@ struct OnDisk {
     unwritten: Vec<(u64, Bytes)>,
     /// Changes that take effect here once their records are durable.
     written: VecDeque<(Ticket, DeliveredChange)>,
-    /// Whether the process comes back and its cell has no layout yet.
+    /// Whether the process has come back from its disk, and its cell has not got a layout yet.
     resumes: bool,
 }
 
@@ -291,8 +291,8 @@ impl Resident {
         self.work(cx, Input::Persisted(through), out);
     }
 
-    /// Begins a checkpoint if one is due. The checkpoint waits while the member cannot tell which messages it
-    /// has submitted.
+    /// Begins a checkpoint if one is due. The checkpoint waits while the member cannot list the messages that
+    /// it may have to send again.
     fn look_at_journal(&mut self, out: &mut dyn Sink<Self>) {
         if !self.cell.is_checkpoint_due() {
             return;
@@ -338,8 +338,8 @@ impl Resident {
             }
             MemberEvent::Outcome { token, outcome, .. } => {
                 let result = match outcome {
-                    // The change ends when it takes effect here, so that the user's next request finds it in
-                    // effect: members get all changes.
+                    // This process's member gets all changes. The change ends for the user when it takes
+                    // effect here, so that the user's next request finds it in effect.
                     ecast::Outcome::Stable if !self.goes(CommandId(token)) => return,
                     ecast::Outcome::Stable => Ok(()),
                     ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),
@@ -408,8 +408,8 @@ impl Resident {
     fn take_effect(&mut self, cx: &mut Context<'_>, turn: DeliveredChange, out: &mut dyn Sink<Self>) {
         let DeliveredChange { id, body, roster, .. } = turn;
         self.lay(cx, roster, out);
-        // Other members may be away for long. A change that is delivered here is decided, so its user need
-        // not wait for them.
+        // The order reports a change's outcome only when all members have the change, and other members may
+        // be away for long. A change that is delivered here is decided, so its user need not wait for them.
         if id.sender == self.me
             && let Some(change) = Change::decode(&body)
             && let Some((id, _)) = self.asked.iter().find(|(_, asked)| *asked == change)
@@ -547,10 +547,10 @@ impl Protocol for Resident {
     }
 }
 
-/// The sink of the cell.
+/// The sink for the outputs of the cell.
 struct AtCell<'a> {
     out: &'a mut dyn Sink<Resident>,
-    /// The place for the cell's number, set when the cell's arrival has ended.
+    /// Receives the cell's number once the cell's arrival has ended.
     complete: &'a mut Option<CellNumber>,
 }
 
@@ -591,7 +591,7 @@ impl Sink<Cell> for AtCell<'_> {
     }
 }
 
-// Routers read the first tag in every part; 2 and 4 mark messages of tables and of groups.
+// Routers read the first tag before they know the part; 2 and 4 mark messages of tables and of groups.
 const ORDER: u8 = 1;
 const CELL: u8 = 5;
 

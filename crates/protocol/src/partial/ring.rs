@@ -1,4 +1,4 @@
-//! The ring: which cells own a key.
+//! The ring, which decides the cells that own a key.
 //!
 //! Each cell has tokens on a circle of 64 bits. The walk that finds a key's owners goes up from the key's own
 //! token. It takes a cell when it meets the cell for the first time, while the cell's site still lacks copies
@@ -102,8 +102,8 @@ mod tests {
         *,
     };
 
-    /// Walks by the definition: visits all tokens in order from the key's token, and keeps first meetings
-    /// only.
+    /// Finds the owners as the definition says: visits all tokens in order from the key's token, and keeps
+    /// each cell when it is met for the first time.
     fn naive(layout: &Layout, copies: &Copies, token: Token) -> Vec<CellNumber> {
         let mut places = Vec::new();
         for (cell, member) in layout.cells() {

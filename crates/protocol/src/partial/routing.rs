@@ -1,4 +1,5 @@
-//! The part of a domain's order that concerns maps: which processes are cells, and which maps exist.
+//! The part of a domain's order that concerns maps. It decides which processes are cells, and which maps
+//! exist.
 //!
 //! **Promise.** All cells learn the same layouts in the same order. A change that cannot be made is refused,
 //! and its sender learns the reason. A refused change has no effect anywhere. Silence removes no cell: only
@@ -11,8 +12,8 @@
 //! **Shape.** [`Maps`] is a [`Part`] of a domain: the configuration is a [`Roster`], and every message is a
 //! [`Change`], which goes to all members. The order carries no data: keys and values go from cell to cell.
 //!
-//! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a
-//! *cell* when it joins, if no map was ever created. A process that joins later is a *spare*: as a cell it
+//! **Members and cells.** Each process that joins is a *member*, which learns all changes. If no map was ever
+//! created, a process that joins becomes a *cell*. A process that joins later is a *spare*: as a cell it
 //! would own keys without having them. A new life of a cell's node takes the place of the former life, and an
 //! operator may give the place of a dead cell to a spare. Such a cell is *arriving*: it counts for no level
 //! until it has copied its keys (`arrival`).
@@ -185,8 +186,8 @@ impl Roster {
         self.names.get(name).copied()
     }
 
-    /// Makes a change that `sender` asks for. If the change is refused, the roster may be changed in part,
-    /// and the caller drops the roster.
+    /// Makes a change that `sender` asks for. If the change is refused, the roster may have been changed in
+    /// part, and the caller must drop it.
     fn change(&mut self, sender: ProcessId, change: Change) -> Result<(), ChangeRefusal> {
         match change {
             Change::Join { name, address, site, tokens } => self.join(sender, name, address, site, tokens),
@@ -218,7 +219,7 @@ impl Roster {
         let peer = Peer { id: sender, address: address.clone() };
         let former = self.of_node(sender.node).map(|(former, _)| former);
         match former {
-            // The earlier life of the node is over, because the router took this life in.
+            // The earlier life of the node is over, because the router admitted this life.
             Some(former) if self.layout.number(former).is_some() => self.replace(former, peer)?,
             Some(former) => self.dismiss(former)?,
             None if self.layout.is_serving() => {}
@@ -339,7 +340,8 @@ impl Routing for Maps {
     }
 }
 
-/// Packs a refusal into the number in which it travels: the low byte is its kind, the rest its details.
+/// Packs a refusal into the number in which it is sent: the low byte is the refusal's kind, the rest its
+/// details.
 impl From<ChangeRefusal> for Refusal {
     fn from(refusal: ChangeRefusal) -> Refusal {
         let plain = match refusal {
@@ -371,7 +373,7 @@ const TOO_FEW: u64 = 14;
 const TOO_MANY: u64 = 15;
 
 impl ChangeRefusal {
-    /// Returns the refusal that travelled in this number. A number of another version becomes
+    /// Returns the refusal that was sent as this number. A number of another version becomes
     /// [`ChangeRefusal::Malformed`].
     pub fn of(refusal: Refusal) -> ChangeRefusal {
         const PLAIN: [ChangeRefusal; 14] = [

@@ -83,7 +83,7 @@ impl ReadReply {
 /// The progress of an operation.
 #[derive(Debug)]
 pub(super) enum OperationStage {
-    /// A write asks a quorum for the highest stamp. `told` are the owners that have answered.
+    /// A write asks a quorum for the highest stamp. The owners in `told` have answered.
     Asking { told: Share, newest: Stamp },
     /// A write is sent to all owners.
     Writing {
@@ -172,8 +172,9 @@ pub(super) struct PendingIncrement {
     pub(super) count: i64,
     /// The tally that this increment writes, without the other parts of the entry.
     pub(super) own: Entry,
-    /// The time of the oldest write that some owner may still lack: the stamp of this increment if a replica
-    /// is known to have the tally, and else the tally's beginning. Horizons stay below this time.
+    /// The time of the oldest write that some owner may still lack, in nanoseconds: the stamp of this
+    /// increment if a replica is known to have the tally, and otherwise the tally's beginning. Horizons stay
+    /// below this time.
     pub(super) oldest: u64,
 }
 
@@ -202,7 +203,7 @@ pub(super) struct RunningOperation {
     /// Indexes of the owners, in the order in which to ask them.
     pub(super) preferred: SmallVec<[usize; 6]>,
     pub(super) deadline: Time,
-    /// The pause before the last check of the operation's progress.
+    /// The pause that came before the last check of the operation's progress.
     pub(super) pause: Duration,
     /// The time of the next check of the operation's progress.
     pub(super) timer: Time,
@@ -213,9 +214,9 @@ pub(super) struct RunningOperation {
     pub(super) read_bytes: u32,
     /// Owners whose entries are larger than `read_bytes`, with the size in bytes.
     pub(super) large: SmallVec<[(usize, u32); 1]>,
-    /// The owners that, as far as is known, have this round's request.
+    /// The owners to which this round's request was sent and not lost, as far as is known.
     pub(super) sent: Share,
-    /// Whether a link broke after a request of this round was sent. The owner may have taken the request
+    /// Whether a link broke after a request of this round was sent. The owner may have executed the request
     /// although no answer came.
     pub(super) repeated: bool,
     /// The owners that refused.
@@ -278,7 +279,7 @@ impl RunningOperation {
         told.map_or(self.read_bytes, |(_, bytes)| *bytes)
     }
 
-    /// Whether the present round asked an owner for its entry rather than for a digest.
+    /// Whether the present round asked an owner for its whole entry rather than for a digest.
     pub(super) fn awaits_entry(&self, index: usize) -> bool {
         matches!(self.stage, OperationStage::Reading { whole, .. } if whole.has(index))
     }
@@ -372,7 +373,7 @@ impl RunningOperation {
                 }
                 // In a second round of writing, some owner may hold the write under its first stamp.
                 let first = !last || self.asks_first() || self.adding.is_some();
-                // If all owners that were asked have refused, no owner has the write, because no owner is
+                // If all owners that were asked have refused, no owner has the write, and no further owner is
                 // asked after the operation ends.
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
@@ -397,7 +398,7 @@ impl RunningOperation {
         }
     }
 
-    /// Returns the outcome if the operation's time is over now.
+    /// Returns the outcome that the operation has if its time is over now.
     fn late(&self, context: &OperationContext<'_>) -> OperationOutcome {
         let fallback = |share: Share| {
             let share = share.and(context.settled);
@@ -420,8 +421,8 @@ impl RunningOperation {
                     OperationStage::Returning { seen, .. } => *seen,
                     _ => self.resolved(),
                 };
-                // A fallback at a quorum level would promise atomicity, so it needs the full rule and not
-                // only the replies.
+                // At a quorum level a fallback would promise atomicity. So it needs the full rule, and not
+                // only the owners' answers.
                 match fallback(seen).filter(|level| !(self.blocking && level.is_quorum())) {
                     Some(level) => self.found(level, context.wall),
                     None => OperationOutcome::Unanswered,
@@ -430,8 +431,8 @@ impl RunningOperation {
         }
     }
 
-    /// Returns the owners that are asked next, or again, because a pause has passed and the operation has not
-    /// ended.
+    /// Returns the owners that are asked next, or once more, because a pause has passed and the operation has
+    /// not ended.
     pub(super) fn press(&mut self, context: &OperationContext<'_>) -> Share {
         let open = context.reachable.minus(self.sent).minus(self.refused);
         let settled = context.settled;
@@ -455,7 +456,7 @@ impl RunningOperation {
         }
     }
 
-    /// Continues after a write met its level: waits, until the operation's time is over, for the owners that
+    /// Continues after a write met its level. Until the operation's time is over, waits for the owners that
     /// can be asked. Keeps hints for the other owners.
     fn rest(&mut self, outcome: Option<OperationOutcome>, context: &OperationContext<'_>) -> OperationStep {
         let OperationStage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
@@ -508,7 +509,7 @@ impl RunningOperation {
         }
     }
 
-    /// Waits, or ends with `outcome` if the owners that did not refuse are too few for `level`.
+    /// Waits. If the owners that did not refuse are too few for `level`, ends with `outcome` instead.
     fn wait_or(
         &self,
         level: Level,

@@ -13,14 +13,14 @@
 //! Fields and tallies are merged one by one, so the highest stamp of an entry with fields or tallies says
 //! nothing about its other parts. A cell sends a hash of such an entry. If the cells' lists differ on such a
 //! key, the coordinator reads the key from each cell that listed it, one key after another, and merges. A
-//! piece ends early, behind [`DOUBTS_MAX`] such keys.
+//! piece ends early, after [`DOUBTS_MAX`] such keys.
 //!
-//! **Disks.** A cell lists its keys behind the record of the last write that it took, so a scan shows no key
-//! that a power cut would take away.
+//! **Disks.** A cell sends its list only once the record of the last write that it took is durable. So a scan
+//! shows no key that a power cut would take away.
 //!
-//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each holds one list of keys of each cell, 256 KiB and the
-//! keys of one token. At most [`Scans::READING_MAX`] of them read keys at a time, and each of these holds the
-//! merged entry of one key. The other scans wait until one of the reading scans ends.
+//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each holds one list of keys of each cell; a list has up to
+//! 256 KiB plus the keys of one token. At most [`Scans::READING_MAX`] of them read keys at a time, and each
+//! of these holds the merged entry of one key. The other scans wait until one of the reading scans ends.
 //!
 //! **Source.** The cursor is a place on the ring, as Redis's is a place in a hash table. It stays valid
 //! however long the user takes, and needs no state here.
@@ -51,7 +51,7 @@ pub struct Scan {
     pub id: u64,
     /// The map.
     pub map: MapId,
-    /// The replicas of each key that must have answered.
+    /// The level that the cells that answer must meet for each key.
     pub level: Level,
     /// The token behind which the piece begins. `None` if it begins at the first key.
     pub behind: Option<Token>,
@@ -134,9 +134,9 @@ struct Piece {
     /// The keys whose kind is known.
     kinds: BTreeMap<(Token, Bytes), Kind>,
     next: Option<Token>,
-    /// Keys on which the lists differ, with the cells that listed them. The first key is being read.
+    /// Keys on which the lists differ, with the cells that listed each key. The first key is being read.
     doubts: VecDeque<(Token, Bytes, BTreeSet<CellNumber>)>,
-    /// The cells that gave their entry of the first doubtful key. These entries are merged.
+    /// The cells that sent their entry of the first doubtful key. These entries are merged.
     given: BTreeSet<CellNumber>,
     merged: Entry,
 }
@@ -155,9 +155,9 @@ pub(super) struct Scans {
 }
 
 impl Scans {
-    /// The most scans at a time. More would hold too many bytes of lists.
+    /// Maximum number of scans at a time. More scans would hold too many bytes of lists.
     const MAX: usize = 256;
-    /// The most scans that read keys at a time. More would hold too many bytes of entries.
+    /// Maximum number of scans that read keys at a time. More scans would hold too many bytes of entries.
     const READING_MAX: usize = 4;
     /// The pause before cells that did not answer are asked again.
     const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -226,7 +226,8 @@ impl Scans {
         }
     }
 
-    /// Removes a scan. If it read keys, another scan may read keys now, so the next look comes at once.
+    /// Removes a scan. If the scan read keys, another scan may read keys now, so the next check comes at
+    /// once.
     fn remove(&mut self, round: Round, now: Time) -> RunningScan {
         if self.reading.remove(&round) {
             self.look_at = now;
@@ -463,7 +464,7 @@ mod tests {
         assert_eq!(world.reads(), BTreeSet::from([0, 1, 2, 3]));
         world.tick(Scans::LOOK_EVERY);
         assert_eq!(world.reads(), BTreeSet::new());
-        // A scan that ends makes room at once.
+        // A scan that ends lets another scan read at once.
         for cell in [1, 2] {
             world.answer(Round(2), CellNumber(cell), Answer::Entry(Entry::nothing()));
         }

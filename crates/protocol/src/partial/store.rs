@@ -25,7 +25,7 @@ pub(super) struct Store {
     places: BTreeMap<Token, Box<[u8]>>,
     count: usize,
     tree: Tree,
-    /// The buffer in which a place is put together. Empty between updates.
+    /// The buffer in which the records of one token (a place) are put together. Empty between updates.
     packed: BytesMut,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Packed<'a> {
     entry: &'a [u8],
 }
 
-/// The approximate memory of a place in addition to its record, in bytes: a slot of the ordered map, two
-/// thirds full, and the allocator's overhead.
+/// Approximate memory of a place (the records of one token) in addition to the records, in bytes: a slot of
+/// the ordered map, two thirds full, and the allocator's overhead.
 const PLACE_BYTES: usize = 56;
 /// The largest capacity of the buffer that is kept between updates, in bytes.
 const PACKED_BYTES_KEPT: usize = 64 << 10;
-/// The bytes of both lengths at the head of a record.
+/// Size of the two lengths at the head of a record, in bytes.
 const HEAD_BYTES: usize = 8;
 
 impl Packed<'_> {
@@ -82,9 +82,9 @@ impl Store {
         records(token, place).find(|it| it.key == key).map(|it| it.entry())
     }
 
-    /// Changes the entry of a key. `work` gets the entry, which is empty for a key that was never written,
-    /// and the bytes of the other keys at this token. If `work` returns an entry, that entry replaces the old
-    /// one, and an empty entry removes the key. If `work` returns `None`, nothing changes.
+    /// Changes the entry of a key by `work`. It gets the entry, which is empty for a key that was never
+    /// written, and the bytes of the other keys at this token. If `work` returns an entry, that entry
+    /// replaces the old one, and an empty entry removes the key. If `work` returns `None`, nothing changes.
     pub(super) fn update<T>(
         &mut self,
         token: Token,

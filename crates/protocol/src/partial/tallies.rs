@@ -1,5 +1,5 @@
-//! The memory of a coordinator: its own tallies, whose last states some owner may lack
-//! ([`counter`](super::counter)).
+//! A coordinator's memory of its own tallies: it keeps a tally while some owner may lack the tally's last
+//! state ([`counter`](super::counter)).
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub(super) struct OwnTallies {
     kept: BTreeMap<TallyKey, KeptTally>,
     bytes: usize,
     bytes_max: usize,
-    /// The latest time, in nanoseconds, that the last state of a tally outside `kept` can have if some owner
-    /// may lack this state.
+    /// Upper bound of the time, in nanoseconds, of any last state that some owner may lack and that belongs
+    /// to a tally outside `kept`.
     left: u64,
-    /// The time of the last state that was sent, in nanoseconds.
+    /// The time of the last tally state that was sent, in nanoseconds.
     sent: u64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Continued {
 impl Continued {
     /// Takes in the earlier tallies of the cell that are as firm. `known` has their last states, and the
     /// owners had all writes up to `past` when `known` was read. Takes nothing in if some of the earlier
-    /// tallies would end when this tally does not, or if the sum is beyond 64 bits.
+    /// tallies could end while this tally goes on, or if the sum is beyond 64 bits.
     pub(super) fn take_in(&mut self, known: &Entry, past: u64) {
         let expires = known.base().expires.is_some_and(|expires| expires <= self.begun.time);
         if expires || self.begun.time > past {
@@ -78,9 +78,9 @@ impl OwnTallies {
         self.left = time;
     }
 
-    /// Returns the tally of the life `me` that an increment goes into, or `None` if the increment must begin
-    /// a tally. `found` was read at the wall clock `wall`. This cell has announced that its writes up to
-    /// `through` have ended, and owners had all writes up to `past`.
+    /// Returns the tally into which an increment through the cell life `me` goes, or `None` if the increment
+    /// must begin a tally. `found` was read at the wall clock `wall`. This cell has announced that its writes
+    /// up to `through` have ended, and owners had all writes up to `past`.
     pub(super) fn continued(
         &self,
         at: &TallyKey,
@@ -97,7 +97,7 @@ impl OwnTallies {
         (is_last && found.counts(begun, wall)).then_some(Continued { begun, tally, seen: true })
     }
 
-    /// Returns the tally that an increment goes into, if it is in memory and still counts.
+    /// Returns the tally into which an increment goes, if that tally is in memory and still counts.
     pub(super) fn kept(
         &self,
         at: &TallyKey,

@@ -1,4 +1,4 @@
-//! Cells together: tests of the essay's claims one by one, and random schedules with checkers.
+//! Tests of several cells together: the claims of the essay one by one, and random schedules with checkers.
 
 mod check;
 mod counters;
@@ -83,7 +83,7 @@ fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
         assert!(stamp(&slow) > stamp(&fast));
         assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("slow"));
     }
-    // At levels that do not meet, the second write ends well and is lost.
+    // At levels that share no replica, the second write is reported as done, and is lost.
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.adjust(1, 300_000_000);
     net.hold(1, 2);
@@ -115,7 +115,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
     net.hold(3, 1);
     let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
     net.run(TIMEOUT);
-    // The write had no stamp yet.
+    // The write had no stamp yet when its time was over.
     assert_eq!(net.outcome(at), Some(&OperationOutcome::NotApplied));
     net.release();
     net.run(Duration::from_millis(100));

@@ -31,9 +31,9 @@ impl Arc {
     /// The number of parts that an arc is split into.
     pub(super) const PARTS: usize = 4;
 
-    /// Returns the arc's parts, or `None` if the arc has one token only. The cuts are those of the quarters
-    /// of the smallest block around the arc, so after a few splits the parts are blocks. A quarter that
-    /// shares no token with the arc gives `None`.
+    /// Returns the arc's parts, or `None` if the arc has one token only. The arc is cut where the smallest
+    /// block around it is cut into quarters, so after a few splits the parts are blocks. A part is `None` if
+    /// its quarter has no token of the arc.
     pub(super) fn parts(self) -> Option<[Option<Arc>; Arc::PARTS]> {
         let bits = (u64::BITS - (self.first.0 ^ self.last.0).leading_zeros()).next_multiple_of(2);
         if bits == 0 {
@@ -53,8 +53,8 @@ impl Arc {
         Arc { first: Token(first), last: Token(first | low_bits(bits)) }
     }
 
-    /// Returns the power of two of the arc's number of tokens, if the arc is a block: all tokens with the
-    /// same leading bits.
+    /// Returns the base-two logarithm of the arc's number of tokens, if the arc is a block (all tokens with
+    /// the same leading bits).
     pub(super) fn block_bits(self) -> Option<u32> {
         let bits = u64::BITS - (self.first.0 ^ self.last.0).leading_zeros();
         (self == Arc::block(self.first.0 & !low_bits(bits), bits)).then_some(bits)

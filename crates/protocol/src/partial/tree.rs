@@ -3,8 +3,8 @@
 //!
 //! Each entry has a hash of its own, made of its key's token and its stamps. A stamp belongs to one write, so
 //! the tree need not look at values. The hash of an arc is the sum of the hashes of its entries. So a write
-//! changes one sum on each level, and arcs need not be those of the tree's nodes. A leaf with many entries is
-//! split in sixteen. Leaves are never joined.
+//! changes one sum on each level, and the hash of an arc can be computed even if the arc is not that of a
+//! node. A leaf with many entries is split in sixteen. Leaves are never joined.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -147,7 +147,7 @@ impl Tree {
     }
 }
 
-/// Returns the index of the child that contains a token. The arc of a node has a power of sixteen tokens.
+/// Returns the index of the child that contains a token. The size of a node's arc is a power of sixteen.
 fn child_of(arc: Arc, token: Token) -> usize {
     ((token.0 - arc.first.0) / child_width(arc)) as usize
 }
@@ -173,7 +173,8 @@ mod tests {
         (*state ^ (*state >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The sum of any arc equals the sum of its entries after any sequence of changes, dense or spread.
+    /// After any sequence of changes, in dense or spread tokens, the sum of any arc equals the sum of its
+    /// entries.
     #[test]
     fn sums_are_those_of_a_plain_walk() {
         for dense in [false, true] {

@@ -43,8 +43,8 @@
 //! - *Newest members count.* The log of a router may end in a change without effect. The router may be
 //!   connected by the newest members and not by those of the change. It stands for election, if rarely, and
 //!   members that answer describe the newer log. So the newest members elect it.
-//! - *An elected leader is connected*: its pre-vote and phase 1 went both ways with a majority after instant
-//!   0. So it stays, by the first point, and the lead moved once.
+//! - *An elected leader is connected*: after instant 0, the messages of its pre-vote and of phase 1
+//!   went to a majority and came back. So it stays, by the first point, and the lead moved once.
 //! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)
 //!   meet: there is a way from g to L over at most one router. Clients of a router that talks with g through
 //!   other routers can continue along this way. Once a leader is elected, routers find the way to it within

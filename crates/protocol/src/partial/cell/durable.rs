@@ -17,7 +17,7 @@ use crate::{
     time::Time,
 };
 
-/// When an answer may leave, relative to the disk.
+/// The time at which an answer may leave, relative to the disk.
 pub(super) enum Wait {
     /// The answer leaves after everything that was sent earlier.
     Nothing,
@@ -27,15 +27,16 @@ pub(super) enum Wait {
     Record(Ticket),
 }
 
-/// Whether a message is a question that shows no write. It may overtake messages that wait for the disk: its
-/// answer counts for a read, and nothing rests on the order of the question and earlier messages.
+/// Whether a message is a question that shows no write to another process. It may overtake messages that wait
+/// for the disk, because its answer counts only for a read, and no promise depends on the order of the
+/// question and earlier messages.
 pub(super) fn shows_nothing(message: &Message) -> bool {
     let Message::Request(Request { demand, .. }) = message else { return false };
     matches!(demand, Demand::Ask | Demand::Read(_) | Demand::Digest)
 }
 
 impl Cell {
-    /// Returns the cell that continues from this past. It has no layout until its user hands one in.
+    /// Returns the cell that continues from this past. It has no layout until its user gives it one.
     pub(in crate::partial) fn recovered(
         me: ProcessId,
         settings: Settings,
@@ -77,7 +78,7 @@ impl Cell {
         }
     }
 
-    /// Whether enough bytes were written that a checkpoint should begin.
+    /// Whether so many bytes were written that a checkpoint should begin.
     pub(in crate::partial) fn is_checkpoint_due(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_due(self.replica.bytes()))
     }

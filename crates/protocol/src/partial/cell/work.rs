@@ -1,4 +1,4 @@
-//! A cell at work: how it drives its coordinator and its scans, and how it answers requests.
+//! A cell's work: it runs its coordinator and its scans, and answers requests.
 
 use super::{
     Cell, Event,
@@ -22,8 +22,8 @@ use crate::{
 };
 
 impl Cell {
-    /// Lets scans work. Answers requests of scans to this cell at once, unless an answer waits for the disk.
-    /// Does nothing while this process has no cell number.
+    /// Performs the steps of scans that are due. Answers requests of scans to this cell at once, unless an
+    /// answer waits for the disk. Does nothing while this process has no cell number.
     pub(super) fn scan(
         &mut self,
         now: Time,
@@ -85,8 +85,8 @@ impl Cell {
     ) {
         let Some(number) = self.numbers.get(&from).copied() else {
             self.strays += 1;
-            // The sender may be a cell of a later layout that this cell does not have yet. The sender asks
-            // again later.
+            // The sender may be a cell of a layout that this cell does not have yet. The sender asks again
+            // later.
             if let Message::Request(Request { round, .. }) = message {
                 let answer = Answer::Refused(ReplicaRefusal::Layout);
                 out.send(Destination::One(from), Message::Answer { round, answer }, None);
@@ -172,8 +172,8 @@ impl Cell {
         Some(OperationOutcome::Found { value, expires, wall, newest, level: Level::One })
     }
 
-    /// Lets the coordinator work. Answers the coordinator's requests to this cell at once, unless an answer
-    /// waits for the disk. Does nothing while this process has no cell number.
+    /// Performs the coordinator's steps that are due. Answers the coordinator's requests to this cell at
+    /// once, unless an answer waits for the disk. Does nothing while this process has no cell number.
     pub(super) fn coordinate(
         &mut self,
         cx: &mut Context<'_>,

@@ -26,7 +26,7 @@ fn merged(writes: &[&Entry]) -> Entry {
     entry
 }
 
-/// Every order of some writes, with repetitions and half-merged entries in between, gives one entry.
+/// However some writes are ordered, repeated or merged halfway, they give one entry.
 #[test]
 fn merging_has_one_outcome_in_whatever_order() {
     let writes = [
@@ -213,8 +213,8 @@ fn a_record_has_one_byte_form() {
     assert_eq!(encoded(&[("b", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
-    // Malformed tallies are refused: not ascending, ending before they begin, below the base, taken in, or
-    // missing in spite of the flag.
+    // These malformed tallies are refused: tallies out of order, tallies that end before they begin, tallies
+    // below the base, tallies that were taken in, and an empty list in spite of the flag.
     let encoded = |tallies: &[(u64, u64)]| {
         let mut out = BytesMut::new();
         string(5, "s").base.put(HAS_TALLIES, &mut out);

@@ -5,8 +5,8 @@
 //! before. So two things survive a power cut of all cells, in whatever order they come back: a write that was
 //! acknowledged at a quorum, and a value that a read at a quorum returned in a map with blocking repair.
 //!
-//! **Source.** In DeCandia and others, *Dynamo* (2007), §4.4 and §5.2, replicas are on disk, and one of them
-//! may acknowledge a write from its buffer, for speed at the price of durability. Lakshman and Malik,
+//! **Source.** In DeCandia and others, *Dynamo* (2007), §4.4 and §5.2, replicas are on disk, and may
+//! acknowledge a write while it is only in memory, for speed at the price of durability. Lakshman and Malik,
 //! *Cassandra* (2010), §5.6, has a commit log and dumps of memory. Here a record is on disk before its
 //! acknowledgement leaves, and writes share the sync (group commit).
 //!
@@ -25,85 +25,87 @@
 //!   were forgotten. *Reached:* the cell's own horizon. These records have the order of the cell's actions,
 //!   so executing them again leads to the same entries.
 //! - *Reserved:* the cell issues stamps, and announces its progress, up to this time. A cell that comes back
-//!   goes on above it.
+//!   issues only stamps above this time.
 //! - *Layout:* the order's decision on cells and maps. It takes effect here once it is durable.
 //! - *Submitted:* a message of this process to the order. It is sent only once the record is durable (S3).
-//! - *Began, Kept …, Ended:* a checkpoint. Each Kept has the content of a stretch of a map at that moment,
-//!   and replaces all that earlier records say of the stretch. Other records come between. Once Ended is
-//!   durable, the records before Began are no longer needed.
+//! - *Began, Kept …, Ended:* a checkpoint. Each Kept has the content of a stretch of a map (a run of
+//!   neighbouring keys) at that moment, and replaces everything that earlier records say about the stretch.
+//!   Other records come between. Once Ended is durable, the records before Began are no longer needed.
 //!
 //! **Invariants.**
 //!
-//! - *An acknowledgement leaves behind its record.* The acknowledgement of a write that changed nothing
-//!   leaves behind the records that it relies on. An acknowledgement of a cell to its own coordinator waits
-//!   just as long.
-//! - *An entry is shown behind its record.* Without this rule, two replicas might show a write that no disk
-//!   has, and a read might return it. After a power cut the next read would return an older value, which
-//!   atomicity forbids. With the rule, digests agree only if both entries have been synced, and the replicas
-//!   acknowledge a read's write-back like any write. So a value that a read with blocking repair has returned
-//!   is durable at a quorum. Maps without blocking repair do not need the rule, and have it all the same. A
-//!   replica that only reports a stamp (Told, newer) shows nothing: if that stamp vanishes, a write above it
-//!   does no harm.
+//! - *An acknowledgement leaves only after its record is durable.* The acknowledgement of a write that
+//!   changed nothing leaves after the records that it relies on. An acknowledgement of a cell to its own
+//!   coordinator waits just as long.
+//! - *An entry is shown only after its record is durable.* Without this rule, two replicas might show a write
+//!   that no disk has, and a read might return it. After a power cut the next read would return an older
+//!   value, which atomicity forbids. With the rule, digests agree only if both entries have been synced, and
+//!   the replicas acknowledge a read's write-back like any write. So a value that a read with blocking repair
+//!   has returned is durable at a quorum. The rule also holds in maps without blocking repair, which do not
+//!   need it. A replica that only reports a stamp (Told, newer) shows nothing: if that stamp vanishes, a
+//!   write above it does no harm.
 //! - *Nothing else waits.* Questions of reads, and answers about keys that are on disk, overtake messages
 //!   that wait.
 //! - *A stamp is covered before any other process sees it.* No message with a stamp above the last durable
 //!   reservation leaves, and no announcement of the cell's progress above it. A reservation goes ahead by as
 //!   much as a stamp may be ahead of the wall clock, so that a cell that comes back can issue at once. The
 //!   cell renews it before it is used up.
-//! - *A cell reports a horizon only after its record*, which is behind the records of all entries that it
-//!   rests on. Other cells forget deletions by it.
+//! - *A cell reports a horizon only after the horizon's record is durable.* That record comes after the
+//!   records of all entries on which the horizon relies. Other cells forget deletions because of this report.
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
 //!   back under the earlier layout, and acknowledge a write there that the copy lacks.
 //! - *As itself or not at all.* If some durable record cannot be read, the process continues as another
 //!   process, which takes the place of the former process as arriving, and copies what all other cells have.
 //!
 //! **Coming back when other cells wrote meanwhile.** The cell answers at once, at every level. It lacks
-//! writes that it never acknowledged, like any replica that missed some. R + W > N counts acknowledgements,
-//! and it holds all writes that it acknowledged. Comparing brings the missing writes. The cell does not bring
-//! back a key that was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover,
-//! and its last announcement shows how far that horizon was.
+//! writes that it never acknowledged, like any replica that missed some. The rule R + W > N counts
+//! acknowledgements, and the cell holds all writes that it acknowledged. Comparing brings the missing writes.
+//! The cell does not bring back a key that was deleted meanwhile: no cell forgets a deletion that this cell's
+//! horizon does not cover, and its last announcement shows how far that horizon was.
 //!
 //! **An older disk**, put back, lacks writes that the cell has acknowledged. Such a cell must not answer. The
 //! other processes know from its earlier messages how long its journal was
 //! ([`RemoteDurability`](crate::journal::RemoteDurability)), so the cell finds out, sends nothing, and ends.
-//! With an empty directory it is a new life, which arrives: it copies before it answers.
+//! If the cell is started with an empty directory, it is a new life, which copies its keys before it answers.
 //!
 //! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back
 //! does not know the last states of its former tallies. So it writes none of them before all owners have
 //! these states. Its next tallies begin above the stamps that it had reserved ([`counter`](super::counter)).
 //!
 //! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not
-//! acknowledged. It shortens the time until replicas are equal, and no promise rests on it. On disk it would
-//! cost as much as the write itself, at a cell that may not even own the key. Hints end with the process, as
-//! they do without a disk. A cell that comes back reports that ([`Status::resumed`](super::Status)), and
-//! comparing finds the same writes.
+//! acknowledged. It shortens the time until replicas are equal, and no promise rests on it. A hint on disk
+//! would cost as much as the write itself, at a cell that may not even own the key. Hints end with the
+//! process, as they do without a disk. A cell that comes back reports that
+//! ([`Status::resumed`](super::Status)), and comparing finds the same writes.
 //!
 //! **Bounds.** A checkpoint begins when the bytes written since the last one began reach the memory that the
 //! cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at most about
-//! three times the bytes that the cell keeps, or twice these and `checkpoint_bytes`. Checkpoints write no
-//! more bytes than the changes did. A piece has 256 KiB, or one entry. The next piece is written when the
-//! previous one is durable, so neither the protocol nor the disk waits for a checkpoint.
+//! three times the bytes that the cell keeps, or twice these bytes plus `checkpoint_bytes`, whichever is
+//! more. Checkpoints write no more bytes than the changes did. A piece has 256 KiB, or one entry. The next
+//! piece is written when the previous one is durable, so neither the protocol nor the disk waits for a
+//! checkpoint.
 //!
 //! **Attacks considered.**
 //!
 //! - *A second copy of a write, while the record of the first is on its way.* It changes nothing and has no
-//!   record. Its acknowledgement waits all the same: for the last record so far.
+//!   record. Its acknowledgement waits all the same, until the last record so far is durable.
 //! - *A write that the horizon covers.* The replica ignores it, and acknowledges it behind the record of the
 //!   horizon.
-//! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation. If that is
-//!   too far ahead, the cell refuses to write until the clock comes near, as after a jump back during its
-//!   life.
-//! - *A cell takes an entry of its own by comparing, whose stamp is not reserved.* No such entry has left the
-//!   cell.
+//! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation. If that
+//!   reservation is too far ahead of the clock, the cell refuses to write until the clock has come near it,
+//!   as after a jump back during the cell's life.
+//! - *By comparing, a cell takes an entry that it wrote itself, and whose stamp is not reserved.* This cannot
+//!   happen, because no such entry has left the cell.
 //! - *A comparison with a cell that loses what it showed.* The asking cell has the entry, and its horizon
-//!   rests on its own disk. The other cell's horizon did not cover entries that were not on its disk.
+//!   rests on its own disk. The other cell's horizon did not cover entries that were not on that cell's disk.
 //! - *A deletion that was forgotten, and comes back with the disk.* It is still a deletion, and is forgotten
 //!   again.
 //! - *An arriving cell loses power behind its last copy.* It announces the end of its arrival once all copies
 //!   are durable. Before that it comes back as arriving, and copies from the beginning.
 //! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
-//!   requests also go on behind the earlier ones.
-//! - *Rot in a stretch that a later checkpoint has again.* Any rot makes the process a new process.
+//!   new requests are also above all earlier ones.
+//! - *Rot in a record of a stretch that a later checkpoint contains, too.* Any rot makes the process a new
+//!   process.
 //! - *A place that was given away while the cell was down.* The routers tell the cell that it is out. Its
 //!   host begins an empty journal.
 
@@ -177,7 +179,7 @@ pub enum Record {
     Reached(Horizon),
     /// A checkpoint begins.
     Began(Box<Began>),
-    /// The content of a stretch of a map.
+    /// The content of a stretch of a map: all keys from one place in the map to another.
     Kept {
         /// The map.
         map: MapId,
@@ -210,7 +212,7 @@ pub struct Began {
     pub(super) horizon: Horizon,
 }
 
-/// Why no process can continue a journal as the process that wrote it.
+/// The reason why no process can continue a journal as the process that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unrecoverable {
     /// A record does not decode.
@@ -244,7 +246,7 @@ const BEGAN: u8 = 70;
 const KEPT: u8 = 71;
 const ENDED: u8 = 72;
 
-/// The least bytes of an entry: a length, a stamp, flags and a count of fields.
+/// Minimum size of an entry in bytes: a length, a stamp, flags and a count of fields.
 const ENTRY_BYTES_LEAST: usize = 21;
 /// The approximate bytes of a record in addition to its contents.
 const RECORD_BYTES: u64 = 64;

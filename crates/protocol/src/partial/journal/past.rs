@@ -25,7 +25,7 @@ fn joins(record: &Record) -> bool {
 #[derive(Debug)]
 pub(in crate::partial) struct Past {
     /// The last change that was delivered, with its position and the resulting roster. `None` if the domain
-    /// never took this process in.
+    /// never admitted this process.
     pub(in crate::partial) roster: Option<(Position, Roster)>,
     /// This process's messages to the order that may have to be sent again.
     pub(in crate::partial) submissions: Submissions,
@@ -127,7 +127,7 @@ impl Past {
                 entries.iter().for_each(|(_, entry)| self.note(entry));
                 self.replica.restore_stretch(map, behind.as_ref(), last, entries);
             }
-            // These records belong to a checkpoint that did not become whole.
+            // These records belong to a checkpoint that was not completed.
             Record::Began(_) | Record::Ended => {}
         }
         Some(())

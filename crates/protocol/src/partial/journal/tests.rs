@@ -1,4 +1,4 @@
-//! The bytes of records, and the treatment of damaged journals.
+//! Tests of the byte forms of records, and of damaged journals.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -92,7 +92,7 @@ fn a_journal_that_does_not_follow_from_itself_is_refused() {
     assert_eq!(refused(&[join, longer.freeze()]), Some(trailing));
 }
 
-/// A stretch replaces all earlier content behind its beginning, even keys that no later record has.
+/// A stretch replaces all earlier content of the same part of the map, even keys that no later record has.
 #[test]
 fn a_stretch_takes_the_place_of_what_was_there() {
     let stamp = |time| Stamp { time, cell: CellNumber(1) };

@@ -1,4 +1,4 @@
-//! Writing a cell's journal: which records are durable, and what waits for the records that are not.
+//! Writing a cell's journal: the records that are durable, and the answers that wait for other records.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,7 @@ pub(in crate::partial) struct CellJournal {
     covered: u64,
     /// Reservations that are not durable yet: record and time.
     reservations: VecDeque<(Ticket, u64)>,
-    /// How far a reservation goes beyond the last issued stamp, in nanoseconds.
+    /// Time by which a reservation goes beyond the last issued stamp, in nanoseconds.
     ahead: u64,
     /// Answers of the cell to its own coordinator, by the record that each waits for.
     answers: BTreeMap<Ticket, Vec<(Round, Answer)>>,
@@ -37,7 +37,8 @@ pub(in crate::partial) struct CellJournal {
     arrived: Option<Ticket>,
     /// Bytes written since the last checkpoint began.
     bytes: u64,
-    /// The bytes after which a checkpoint begins, unless the cell keeps more than that.
+    /// Number of bytes after which a checkpoint begins. If the cell keeps more bytes than that, the
+    /// checkpoint begins after as many bytes as the cell keeps.
     checkpoint_bytes: u64,
     checkpoint: Option<Checkpoint>,
 }
@@ -163,7 +164,7 @@ impl CellJournal {
         self.arrived.is_none()
     }
 
-    /// Whether the copies that an arrival waited for have become durable. Returns true once.
+    /// Whether the copies that an arrival waited for have become durable. Returns `true` only once.
     pub(in crate::partial) fn has_arrived(&mut self) -> bool {
         self.arrived.take_if(|arrived| *arrived <= self.durable).is_some()
     }

@@ -1,4 +1,4 @@
-//! A replica: the writes that it takes, ignores, forgets and refuses.
+//! Tests of a replica: the writes that it takes, ignores, forgets and refuses.
 
 use bytes::BytesMut;
 
@@ -107,8 +107,8 @@ fn copies_that_the_horizon_covers_are_passed_over() {
     assert_eq!(rig.replica.keys(), 1);
 }
 
-/// A value that expired by this cell's clock, which is at 1,000, is forgotten only once the horizon, and so
-/// the slowest clock, has reached its end.
+/// A value expired by this cell's clock, which is at 1,000. It is forgotten only once the horizon has reached
+/// the time at which the value expires: then even the slowest clock has reached that time.
 #[test]
 fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
     let mut rig = Rig::new(WIDE);

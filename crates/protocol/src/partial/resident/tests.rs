@@ -1,4 +1,4 @@
-//! A process with a disk: when changes of the order take effect.
+//! Tests of a process with a disk: the time at which changes of the order take effect.
 
 use super::{
     super::layout::{Copies, Map, ReadRepair, Strategy, tests::process},

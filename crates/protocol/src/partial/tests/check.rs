@@ -11,7 +11,7 @@ pub(super) struct Seen {
     pub(super) what: What,
 }
 
-/// The action of an operation. Values are written once. `None` is a deleted or unwritten key.
+/// The action of an operation. No value is written twice. `None` is a deleted or unwritten key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Wrote(Option<u64>),

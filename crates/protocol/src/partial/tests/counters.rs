@@ -1,4 +1,4 @@
-//! Counters: increments through many cells, each counted once.
+//! Tests of counters: increments through many cells, each counted once.
 
 use bytes::Bytes;
 
@@ -125,7 +125,7 @@ fn a_crowd_at_one_cell_shares_a_tally() {
 }
 
 /// A life's tallies stay when the life ends. The next life begins another tally, because it does not know the
-/// last state that was sent.
+/// last state that the former life sent.
 #[test]
 fn the_next_life_begins_another_tally() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
@@ -216,8 +216,8 @@ fn starts_of_a_cell_leave_no_tallies_behind() {
     }
 }
 
-/// One owner has earlier tallies, and another owner has the state that has taken them in. Reads, hints and
-/// comparing bring them together in any order.
+/// One owner has earlier tallies, and another owner has the state that has taken these tallies in. Reads,
+/// hints and comparing merge the copies in any order.
 #[test]
 fn what_was_taken_in_does_not_count_again() {
     let mut net = Net::on_disks(3, ReadRepair::None, 2_000, 1);
@@ -508,7 +508,8 @@ fn pass(net: &mut Net, span: Duration) {
     net.fire();
 }
 
-/// Returns the increments that took effect, and those that may have.
+/// Returns the sum of the increments that took effect, and the sum of the increments that may have taken
+/// effect.
 fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     begun.iter().fold((0, 0), |(done, perhaps), it| match &net.outcomes[&it.id] {
         OperationOutcome::Counted { .. } => (done | it.added, perhaps),

@@ -64,7 +64,8 @@ fn a_scan_shows_no_key_that_is_not_durable() {
     }
 }
 
-/// Stamps are reserved ahead, so a write soon after an earlier one waits only for the syncs of its replicas.
+/// Stamps are reserved ahead, so a write soon after an earlier write waits only for the syncs of its
+/// replicas.
 #[test]
 fn a_write_leaves_at_once_when_its_stamp_is_covered() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -131,7 +132,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     net.run(Duration::from_millis(700));
     let after = stamp(&net.put(1, "other", "w", Level::Quorum));
     assert!(after > before && after.cell == before.cell, "{after:?} is issued after {before:?}");
-    // The cell refuses to write if its stamps would be too far ahead of the wall clock.
+    // The cell refuses to write, because its stamps would be too far ahead of the wall clock.
     net.cut_power(1);
     net.restart(1, -5_000_000_000);
     net.run(Duration::from_millis(100));
@@ -250,7 +251,7 @@ fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     assert_eq!(net.status(7).arriving, None);
 }
 
-/// Power fails after each step of a checkpoint, and the cell loses nothing.
+/// Power fails after each step of a checkpoint in turn, and the cell loses nothing.
 #[test]
 fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
     for syncs in 0..5 {

@@ -1,4 +1,4 @@
-//! Limits: a client cannot exceed them at any cell, and copies between cells may exceed them.
+//! Tests of limits: a client cannot exceed them at any cell, and copies between cells may exceed them.
 
 use bytes::Bytes;
 
@@ -98,8 +98,8 @@ fn a_cell_is_replaced_though_the_others_are_full() {
     assert_eq!((net.holders("k"), net.holders("l")), (3, 3));
 }
 
-/// An owner without room makes the coordinator give a hint up. Else the hint would hold all horizons back for
-/// hours.
+/// An owner without room makes the coordinator give a hint up. Otherwise the hint would keep all horizons
+/// back for hours.
 #[test]
 fn a_full_owner_holds_no_horizon_back() {
     let mut net = limited(3, small(600, 500), ReadRepair::None);
@@ -112,8 +112,9 @@ fn a_full_owner_holds_no_horizon_back() {
     assert_eq!((hints.kept, net.holders("l")), (0, 3));
 }
 
-/// A reachable owner refuses a write for want of room, and the write meets its level at the other owners. The
-/// coordinator keeps no hint for the refusing owner, and lists it among the owners that lack writes.
+/// A reachable owner refuses a write because it has no room, and the write meets its level at the other
+/// owners. The coordinator keeps no hint for the refusing owner, and lists it among the owners that lack
+/// writes.
 #[test]
 fn an_owner_that_refuses_a_write_for_want_of_room_lacks_it() {
     let mut net = limited(3, small(600, 500), ReadRepair::None);

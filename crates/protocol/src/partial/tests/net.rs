@@ -1,4 +1,4 @@
-//! A few cells, their links, their disks, and a clock. Every message and every record is encoded and decoded.
+//! Some cells, their links, their disks, and a clock. Every message and every record is encoded and decoded.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -79,7 +79,7 @@ impl Sink<Cell> for Out {
     fn forget(&mut self, _: ProcessId) {}
 }
 
-/// Returns the events of a cell without links.
+/// Executes a command at a cell without links, and returns the cell's events.
 pub(super) fn alone(cell: &mut Cell, command: Command) -> Vec<Event> {
     let mut out = Out::default();
     let mut cx = Context { now: Time::ZERO, me: process(9), random: &mut || 0 };
@@ -119,7 +119,7 @@ pub(super) struct Net {
     operations: u64,
     pub(super) outcomes: BTreeMap<u64, OperationOutcome>,
     scanned: BTreeMap<u64, Scanned>,
-    /// Cells that want the order to announce the end of their arrival.
+    /// Cells that have announced the end of their arrival, so that the order announces it.
     arrived: Vec<CellNumber>,
     /// The disks, in a net with disks.
     pub(super) disks: BTreeMap<u64, Disk>,
@@ -424,7 +424,7 @@ impl Net {
         }
     }
 
-    /// Sets whether disks sync only on [`Net::sync`], or at once.
+    /// If `slow`, makes disks sync only on [`Net::sync`]. Otherwise makes them sync at once.
     pub(super) fn slow_disks(&mut self, slow: bool) {
         for node in self.nodes() {
             self.disks.get_mut(&node).expect("each cell has a disk").slow = slow;

@@ -36,12 +36,12 @@ struct Run {
     crashed: bool,
 }
 
-/// Runs a plan to the end of all its operations.
+/// Runs a plan until all its operations have ended.
 fn run(plan: &Plan, seed: u64) -> Run {
     run_until_ended(plan, seed, false)
 }
 
-/// Runs a plan to the end of all its operations. No cell dies if `crashed` says that one has died already.
+/// Runs a plan until all its operations have ended. If `crashed`, no further cell dies.
 fn run_until_ended(plan: &Plan, seed: u64, crashed: bool) -> Run {
     let net = Net::new(&[0, 0, 0, 0], &[(0, 3)], plan.repair, seed);
     let mut run = Run { net, begun: Vec::new(), step: 0, crashed };
