@@ -37,7 +37,7 @@ pub enum Instance {
         /// The reply, which no other replica can compute.
         reply: Bytes,
         /// The change in the form of the log mode, if the call changed anything. If changes are whole states,
-        /// a state is empty when a later state in the same batch replaces it.
+        /// this state is empty when a later state in the same batch replaces it.
         change: Option<Bytes>,
     },
     /// A transaction that was committed.
@@ -56,7 +56,7 @@ pub enum Instance {
 pub(super) struct Builder {
     bytes: BytesMut,
     count: u32,
-    /// The offset and the length, in bytes, of the last change, if that change is a whole state.
+    /// The offset and the length of the last change, in bytes, if that change is a whole state.
     state: Option<(usize, usize)>,
 }
 

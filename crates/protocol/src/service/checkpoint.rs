@@ -12,15 +12,16 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes, take_u8},
 };
 
-/// A checkpoint that is being given away, piece by piece: first the table of sessions, then the host's parts.
+/// A checkpoint that the replica gives to its disk or to another replica, piece by piece: first the table of
+/// sessions, then the host's parts.
 #[derive(Debug)]
 pub(super) struct OutgoingCheckpoint {
     pub(super) checkpoint: u64,
     pub(super) slot: Slot,
     pub(super) table: Bytes,
-    /// All pieces so far, if they are gathered for a disk.
+    /// All pieces so far, if the checkpoint is gathered for a disk.
     pub(super) whole: Option<BytesMut>,
-    /// The host's whole state, if the replica has it and need not request it.
+    /// The host's whole state, if the replica already has it and need not request it from the host.
     pub(super) state: Option<Bytes>,
     /// Whether a part was requested from the host and has not arrived yet.
     pub(super) awaits_host: bool,

@@ -10,14 +10,17 @@
 //!
 //! **Attacks considered.**
 //!
-//! - *A new leader has heard of no session.* The new leader counts from its first look at the sessions.
-//! - *The leader sleeps, and all sessions seem idle when it wakes.* A look that comes late discards the times
-//!   counted earlier, as a detector does (rule S11).
+//! - *A new leader has heard of no session.* The new leader measures the idle time from its first look at the
+//!   sessions.
+//! - *The leader sleeps, and all sessions seem idle when it wakes.* The leader looks at the sessions at
+//!   regular intervals. If it notices that a look comes late, it discards the earlier times, as a detector
+//!   does (rule S11).
 //! - *A call comes while the end of its session is on its way.* The call takes effect after that end and is
-//!   answered, and no table remembers it. A repetition is answered *expired*, as in a session that ended for
-//!   want of room.
+//!   answered, and no table remembers it. A repetition is answered *expired*, as in a session that ended
+//!   because there was no room for it.
 //! - *Two leaders in turn end one session.* The second end finds no session.
-//! - *Sessions are made up to fill the leader's memory.* Only existing sessions count.
+//! - *A process sends invented session ids to fill the leader's memory.* The leader records times only for
+//!   existing sessions.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +67,7 @@ impl Idle {
     }
 }
 
-/// The number of looks at the sessions within the time after which an idle session ends.
+/// Number of looks at the sessions within the time after which an idle session ends.
 const LOOKS: u32 = 8;
 
 #[cfg(test)]

@@ -4,9 +4,9 @@
 //! that it changed. If transactions end, every waiting request is granted in the end. A request that would
 //! wait for itself is refused.
 //!
-//! A request touches some keys, or everything. Reads share the keys that they touch, and writes have them
-//! alone. A transaction holds the keys that its requests touched until it ends. A plain request holds
-//! nothing, since it is executed in one step, but it waits for keys that transactions hold.
+//! A request touches some keys, or everything. Several reads may hold a key at the same time; a write must be
+//! the only holder of its keys. A transaction holds the keys that its requests touched until it ends. A plain
+//! request holds nothing, since it is executed in one step, but it waits for keys that transactions hold.
 //!
 //! **Order.** Requests wait in the order in which they came. No request overtakes an earlier one with which
 //! it conflicts, so readers do not starve a writer. There is one exception: an earlier request may wait for a
@@ -14,12 +14,13 @@
 //! request, which has to wait for the end of the transaction anyway.
 //!
 //! **Deadlocks.** A waiting request waits for the transactions that hold conflicting keys, and for the
-//! earlier requests that it may not overtake. Both sets are fixed when the request begins to wait. Later
-//! edges of this graph lead to a transaction that is granted a lock, which waits for nothing at that moment.
-//! So only a request that begins to wait can close a circle, and the check at that moment suffices: does one
-//! of the transactions that hold conflicting keys wait for the asking transaction? The order of the queue
-//! closes no circle, because the asking transaction overtakes the requests that wait for it. A transaction
-//! whose request would close a circle is aborted.
+//! earlier requests that it may not overtake. Both sets are fixed when the request begins to wait. If a
+//! waiting request has to wait for a further transaction later, the reason is that this transaction was
+//! granted a lock, and at that moment it waits for nothing. So only a request that begins to wait can close a
+//! circle of waiting transactions, and the check at that moment suffices: does one of the transactions that
+//! hold conflicting keys wait for the asking transaction? The order of the queue closes no circle, because
+//! the asking transaction overtakes the requests that wait for it. A transaction whose request would close a
+//! circle is aborted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -176,8 +177,8 @@ impl<R> Locks<R> {
         others.filter(|(_, held)| held.iter().any(|it| it.conflicts(touch))).map(|(other, _)| *other)
     }
 
-    /// Returns the numbers of the requests that wait for a transaction, directly or through others, each with
-    /// its own transaction.
+    /// Returns the numbers of the requests that wait for this transaction, directly or through other
+    /// requests. Each comes with the transaction to which the request belongs.
     fn waiting_for(&self, transaction: TransactionId) -> BTreeMap<u64, Option<TransactionId>> {
         let holds = |by: TransactionId, waiter: &Waiter<R>| {
             let held = self.held.get(&by).map(Vec::as_slice).unwrap_or_default();
@@ -218,8 +219,8 @@ mod tests {
         LockRequest { keys: keys.to_vec(), exclusive: true }
     }
 
-    /// Asks for the locks of a request. The request is plain if `by` is 0, and else belongs to that
-    /// transaction. `name` identifies the request.
+    /// Asks for the locks of a request. If `by` is 0, the request is plain. Otherwise it belongs to the
+    /// transaction with this number. `name` identifies the request.
     fn ask(locks: &mut Locks<u32>, by: u64, touch: LockRequest, name: u32) -> &'static str {
         match locks.ask((by > 0).then(|| id(by)), touch, true, name) {
             LockOutcome::Granted(_) => "granted",
@@ -325,8 +326,8 @@ mod tests {
         assert_eq!(all_next(&mut locks), [10, 1]);
     }
 
-    /// A transaction overtakes only the requests that waited for it when its own request came. If the request
-    /// through which they waited is gone later, nothing changes.
+    /// A transaction overtakes only the requests that waited for it when its own request came. Nothing
+    /// changes if these requests waited for it only through another request, and that one is gone later.
     #[test]
     fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();

@@ -93,7 +93,7 @@ pub enum Body {
         /// The replicas.
         members: Vec<Peer>,
     },
-    /// The sender does not lead, or leads no longer. The client should send its unanswered calls to the
+    /// The sender does not lead, or no longer leads. The client should send its unanswered calls to the
     /// leader.
     #[wire(rare = 2)]
     Redirect {
@@ -121,8 +121,8 @@ pub struct Call {
 /// The keys and the transaction of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// The names of what the call touches. Two requests that share no name may be executed in any order. If
-    /// the list is empty, the call touches everything.
+    /// The names of the items that the call touches. Two requests that share no name may be executed in any
+    /// order. If the list is empty, the call touches everything.
     pub keys: Vec<u64>,
     /// The call's place in a transaction, if it belongs to one.
     pub part: Option<Part>,
@@ -211,7 +211,7 @@ impl CallOutcome {
     }
 }
 
-/// The bytes of an outcome's number, tag and length.
+/// Size of an outcome's number, tag and length, in bytes.
 const OUTCOME_BYTES: usize = 13;
 
 impl Call {
@@ -241,7 +241,8 @@ const WRITE: u8 = 0;
 const READ: u8 = 1;
 const TOLD_READ: u8 = 2;
 const COMMIT: u8 = 3;
-/// Flags in the byte that holds the kind: keys follow, a transaction follows, and the transaction begins.
+/// Flags in the byte that holds the kind. They say that keys follow, that a transaction follows, and that the
+/// transaction begins with the call.
 const KEYS: u8 = 0x10;
 const PART: u8 = 0x20;
 const FIRST: u8 = 0x40;

@@ -33,9 +33,9 @@
 //! **Invariants.** Asserted where they could first break.
 //!
 //! - *One line of primaries* (lemma 1): ballots never fall from one batch of the log to the next.
-//! - *A change rests on the state that it was computed in* (lemma 3): the batch that a replica learns begins
-//!   with the number behind the last instance it learned. A change of a lost reign would carry a number that
-//!   others have used.
+//! - *A change rests on the state that it was computed in* (lemma 3): the first number in a batch that a
+//!   replica learns is the number after the last instance that it learned. A change of a lost reign would
+//!   carry a number that instances of another reign have used.
 //! - *No result of a lost reign is proposed*: proposals are bound to the ballot in which they were executed.
 //! - *A call takes effect once*: no instance names a call that an earlier one named, while its session lasts.
 //! - *Answers are chosen*: a write is answered when its instance is chosen. A read or a refusal is answered
@@ -53,19 +53,20 @@
 //! [`Pipelining::OneAtATime`] is the source's way, for comparison.
 //!
 //! **Content of an instance.** The call's id, the reply and the change. The source has the request and the
-//! state. The reply is here because no other replica can compute it, and a call that is repeated at the next
-//! leader must get the same one. The change is opaque here: a *delta*, a whole *state*, or a *witness* (the
-//! request, with the clock and the random bits of its execution) that backups execute again.
+//! state. Here the instance has the reply, because no other replica can compute the reply, and a call that is
+//! repeated at the next leader must get the same reply. The change is opaque here: a *delta*, a whole
+//! *state*, or a *witness* (the request, with the clock and the random bits of its execution) that backups
+//! execute again.
 //!
 //! **Whole states** ([`Settings::whole_states`]). Of a batch's states only the last is carried and applied. A
 //! chosen state is a checkpoint: a replica keeps the latest, and gives it to replicas that lag, without
 //! waiting for its host or for unchosen changes. So it keeps little of the log behind the state. With one
-//! proposal at a time, a candidate learns of at most one state that it may lack (003 §VI.A.2). A state holds
-//! the changes of open transactions. So transactions lock everything, whatever the keys of their calls: no
-//! state is proposed while a transaction other than the committing one has changed anything.
+//! proposal at a time, a candidate gets at most one state that it may lack (003 §VI.A.2). A state would also
+//! hold the changes of open transactions. So transactions lock everything, whatever the keys of their calls:
+//! no state is proposed while a transaction other than the committing one has changed anything.
 //!
-//! **Waits for room.** Each bound makes something wait. No wait is for ever: each of these waits only for
-//! others below it, and the one exception, in 4, is broken.
+//! **Waits for room.** Each bound makes something wait. No wait is for ever: each wait in this list ends when
+//! waits further down end. Point 4 names the one exception, and how the leader ends it.
 //!
 //! 1. *A call waits for room in flight* ([`Settings::in_flight_bytes_max`]). Room comes when the host has
 //!    executed requests (2), when results are chosen (4), and when replies to reads are given (3).
@@ -76,15 +77,15 @@
 //!    changes that it saw are chosen. All of these were executed before the reply was made (4).
 //! 4. *A result waits for room in the log*, behind earlier results. An empty log takes any batch. A batch in
 //!    the log is chosen as soon as a majority holds it. A replica accepts without its host, unless it lacks a
-//!    checkpoint. Then the leader's host has to give parts, and that may be the host that waits (2). So the
-//!    leader stands back if nothing was chosen for ten ticks, and holds no results while it does. Without a
-//!    majority the reign ends, and with it all of these waits.
+//!    checkpoint. Then the leader's host has to give parts of one, and that host may itself be waiting (2).
+//!    So the leader stands back if nothing was chosen for ten ticks, and holds no results while it does.
+//!    Without a majority the reign ends, and with it all of these waits.
 //! 5. *A checkpoint waits until all results are chosen* (4), and is taken after ten seconds anyway.
 //!
 //! A call that waits for locks waits for transactions to end. Their requests and commits wait as in 1. A
-//! silent client loses its transaction ([`Settings::transaction_idle`]). No other call waits for calls that
-//! wait for locks: they are not in flight, and take at most half of the memory for waiting calls. A call that
-//! finds no such memory is refused ([`CallOutcome::Full`]).
+//! silent client loses its transaction ([`Settings::transaction_idle`]). Calls that wait for locks delay no
+//! other calls: they do not count as in flight, and take at most half of the memory for waiting calls. A call
+//! that finds no such memory is refused ([`CallOutcome::Full`]).
 //!
 //! A replica looks again for room at each result, at each message, when records are durable, and at each
 //! tick.
@@ -94,10 +95,10 @@
 //! - *A leader deposed with a full pipeline.* The leader first learns that it is deposed. Then it reverts the
 //!   changes that were not chosen, even those that the host is still executing: the host handles orders in
 //!   their sequence. Later results belong to no reign and are dropped. A prefix of its proposals may come
-//!   back as the next leader's log, and is applied like any.
+//!   back as a part of the next leader's log, and is applied like any other batch.
 //! - *A reply is lost and the call repeated at the next leader.* The instance carries the reply into every
-//!   replica's table of sessions. The new leader has every instance that may be chosen before it looks there,
-//!   for it looks only once it is settled.
+//!   replica's table of sessions. The new leader looks there only once it is settled, and by then it has
+//!   every instance that may be chosen.
 //! - *The same call twice at one leader.* While the first attempt is under way, the second has no effect. The
 //!   leader answers once, over whatever link the client has then.
 //! - *Another client repeats a call, because the first client died.* The call may bear a key of the user's
@@ -115,8 +116,8 @@
 //!   one.
 //! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
 //!   proposal that another replica forwards is counted and dropped.
-//! - *A joiner that dies during its checkpoint.* Its parts are dropped with it, and the log behind the
-//!   checkpoint is kept only as long as one is under way.
+//! - *A joiner dies while it receives a checkpoint.* The remaining parts are dropped, and the log behind the
+//!   checkpoint is kept only as long as some checkpoint is under way.
 //! - *A slow host gives a part of a checkpoint while the next one is being given.* Checkpoints are numbered,
 //!   and parts of another checkpoint are dropped. Such a part would make the joiner differ (a random schedule
 //!   found that).
@@ -129,10 +130,10 @@
 //!   calls wait on.
 //! - *Replies that are large together.* One message of answers ends at 256 KiB, however many a turn brings,
 //!   unless one reply is longer.
-//! - *A snapshot is wanted by the replicas whose acceptance is missing.* Without them the leader's results
-//!   would never be chosen, and so they would never get a checkpoint. If nothing was chosen for ten ticks the
-//!   leader stands back. It reverts unchosen changes, takes the checkpoint, learns its own proposals like a
-//!   backup, and executes again when all of them are chosen (random schedules found that).
+//! - *The replicas whose acceptance is missing need a snapshot.* Without their acceptance the leader's
+//!   results would never be chosen, and so these replicas would never get a checkpoint. If nothing was chosen
+//!   for ten ticks the leader stands back. It reverts unchosen changes, takes the checkpoint, learns its own
+//!   proposals like a backup, and executes again when all of them are chosen (random schedules found that).
 //! - *A checkpoint is wanted while a slow host has much to execute.* As long as results are chosen the leader
 //!   waits for the host, for ten seconds at most, and reverts nothing.
 //! - *Results are longer than their requests, and come faster than the log takes them.* The log must not
@@ -141,11 +142,11 @@
 //!   should execute nothing more while too much is kept back ([`Settings::results_held_max`]). If the log
 //!   refuses a batch all the same, the leader reverts unchosen changes, as at the end of a reign, before it
 //!   executes again.
-//! - *A part of a checkpoint is wanted by the replicas whose acceptance is missing, from a host that may
-//!   execute nothing more.* The part stands behind requests, the requests wait for room, and the room waits
-//!   for the acceptance. If nothing was chosen for ten ticks the leader stands back. Then it holds no
-//!   results, and the host goes on (a script shows it). The checkpoint itself stays valid, because its
-//!   content was chosen.
+//! - *The replicas whose acceptance is missing need a part of a checkpoint, from a host that may execute
+//!   nothing more.* The host would give the part after earlier requests, the requests wait for room, and
+//!   there is no room before these replicas accept. If nothing was chosen for ten ticks the leader stands
+//!   back. Then it holds no results, and the host goes on (a script shows it). The checkpoint itself stays
+//!   valid, because its content was chosen.
 //! - *A deposed leader gets a call in a session that began at the next leader.* The deposed leader does not
 //!   know the session, and must not answer at once that the session has ended, because that answer depends on
 //!   the state. So it answers when its reign was confirmed, as for a read.
@@ -156,16 +157,16 @@
 //!   founding.
 //!
 //! - *A change cannot be applied at the leader.* The change is never proposed. Its request is refused, and
-//!   the refusal depends on the state like a read. So the leader goes on for a moment without executing
-//!   ([`Command::Resign`]): until its results are chosen and the refusal is confirmed, or ten ticks have
-//!   passed. Then, without a disk, it leaves the set, so that the others elect at once and a spare takes its
-//!   place. With a disk it only ends: its records give the next process a whole state.
+//!   the refusal depends on the state like a read. So the leader goes on leading for a moment without
+//!   executing ([`Command::Resign`]): until its results are chosen and the refusal is confirmed, or ten ticks
+//!   have passed. Then, without a disk, it leaves the set, so that the others elect at once and a spare takes
+//!   its place. With a disk it only ends: its records give the next process a whole state.
 //!
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader
-//! has a call's bytes unless the log mode carries them: backups need the result of a call, not the call. The
-//! accept phase of a new leader needs no instance of its own: a log counts as accepted in a ballot only as a
-//! whole. So a majority that accepted it, empty or not, ends the phase ([`paxos::Event::Settled`]). Clients
-//! send writes to the leader alone, because the others would only drop them.
+//! has a call's request, unless the log mode carries requests: backups need the result of a call, not the
+//! call. The accept phase of a new leader needs no instance of its own: a log counts as accepted in a ballot
+//! only as a whole. So a majority that accepted it, empty or not, ends the phase ([`paxos::Event::Settled`]).
+//! Clients send writes to the leader alone, because the others would only drop them.
 //!
 //! **Disk.** A set whose replicas have disks survives a power cut of all: its log is durable at a majority
 //! before a call is answered, and a replica continues its records ([`Replica::recover`]). From time to time
@@ -222,8 +223,9 @@ pub struct Settings {
     /// host is ordered to [rest](Event::Rest) when a checkpoint is wanted. This setting must be the same at
     /// all replicas.
     pub any_order: bool,
-    /// The maximum size, in bytes, of requests at the host, results until they are chosen, and replies to
-    /// reads until they are given. Above it, calls wait, and results are kept back until the log has room.
+    /// The maximum total size, in bytes, of requests at the host, of results until they are chosen, and of
+    /// replies to reads until they are sent. Above it, calls wait, and results are kept back until the log
+    /// has room.
     pub in_flight_bytes_max: usize,
     /// The maximum size, in bytes, of results that a replica holds outside its log. Above it, the host should
     /// execute nothing more ([`Replica::results_held`]).
@@ -237,8 +239,8 @@ pub struct Settings {
     /// The maximum size of remembered replies of one session, in bytes. Above it, the session's oldest
     /// replies are forgotten.
     pub session_bytes_max: usize,
-    /// The maximum size of remembered replies of all sessions, in bytes. Above it, the session that holds
-    /// most loses its oldest replies.
+    /// The maximum size of remembered replies of all sessions, in bytes. Above it, the session with the most
+    /// bytes of replies loses its oldest replies.
     pub replies_bytes_max: usize,
     /// The maximum number of remembered calls with keys. Above it, the oldest call is forgotten.
     pub keyed_max: usize,
@@ -301,7 +303,8 @@ pub enum Command {
     },
     /// The answer to [`Event::Rest`], after all results of earlier works.
     Rests {
-        /// The number of the order to complete no task (*rest*) which the host carries out.
+        /// The number of the order to rest (to complete no task until the checkpoint is taken) that the host
+        /// carries out.
         rest: u64,
     },
     /// The answer to [`Event::CheckpointPartWanted`].
@@ -310,7 +313,7 @@ pub enum Command {
         checkpoint: u64,
         /// The bytes of the checkpoint that follow the parts given earlier.
         bytes: Bytes,
-        /// Whether these bytes are the last.
+        /// Whether these bytes are the last bytes of the checkpoint.
         last: bool,
     },
     /// Makes this joining process a replica, even if the set already has the wanted number of replicas.
@@ -319,9 +322,9 @@ pub enum Command {
     RemoveReplica(ProcessId),
     /// Names further processes that a joining process can ask for admission.
     Seeds(Vec<Peer>),
-    /// Reports that the host can do nothing more, because its state is unknown. The replica executes nothing
-    /// from now on. For a short time it goes on to get its results chosen and to answer its refusals. Ends in
-    /// [`Event::Resigned`].
+    /// Reports that the host can execute nothing more, because its state is unknown. The replica gives the
+    /// host no further requests. For a short time it still gets its results chosen and answers its refusals.
+    /// Ends in [`Event::Resigned`].
     Resign,
 }
 
@@ -348,7 +351,7 @@ pub enum Executed {
     },
 }
 
-/// Orders to the host, which it carries out in their sequence, and news for the host.
+/// An order to the host, or news for the host. The host carries out orders in their sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Execute a request on the present state, and apply its changes. Ends in [`Command::Executed`], whose
@@ -392,14 +395,14 @@ pub enum Event {
         /// The changes, to be applied in this order.
         changes: Vec<Bytes>,
     },
-    /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be
-    /// reverted. Sent only to hosts that execute in any order.
+    /// Execute nothing, and answer with [`Command::Rests`]. This order holds until a checkpoint was taken or
+    /// changes are to be reverted. Only hosts that execute in any order get it.
     Rest {
-        /// The number of this order to complete no task until the checkpoint is taken (*rest*). Later orders
+        /// The number of this order to rest (to complete no task until the checkpoint is taken). Later orders
         /// have higher numbers.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, which consists of chosen changes alone, and drop the previous
+    /// Take a checkpoint of the present state, which has no changes except chosen ones, and drop the previous
     /// checkpoint. The replica then requests the parts one by one.
     Checkpoint {
         /// The number of the checkpoint, ascending.
@@ -428,8 +431,8 @@ pub enum Event {
     },
     /// The leader that this replica knows, if it knows one.
     Leader(Option<ProcessId>),
-    /// This replica executes calls from now on: it has applied all changes that earlier leaders may have had
-    /// chosen.
+    /// This replica executes calls from now on: it has applied all changes of earlier leaders that may have
+    /// been chosen.
     Serving,
     /// The replicas from now on.
     Members(Vec<Peer>),
@@ -444,7 +447,7 @@ pub enum Event {
     },
     /// The log or a checkpoint does not decode: this replica cannot go on.
     Corrupt(String),
-    /// This replica has given all the answers that [`Command::Resign`] leaves time for. Its user should
+    /// This replica has sent all the answers for which [`Command::Resign`] leaves time. Its user should
     /// remove it.
     Resigned,
 }

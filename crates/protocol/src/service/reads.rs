@@ -3,15 +3,15 @@
 //! **Promise.** A read sees every change that was answered before the read was called.
 //!
 //! A deposed leader may not know that it is deposed. So an answer waits until a majority is known to have
-//! followed the leader's ballot after the read was called. The majority counts incarnations of members, and
-//! also those of the set that an open change would make. A later leader has the promises of a majority before
-//! it has anything chosen, and a replica that follows this ballot has promised nothing to a later leader. One
-//! replica is in both majorities. So any later leader answered its first call after the read was called. All
-//! earlier answers belong to this reign or to former ones, and the leader is settled, so it has their
-//! changes. The answer also waits until all changes that the read saw are chosen: otherwise they would vanish
-//! with the reign.
+//! followed the leader's ballot after the read was called. Only the present incarnations of members count. If
+//! a change of the members is open, a majority of the members after the change is needed, too. A later leader
+//! has the promises of a majority before any of its proposals is chosen, and a replica that follows this
+//! ballot has promised nothing to a later leader. One replica is in both majorities. So any later leader
+//! answered its first call after the read was called. All earlier answers belong to this reign or to former
+//! ones, and the leader is settled, so it has their changes. The answer also waits until all changes that the
+//! read saw are chosen: otherwise they would vanish with the reign.
 //!
-//! A leader learns in two ways that its reign still stands, and each is cheap where the other costs much.
+//! A leader learns in two ways that its reign still stands. One is cheap for many reads, the other for few.
 //!
 //! ```text
 //!  asked   client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
@@ -25,15 +25,15 @@
 //!
 //! **Attacks on told reads.**
 //!
-//! - *A confirmation overtakes its read.* The leader keeps the confirmation for a while, and bounds their
-//!   number.
+//! - *A confirmation overtakes its read.* The leader keeps such confirmations for a while, and their number
+//!   is bounded.
 //! - *A backup does not follow, or the client's message does not reach it*: one direction is cut. If a read
 //!   is not confirmed two ticks later, the leader asks for it as for any other read. If that fails too, the
 //!   reign ends.
 //! - *Two leaders.* Each backup confirms to the leader that it follows when its batch ends. The older leader
-//!   gets at most confirmations that were sent before any promise to the newer one.
-//! - *A confirmation of an earlier attempt is counted for a later attempt of the same read.* The call was
-//!   made before either attempt.
+//!   gets only confirmations that were sent before any promise to the newer leader.
+//! - *A confirmation of an earlier attempt is counted for a later attempt of the same read.* This does no
+//!   harm, because the call was made before either attempt.
 //! - *A backup confirms, ends, and comes back as another process*: the backup was alive after the read was
 //!   called, and had promised no other leader. Once a change has removed the former process, its
 //!   confirmations no longer count.
@@ -59,8 +59,8 @@ pub(super) struct Reads {
     /// Reads that their clients have announced to the replicas. Each stays until it is executed and the reign
     /// is known to have stood.
     told: BTreeMap<CallId, ToldRead>,
-    /// Confirmations of announced reads that have not arrived themselves: those since the last tick, and
-    /// those between the last two ticks.
+    /// Confirmations of announced reads, for reads that have not arrived themselves: the confirmations since
+    /// the last tick, and those between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
     /// Answers that wait only until the changes that they saw are chosen.
     confirmed_reads: VecDeque<WaitingRead>,
@@ -94,7 +94,7 @@ struct ToldRead {
 }
 
 impl Reads {
-    /// Returns the number of the question that will cover a call that came now.
+    /// Returns the number of the question that will cover a call that has come just now.
     pub(super) fn cover(&mut self) -> u64 {
         self.uncovered = true;
         self.asked + 1
@@ -118,7 +118,7 @@ impl Reads {
         self.asked
     }
 
-    /// Continues the questions of the same ballot with the numbers above `asked`.
+    /// Continues the questions in the same ballot. New questions get numbers above `asked`.
     pub(super) fn go_on_behind(&mut self, asked: u64) {
         assert!(self.asked == 0, "no question was asked before the numbers are continued");
         (self.asked, self.confirmed) = (asked, asked);
@@ -208,7 +208,7 @@ impl Reads {
         self.waiting.push_back(WaitingRead { seen, question, client, id, outcome });
     }
 
-    /// Whether answers wait to be sent.
+    /// Whether answers wait until they may be sent.
     pub(super) fn owe(&self) -> bool {
         let executed = self.told.values().any(|told| told.result.is_some());
         executed || !self.waiting.is_empty() || !self.confirmed_reads.is_empty()

@@ -22,7 +22,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Reign {
     pub(super) ballot: Ballot,
-    /// The last slot before the reign's own slots.
+    /// The last slot of the log with which the reign began.
     pub(super) start: Slot,
     /// Whether all entries of the log with which the reign began are chosen.
     pub(super) settled: bool,
@@ -99,17 +99,17 @@ impl Reign {
         }
     }
 
-    /// Accounts for a request that has begun to wait for locks.
+    /// Counts the memory of a request that has begun to wait for locks.
     pub(super) fn begin_to_wait(&mut self, bytes: usize) {
         self.locked_bytes += bytes;
     }
 
-    /// Accounts for a request that no longer waits for locks.
+    /// No longer counts the memory of a request that has stopped waiting for locks.
     pub(super) fn end_waiting(&mut self, called: &PendingCall) {
         self.locked_bytes -= called.bytes();
     }
 
-    /// Queues a client's request. Returns the request as an error if there is no room.
+    /// Queues a client's request. If there is no room, returns the request as the error.
     pub(super) fn ask(&mut self, asked: ClientRequest, settings: &Settings) -> Result<(), ClientRequest> {
         let bytes = asked.wish.bytes();
         if self.waiting_bytes + self.locked_bytes + bytes > settings.waiting_bytes_max {
@@ -131,14 +131,14 @@ impl Reign {
         self.is_quiet() && !self.reads.owe()
     }
 
-    /// Settles the reign: instances up to `chosen` are chosen, and the reign may begin to execute.
+    /// Settles the reign: instances up to `chosen` are chosen, and the replica may begin to execute.
     pub(super) fn settle(&mut self, chosen: u64) {
         self.settled = true;
         self.next = chosen + 1;
     }
 
-    /// Counts a tick. Returns whether a wanted checkpoint, or a part of a checkpoint that waits for room, has
-    /// waited for too long.
+    /// Counts a tick. Returns whether a wanted checkpoint has waited for too long, or a part of a checkpoint
+    /// that waits for room.
     pub(super) fn tick(&mut self, part_waits_for_room: bool) -> bool {
         self.reads.tick();
         if !self.settled || self.stopped || !self.pausing && !part_waits_for_room {
@@ -342,9 +342,9 @@ impl Reign {
     }
 }
 
-/// The number of ticks without a chosen proposal after which a leader that has to give a checkpoint, or a
-/// part of one, reverts its unchosen changes. The replicas that should accept the proposals may need the
-/// checkpoint first.
+/// Number of ticks without a chosen proposal after which a leader that has to give a checkpoint, or a part of
+/// one, reverts its unchosen changes. The replicas that should accept the proposals may need the checkpoint
+/// first.
 const STUCK_TICKS_MAX: u32 = 10;
 
 /// The number of ticks, ten seconds in all, after which a leader with a wanted checkpoint reverts its

@@ -79,7 +79,7 @@ enum Resigning {
     Done,
 }
 
-/// A time in which the replica leads but executes nothing.
+/// A period in which the replica leads but executes nothing.
 #[derive(Debug)]
 struct ExecutionPause {
     ballot: Ballot,
@@ -204,8 +204,8 @@ impl Replica {
         self.sessions.is_open(session)
     }
 
-    /// Returns the open sessions, as far as this replica has learned. With each comes the number below which
-    /// its calls are forgotten.
+    /// Returns the open sessions, as far as this replica has learned, each with the number below which its
+    /// calls are forgotten.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, u64)> {
         self.sessions.forgotten()
     }
@@ -269,8 +269,8 @@ impl Protocol for Replica {
                 self.drive(cx, input, out);
             }
         }
-        // Without a disk, records count as durable right after the batch. Only then are a sole replica's
-        // proposals chosen, so their answers leave here.
+        // Without a disk, records count as durable right after the batch. If this replica is alone in its
+        // set, its proposals are chosen only then, so their answers leave here.
         if is_persisted && self.drained {
             if self.reign.as_ref().is_some_and(Reign::keeps_back) {
                 self.propose(cx, out);
@@ -392,7 +392,8 @@ impl Replica {
         }
     }
 
-    /// Counts a tick while the replica resigns, so that it does not wait for other processes without end.
+    /// Counts a tick while the replica resigns. The limit of ticks keeps it from waiting for other processes
+    /// for ever.
     fn resign_in_time(&mut self) {
         if let Some(Resigning::Leading(ticks) | Resigning::Leaving(ticks)) = &mut self.resigning {
             *ticks += 1;
@@ -428,9 +429,9 @@ impl Replica {
     }
 
     /// Reverts unchosen changes, as at the end of a reign, because a checkpoint is wanted and no proposal
-    /// gets chosen: the replicas that should accept may need the checkpoint first. Takes the checkpoint at
-    /// once. The proposals may still be chosen, and are then applied as at a backup. Once all of them are
-    /// chosen, this replica executes again, in the same ballot.
+    /// gets chosen: the replicas that should accept the proposals may need the checkpoint first. Takes the
+    /// checkpoint at once. The proposals may still be chosen. This replica then applies them like a backup.
+    /// Once all of them are chosen, this replica executes again, in the same ballot.
     ///
     /// If the checkpoint was already taken, and a part of it waits for room at the host, the host has room
     /// now.

@@ -59,11 +59,11 @@ pub(super) struct HostedCall {
     pub(super) bytes: usize,
 }
 
-/// The effects that a work may have, and the way in which the leader learns that it may answer.
+/// The effects that a work may have. For a read, also the way in which the leader learns that it may answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     Write,
-    /// A read that the question of this number covers.
+    /// A read that the question with this number covers.
     Asked(u64),
     /// A read that its client has announced to the replicas.
     Told,

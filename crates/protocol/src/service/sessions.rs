@@ -1,20 +1,21 @@
 //! The calls that have taken effect, and their replies: a part of the replicated state (rule S6).
 //!
-//! Every replica makes the same changes to this table at the same instance, so all agree on what may be
-//! forgotten. A session keeps the answers that its client has not acknowledged. When there are too many
-//! sessions, the least recently used session ends, at all replicas at the same instance. Recency is counted
-//! coarsely, so that a call seldom moves its session.
+//! Every replica makes the same changes to this table at the same instance, so all replicas agree on the
+//! answers that may be forgotten. A session keeps the answers that its client has not acknowledged. When
+//! there are too many sessions, the least recently used session ends, at all replicas at the same instance.
+//! The time of a session's last use is counted coarsely, so that a call seldom changes the session's place in
+//! the order of use.
 //!
-//! **Bytes.** A client may acknowledge nothing for long: its oldest call of open fate pins all later answers.
-//! So a session has a share ([`Settings::session_bytes_max`]), and all sessions have one bound together
-//! ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers. Beyond the common
-//! bound, the session that holds most loses its oldest answers, or, while all hold little, the least recently
-//! used session does. A session that loses answers goes on: its client may call as before. Only a repetition
-//! of a forgotten call, or of an earlier one, is answered *expired*. No session ends because of another
-//! session's answers.
+//! **Bytes.** A client may acknowledge nothing for long: while its oldest call has an unknown fate, all later
+//! answers must be kept. So a session has a share ([`Settings::session_bytes_max`]), and all sessions have
+//! one bound together ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers.
+//! Beyond the common bound, the session with the most bytes of answers loses its oldest answers. If all
+//! sessions have few bytes, the least recently used session loses them. A session that loses answers goes on:
+//! its client may call as before. Only a repetition of a forgotten call, or of an earlier one, is answered
+//! *expired*. No session ends because of another session's answers.
 //!
 //! The leader goes on executing calls of a session beyond its share. An alternative was to make these calls
-//! wait for their client, but the client may leave the oldest call open for good. The wait would protect no
+//! wait for their client, but the client may never acknowledge the oldest call. The wait would protect no
 //! other session, because the session pays with its own answers.
 //!
 //! Calls with keys of their users' choice belong to no client's session ([`SessionId::KEYED`]). No client
@@ -36,7 +37,8 @@ pub(super) struct Sessions {
     by_use: BTreeSet<(u64, SessionId)>,
     /// The sessions that hold answers, in the order of their last use.
     holders: BTreeSet<(u64, SessionId)>,
-    /// The sessions that hold at least `step_bytes` of answers, by their size in steps of `step_bytes`.
+    /// The sessions with at least `step_bytes` bytes of answers, by the size of the answers in steps of
+    /// `step_bytes`.
     by_size: BTreeSet<(usize, SessionId)>,
     bytes: usize,
     sessions_max: usize,
@@ -111,7 +113,7 @@ impl SessionReplies {
     }
 }
 
-/// The position of a session in the orders by use and by size.
+/// The place of a session in the orders by use and by size.
 struct SessionUse {
     used: u64,
     bytes: usize,
@@ -230,8 +232,9 @@ impl Sessions {
         while self.bytes > self.bytes_max && self.forget_answer() {}
     }
 
-    /// Forgets the oldest answer of the session that holds most, or, while no session holds much, of the
-    /// least recently used session. Returns `false` if at most one answer is left.
+    /// Forgets the oldest answer of the session with the most bytes of answers. If no session has many bytes,
+    /// forgets the oldest answer of the least recently used session. Returns `false` if at most one answer is
+    /// left.
     fn forget_answer(&mut self) -> bool {
         let largest = self.by_size.last().map(|(_, id)| *id);
         let Some(id) = largest.or_else(|| self.holders.first().map(|(_, id)| *id)) else { return false };
@@ -246,7 +249,7 @@ impl Sessions {
         true
     }
 
-    /// Moves a session in the orders by use and by size after either has changed.
+    /// Moves a session in the orders by use and by size after its use or its size has changed.
     fn note(&mut self, id: SessionId, before: SessionUse, after: SessionUse) {
         self.bytes = self.bytes - before.bytes + after.bytes;
         if (before.used, before.bytes > 0) != (after.used, after.bytes > 0) {
@@ -358,11 +361,11 @@ impl Sessions {
     }
 }
 
-/// The number of instances within which two uses of a session count as one.
+/// Number of instances within which two uses of a session count as one.
 const COARSE: u64 = 1024;
 
-/// The number of steps into which the common bound of bytes is divided. Coarse steps avoid that each call
-/// moves its session.
+/// Number of steps into which the common bound of bytes is divided. The steps are coarse, so that most calls
+/// do not change their session's place in the order by size.
 const STEPS: usize = 1024;
 
 /// The approximate memory of a reply in addition to its bytes, in bytes.

@@ -37,8 +37,8 @@
 //!
 //! **Ends without a commit.** In each of these cases the transaction's next call is answered
 //! `CallOutcome::Aborted`: its leader is deposed or dies, its client's link breaks, its client is silent for
-//! `Settings::transaction_idle`, it closes a circle of waiting, its changes are too many, the client abandons
-//! it, or a checkpoint is wanted after it has changed something.
+//! `Settings::transaction_idle`, its request would close a circle of waiting transactions, its changes are
+//! too large, the client abandons it, or a checkpoint is wanted after it has changed something.
 //!
 //! **Attacks considered.**
 //!
@@ -46,17 +46,18 @@
 //!   the transaction's changes. The next leader does not know the transaction, and answers *aborted*. A
 //!   client gives its transactions up when it turns to another replica.
 //! - *A leader that is already deposed answers a request of a transaction.* The answer may rest on changes
-//!   that are lost. The commit finds out: an instance is chosen only in the reign that executed it, and a
-//!   commit without changes is confirmed. So wrong answers never reach a transaction that commits.
+//!   that are lost. The commit fails in this case: an instance is chosen only if the reign that executed it
+//!   stands, and a commit without changes is confirmed by a majority. So wrong answers never reach a
+//!   transaction that commits.
 //! - *The answer to a commit is lost.* The instance carries the call's id into every table of sessions, which
 //!   answers a repetition. A commit that a settled leader does not have in its log can never be chosen later,
 //!   so it is aborted. The leader answers that once its reign is confirmed, because a deposed leader may lack
 //!   the commit.
 //! - *A commit comes twice to one leader.* While the first attempt is under way, the second has no effect.
-//! - *A transaction is aborted while the host executes a request of it.* The order to abort stands behind the
-//!   order to execute. The result that then comes belongs to no transaction.
-//! - *A commit is overtaken by a write that the host executed before it.* The commit goes through the host
-//!   like every work, and gets its instance in its turn. So the host's order is the log's.
+//! - *A transaction is aborted while the host executes a request of it.* The host carries out the order to
+//!   abort after the order to execute. The result that comes meanwhile belongs to no transaction.
+//! - *A commit is overtaken by a write that the host executed before it.* The commit passes through the host
+//!   like every other work, and gets its instance in its turn. So the host's order is the order of the log.
 //! - *A checkpoint would hold uncommitted changes.* When a checkpoint is wanted, the leader aborts the
 //!   transactions that have changed something. Later transactions wait until the checkpoint was taken.
 //! - *A plain write waits for a transaction, and its client sends it again.* The write is under way, and is

@@ -1,9 +1,9 @@
 //! Calls that are not yet answered.
 //!
 //! Numbers rise, most calls end in about the order in which they began, and all calls may take equally long.
-//! So each order that is needed (by number, by end, unsent calls) is a queue: calls are added at the back and
-//! leave at the front. A queue may still name calls that have ended elsewhere. A queue drops ended calls when
-//! they reach its front, or when they are more than half of its entries.
+//! So calls are kept in three queues: by number, by the time at which they are given up, and unsent calls by
+//! number. Calls are added at the back and leave at the front. A queue may still contain calls that have
+//! ended. It drops ended calls when they reach its front, or when they are more than half of its entries.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::{
     time::Time,
 };
 
-/// A call that is not yet answered.
+/// An unanswered call.
 #[derive(Debug)]
 pub(super) struct ClientCall {
     pub(super) command: CommandId,
@@ -29,7 +29,7 @@ pub(super) struct ClientCall {
     pub(super) attempts: u32,
     /// Whether the call was sent to the replica that the client asks now.
     pub(super) is_sent: bool,
-    /// Further commands that called with the same key and request, and get the same fate.
+    /// Further commands with the same key and request, which get the same fate as this call.
     pub(super) also: Vec<CommandId>,
 }
 
@@ -107,7 +107,8 @@ impl OpenCalls {
         self.table.get_mut(&number)
     }
 
-    /// Returns the numbers of calls that are parts of transactions but no commits, each with its transaction.
+    /// Returns the numbers of the calls that belong to transactions and are not commits, each with its
+    /// transaction.
     pub(super) fn parts(&self) -> Vec<(u64, u64)> {
         let part = |number: &u64| {
             let asked = &self.table.get(number)?.asked;
@@ -208,7 +209,7 @@ fn drop_ended<T>(row: &mut VecDeque<T>, calls: usize, lives: impl Fn(&T) -> bool
     }
 }
 
-/// The length by which a queue may exceed twice the number of calls.
+/// Number of entries by which a queue may exceed twice the number of calls.
 const ROW_SPARE: usize = 1024;
 
 #[cfg(test)]

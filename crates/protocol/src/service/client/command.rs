@@ -18,8 +18,8 @@ pub enum ClientCommand {
         command: CommandId,
         /// Whether the call changes nothing.
         read: bool,
-        /// The names of what the call touches ([`Scope::keys`](crate::service::Scope::keys)). Empty if it
-        /// touches everything.
+        /// The names of the items that the call touches ([`Scope::keys`](crate::service::Scope::keys)). If
+        /// the list is empty, the call touches everything.
         keys: Vec<u64>,
         /// The request, which only the service understands.
         request: Bytes,
@@ -31,7 +31,7 @@ pub enum ClientCommand {
         command: CommandId,
         /// A hash of the key.
         key: u64,
-        /// The names of what the call touches. Empty if it touches everything.
+        /// The names of the items that the call touches. If the list is empty, the call touches everything.
         keys: Vec<u64>,
         /// The request, which only the service understands.
         request: Bytes,
@@ -45,7 +45,7 @@ pub enum ClientCommand {
         transaction: u64,
         /// Whether the call changes nothing.
         read: bool,
-        /// The names of what the call touches. Empty if it touches everything.
+        /// The names of the items that the call touches. If the list is empty, the call touches everything.
         keys: Vec<u64>,
         /// The request, which only the service understands.
         request: Bytes,

@@ -22,7 +22,8 @@
 //! **Attacks considered.**
 //!
 //! - *The answer comes from a replica that the client no longer asks.* This answer is as good as any: the
-//!   call is chosen. A later answer of another replica finds no call.
+//!   call is chosen. When another replica's answer comes later, the call has already ended, so that answer
+//!   has no effect.
 //! - *An outdated replica names replicas that are dead.* The client still knows the replicas that it learned
 //!   of earlier (`selector`).
 //! - *All replicas are replaced, one after another, while the client asks leaders that stay.* A leader tells
@@ -32,24 +33,25 @@
 //! - *The leader hears the client, but the client does not hear the leader.* To the client the leader is
 //!   silent, so in time the client asks another replica. The new replica names the same leader. Then patience
 //!   grows, and a link that is cut in one direction breaks or is mended.
-//! - *The leader stands still, and the others have not found out.* These replicas name the leader that stands
-//!   still. The client goes from one of them to the next until one names another leader. It returns to the
-//!   silent leader only when its patience has ended once more, because that leader may be slow.
-//! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts
-//!   have one id.
+//! - *The leader stands still, and the other replicas have not noticed.* These replicas name the leader that
+//!   stands still. The client goes from one of them to the next until one names another leader. It returns to
+//!   the silent leader only when its patience has ended once more, because that leader may be slow.
+//! - *Two leaders die in a row*: a call is sent to a leader that dies, and then to the next leader, which
+//!   dies, too. Both attempts have the same id, so the call takes effect at most once.
 //! - *A session is opened twice*, because the client sent the opening again. The client takes the first
 //!   answer. No client uses the other session, and it ends.
 //! - *A call is given up, and its number is used again.* A client never uses a number twice: numbers count up
 //!   over all its sessions.
 //! - *A call of a transaction finds no room, and the transaction is aborted before the call is sent again.*
-//!   Only the call that begins the transaction is marked as its first, each time it is sent. A later call is
-//!   not marked, so it finds that the transaction is over. Otherwise the call would begin a second
-//!   transaction, and half of the user's calls would be committed.
+//!   Only the call that begins the transaction is marked as the first call, each time it is sent. A later
+//!   call has no mark, so the replica answers that the transaction is over. Otherwise the later call would
+//!   begin a second transaction, and half of the user's calls would be committed.
 //! - *Two users call under one key at the same time.* If the calls are equal, the second gets the fate of the
 //!   first. All clients share keys, so such a call needs no session of this client, and any client may repeat
 //!   it.
-//! - *The watermark passes a call of open fate.* The watermark stays below the call as long as the user may
-//!   repeat the call ([`ClientCommand::Again`]). After a bounded number of later calls the user may not.
+//! - *The client acknowledges the answers beyond a call of unknown fate.* As long as the user may repeat the
+//!   call ([`ClientCommand::Again`]), the client acknowledges no answer of this or a later call. After a
+//!   bounded number of later calls the user may not repeat it any longer.
 
 mod calls;
 mod command;
@@ -94,7 +96,7 @@ pub struct Client {
     open_keyed: VecDeque<(u64, CallContent)>,
     /// Transactions that have not ended at this client.
     transactions: BTreeMap<u64, TransactionProgress>,
-    /// Transactions that the asked replica should end.
+    /// Abandoned transactions that the replica asked by the client should end.
     abandoned: Vec<(SessionId, u64)>,
     /// The time at which the client next reports its session to the leader.
     alive_at: Option<Time>,
@@ -122,7 +124,7 @@ enum SessionState {
 enum TransactionProgress {
     /// The client has sent no call of the transaction to any replica.
     New,
-    /// The asked replica knows the transaction in this session.
+    /// The replica that the client asks knows the transaction, in this session.
     Begun(SessionId),
     /// The client no longer asks the replica that knew the transaction, or that replica has said that the
     /// transaction is over.
@@ -270,7 +272,7 @@ impl Client {
             CallOutcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
             CallOutcome::Reused => self.end(number, Fate::Reused, out),
             CallOutcome::Aborted(why) => self.aborted(number, why, out),
-            // Several replicas refused the same read, and the call already waits to be sent again.
+            // Several replicas refused the same read. The call already waits to be sent again.
             CallOutcome::Full if !pending.is_sent => {}
             CallOutcome::Full => {
                 pending.attempts -= 1;
@@ -382,8 +384,8 @@ impl Client {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
                 match self.calls.get_mut(id.number) {
-                    // The call is already under way. With a key, the call under way may have begun after the
-                    // call of this id.
+                    // The call is already under way. A call under way with the same key may have begun after
+                    // the call of this id.
                     Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
                     Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
                     None => {
@@ -437,7 +439,8 @@ impl Client {
         (number, session): (u64, Option<SessionId>),
         out: &mut dyn Sink<Self>,
     ) {
-        // Calls with an unknown fate make room first, because no user may ever repeat them.
+        // Calls with an unknown fate are forgotten first to make room, because it may be that no user ever
+        // repeats them.
         while self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max && self.forget_one_open() {}
         if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
             return out.emit(ClientEvent { command, fate: Fate::NotSent });
@@ -487,7 +490,7 @@ impl Client {
         }
     }
 
-    /// Marks all calls as unsent, because the client turned to another replica or got a new link.
+    /// Marks all calls as unsent, because the client now asks another replica or has a new link.
     fn send_anew(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|_| true, out);
         self.abandoned.clear();

@@ -3,10 +3,10 @@
 //! The client asks the leader, as far as it knows the leader. A replica that does not lead names the leader.
 //! If the asked replica is silent for a while, the client goes to the next one in turn. The client then
 //! avoids the silent replica until the client's patience has ended once more, even if other replicas name the
-//! silent one as the leader: they name a leader that stands still until they notice. Replicas' statements
-//! about each other may be out of date, so the client remembers the replicas that it learned of earlier. If
-//! it remembered only the last statement, and that named dead replicas alone, the client would have no
-//! replica to ask.
+//! silent replica as the leader: they do so until they notice that it stands still. Replicas' statements
+//! about each other may be out of date, so the client remembers the replicas that it learned of earlier.
+//! Suppose that the client remembered only the last statement, and that this statement named only dead
+//! replicas. Then the client would have no replica to ask.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,8 @@ pub(super) struct ReplicaSelector {
     tellings: u64,
     linked: BTreeSet<ProcessId>,
     asked: Option<ProcessId>,
-    /// The replica that was asked last. The next in turn is the known replica with the next larger id.
+    /// The replica that was asked last. The next replica in turn is the known replica with the next larger
+    /// id.
     turn: Option<ProcessId>,
     /// The number of redirections since a replica last answered.
     hops: u32,
@@ -121,8 +122,8 @@ impl ReplicaSelector {
             return false;
         }
         self.hops += 1;
-        // The other replicas name a leader that has just died until they notice its death. A leader without a
-        // link is asked only once a link stands, if that replica leads then.
+        // The other replicas name a leader that has just died until they notice its death. So the client asks
+        // a leader only if it has a link to it.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) if Some(leader) == self.avoided => {
@@ -158,7 +159,8 @@ impl ReplicaSelector {
         }
     }
 
-    /// Starts or stops the time of patience. `something` is whether the client awaits an answer.
+    /// Starts or stops the time for which the client waits for the asked replica. `something` is whether the
+    /// client awaits an answer.
     pub(super) fn set_waiting(&mut self, settings: &ClientSettings, something: bool, now: Time) {
         if !something {
             self.patient_until = None;
@@ -192,7 +194,7 @@ impl ReplicaSelector {
 
 /// The maximum number of known replicas, enough for several successive replica sets.
 const KNOWN_MAX: usize = 16;
-/// The maximum number of redirections that a client follows without a pause.
+/// Maximum number of redirections that a client follows without a pause.
 const HOPS_MAX: u32 = 3;
 /// The maximum number of doublings of patience. They begin with the third wait, because the second replica
 /// may not have noticed the leader's death yet.

@@ -5,7 +5,7 @@ use crate::time::Duration;
 /// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// The time after which a call ends. Its fate is what the client knows by then.
+    /// The time after which a call ends. The call's fate then depends on what the client knows by that time.
     pub wait: Duration,
     /// The time for which a replica may be silent before the client asks another replica. The time grows
     /// while no replica answers.
@@ -24,9 +24,9 @@ pub struct ClientSettings {
     pub alive_every: Duration,
     /// The maximum number of reads under way for which the client still announces its reads to all replicas.
     pub told_reads_max: usize,
-    /// The number of later calls after which the user can no longer repeat a call of unknown fate. The call
-    /// may be forgotten earlier if other requests need its memory. This is also the maximum number of calls
-    /// with keys and unknown fate.
+    /// The number of later calls after which the user can no longer repeat a call of unknown fate. The client
+    /// may forget the call earlier if other requests need its memory. This is also the maximum number of
+    /// calls with keys and unknown fate.
     pub open_max: u64,
 }
 

@@ -24,7 +24,7 @@ impl Client {
         }
     }
 
-    /// Forgets an open call, because its fate is now known, or because it is about to be kept again.
+    /// Forgets a call that was kept, because its fate is now known, or because it is about to be kept again.
     pub(super) fn close(&mut self, number: u64, asked: &CallContent) {
         if number >= KEYED {
             self.forget_keyed(number, |open| open.request == asked.request);
@@ -63,7 +63,8 @@ impl Client {
         }
     }
 
-    /// Forgets the open calls with numbers below this one: the user can no longer repeat them.
+    /// Forgets the calls of unknown fate with numbers below this one, so that the user can no longer repeat
+    /// them.
     pub(super) fn forget_open(&mut self, below: u64) {
         while let Some(first) = self.open.first_entry()
             && *first.key() < below

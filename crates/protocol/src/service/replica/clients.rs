@@ -63,7 +63,7 @@ impl Replica {
         self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
     }
 
-    /// Queues a message without answers, from which a client learns that its calls are under way.
+    /// Queues a message without answers, by which a client learns that its calls are under way.
     pub(super) fn reassured(&mut self, client: ProcessId, session: SessionId) {
         self.answers.entry((client, session)).or_default();
     }

@@ -58,7 +58,8 @@ impl Replica {
         match known {
             _ if is_read => {}
             CallRecord::Done(reply) => return self.answer(client, id, CallOutcome::Done(reply)),
-            // An earlier attempt is under way and will be answered, although no table will record it.
+            // An earlier attempt is under way and will be answered, although the table of sessions will not
+            // record it.
             CallRecord::Forgotten if reign.under_way.contains(&id) => return,
             // This answer depends on the state, like a read: a deposed leader may not have learned that the
             // session began.
@@ -75,8 +76,8 @@ impl Replica {
         if locks.are_free() {
             return self.execute(called, out);
         }
-        // The other half of the memory is kept for calls of transactions that hold locks, which could
-        // otherwise never end.
+        // The other half of the memory is kept for calls of transactions that hold locks. Without that memory
+        // these transactions could never end.
         let bytes = called.bytes();
         let may_wait = reign.locked_bytes + bytes <= self.settings.waiting_bytes_max / 2;
         match locks.ask(None, called.call.touch(), may_wait, called) {
@@ -152,7 +153,7 @@ impl Replica {
                 reign.reads.executed(seen, question, client, id, read(result));
             }
             (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
-            // A refusal depends on the state, so it waits like a read.
+            // A refusal depends on the state, so its answer waits like the answer to a read.
             (Access::Write, Executed::Rejected { reason }) => {
                 reign.under_way.remove(&id);
                 let question = reign.reads.cover();

@@ -1,5 +1,5 @@
-//! The log of a replica: the replica proposes results to it, and handles its events: reigns, chosen batches
-//! and requests for checkpoints.
+//! The log of a replica. The replica proposes results to the log, and handles the log's events: reigns,
+//! chosen batches and requests for checkpoints.
 
 use bytes::Bytes;
 
@@ -119,8 +119,8 @@ impl Replica {
                 if self.reign.as_ref().is_some_and(|reign| reign.ballot == ballot) {
                     self.resign(out);
                 }
-                // The checkpoint was meant for a joining replica, to which a later leader sends its own
-                // checkpoint. A checkpoint for the disk is useful to a backup, too.
+                // The checkpoint was meant for a joining replica. A later leader will send that replica its
+                // own checkpoint. But a checkpoint for the disk is useful to a backup, too.
                 if !self.on_disk() {
                     self.give_up(out);
                 }
@@ -130,8 +130,8 @@ impl Replica {
                     reign.reads.confirmed(through);
                 }
             }
-            // In a standing reign nothing may be proposed after a refused proposal, because later results
-            // rest on it. A reign that has ended has already reverted its proposals.
+            // Later results rest on earlier ones, so nothing more may be proposed in a standing reign after
+            // the log has refused a proposal. If the reign has ended, its proposals were already reverted.
             paxos::Event::Refused { ballot, .. } => {
                 if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
                     reign.refused();

@@ -1,4 +1,4 @@
-//! Tests of a replica that forms its set alone.
+//! Tests of a replica that is the only member of its set.
 
 use super::*;
 use crate::{
