@@ -140,8 +140,7 @@ struct RepairRound {
 struct CellComparison {
     maps: VecDeque<(MapId, Vec<Arc>)>,
     map: Option<MapId>,
-    /// Whether the other cell has accepted a question of this comparison. It does not refuse further
-    /// questions.
+    /// Whether a question of this comparison was sent. The other cell may refuse only the first question.
     begun: bool,
     /// Arcs that are to be compared. The last arc is compared next.
     open: Vec<Arc>,

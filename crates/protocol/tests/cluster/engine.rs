@@ -23,12 +23,12 @@ pub(crate) struct Row {
 pub(crate) struct Engine {
     pub(crate) rows: Vec<Row>,
     held: Vec<Row>,
-    /// Retained versions, each with the number of its holders.
+    /// Retained versions by position: the rows of the version, and the number of its holders.
     pub(crate) pins: BTreeMap<Position, (Vec<Row>, usize)>,
     tables: Vec<u32>,
 }
 
-/// Longest answer that is not read page by page, in rows.
+/// Number of rows above which an answer is read page by page.
 const LONG_ROWS: usize = 6;
 /// Number of rows that an export reads at once.
 const CHUNK_ROWS: usize = 3;
@@ -212,8 +212,8 @@ pub(crate) fn shown(task: &Task, result: &TaskResult) -> String {
     format!("@{} {what}", task.at)
 }
 
-/// Returns the rows in these ranges. A write is kept in parts, one for each segment, so a part is inside or
-/// outside.
+/// Returns the rows in these ranges. A write is kept in parts, one for each segment, so a part lies wholly
+/// inside or outside a range.
 fn within<'a>(rows: &'a [Row], ranges: &'a [Range]) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(|row| ranges.iter().any(|range| range.intersect(row.range) == Some(row.range)))
 }

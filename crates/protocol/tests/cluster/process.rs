@@ -39,7 +39,7 @@ pub(crate) enum News {
     Super(SuperEvent),
     Storage(StorageEvent),
     Client(ClientEvent),
-    /// The trace of an engine's work.
+    /// The trace of the engine's work on a batch.
     Engine(String),
     /// A read killed the process.
     Died,

@@ -162,7 +162,7 @@ impl Schedule {
         let client = self.one_of(&["c1", "c2"]);
         self.token += 1;
         let token = self.token;
-        // Some writes repeat an earlier one of the same session, whose outcome is unknown.
+        // Some writes repeat an earlier write of the same session, whose outcome is unknown.
         let open = self.world.told.iter().filter_map(|((id, token), told)| match told.end {
             Some(Err(ClientError::MaybeApplied { request })) if *id == client && request.number > 0 => {
                 Some((*token, request))
@@ -240,7 +240,7 @@ impl Schedule {
             let log = world.router(*id).log();
             log.members().len() == 3 && log.leader().is_some()
         };
-        // No router crashes before the last crashed one was replaced in the logs of all others.
+        // No router crashes before all others have replaced the last crashed router in their logs.
         if routers.len() == 3
             && routers.iter().all(|id| whole(&self.world, id))
             && let Some(id) = self.pick(&routers)
@@ -256,7 +256,7 @@ impl Schedule {
     }
 
     /// All routers die at once, and the domain goes on from its members. In half of the cases the first
-    /// founder dies, too, at any moment.
+    /// founder dies as well, at a random moment.
     fn lose_all_routers(&mut self) {
         for id in self.world.routers() {
             self.world.crash(id);
@@ -264,7 +264,7 @@ impl Schedule {
         }
         *self.world.counts.entry("all routers lost").or_default() += 1;
         self.world.heal();
-        // Members that learned of their removal restart before the operator looks which members live.
+        // Members that learned of their removal restart before the operator looks which members are alive.
         self.world.run(Duration::from_millis(2_000));
         self.follow();
         if self.chance(2) == 0 {
@@ -365,7 +365,7 @@ impl Schedule {
             Role::Storage(store) => {
                 let status = store.storage.status();
                 let idle = status.executed == status.delivered && status.queued == 0 && status.pins == 0;
-                // The engine holds no version for a long answer any longer.
+                // The engine no longer keeps a version for a long answer.
                 idle && store.engine.pins.is_empty()
             }
             _ => true,

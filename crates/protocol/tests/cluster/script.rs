@@ -41,7 +41,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.trace.clear();
         }
         ["reform", id] => world.reform(process(id)),
-        // The members are all living processes that are no routers, except those behind the word.
+        // The members are all living processes that are no routers, except the processes after `without`.
         ["refound", id, ref without @ ..] => {
             let without: Vec<_> = without.iter().skip(1).map(|id| process(id)).collect();
             let mut members = world.members();
@@ -54,8 +54,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), None, &ranges, &op.join(" "));
         }
-        // Repeats a request under the number that it had: a request of this client, or of the client before
-        // the dot.
+        // Repeats an earlier request under its number. The request belongs to this client, or to the client
+        // named before the dot.
         ["repeat", id, token, request, ranges, ref op @ ..] => {
             let (session, request) = request.split_once('.').unwrap_or((id, request));
             let again = RequestId { session: process(session).incarnation.0, number: number(request) };
@@ -69,7 +69,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), Some(request), &ranges, &op.join(" "));
         }
-        // Number of writes under such ids that the ranges remember for a client.
+        // Number of writes under made-up ids that the ranges remember for a client.
         ["remember", count] => world.made_up_max = number(count),
         ["retention", span] => {
             world.retention = millis(span);

@@ -30,7 +30,7 @@ use crate::world::{Trace, Traced};
 
 pub(crate) type Virtual = quorate_world::World<Role>;
 
-/// The answers to one request of a user.
+/// The answers that a user got to one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) parts: Vec<Bytes>,
@@ -401,7 +401,7 @@ impl Users {
     fn compare(&mut self, id: ProcessId, router: &Router<Rubberband>) {
         if router.generation() > self.generation {
             let Some(reformed) = router.status().reformed else { return };
-            // Messages that no answering process held are not part of the history now.
+            // Messages that no answering process had are no longer a part of the history.
             self.generation = router.generation();
             self.ghost.retain(|at, _| *at <= reformed.through);
         }
@@ -427,11 +427,12 @@ fn shown_by(pass: &[u8]) -> Generation {
     Fence::of_pass(pass).expect("it shows its fence").generation
 }
 
-/// Scaled-down limits: bytes of answers that a range remembers, and bytes that move in one section.
+/// Scaled-down limits: the number of bytes of answers that a range remembers, and the number of bytes that
+/// are moved in one section.
 const REMEMBERED_BYTES_MAX: usize = 400 << 10;
 const SECTION_BYTES_MAX: usize = 64 << 10;
-/// Bytes of an answer that travel at once, bytes that a process holds of all unconsumed answers, and the
-/// longest time for which it holds them.
+/// Number of bytes of an answer that are sent at once, number of bytes that a process keeps of all unconsumed
+/// answers, and the longest time for which it keeps them.
 const REPLY_WINDOW: u64 = 40_000;
 const HELD_BYTES_MAX: u64 = 300_000;
 const HELD_MAX: Duration = Duration::from_secs(4);

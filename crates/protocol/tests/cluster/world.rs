@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Checks that all complete replicas of a segment hold the same rows. Returns the rows of all segments.
+    /// Checks that all complete replicas of a segment have the same rows. Returns the rows of all segments.
     pub(crate) fn check_replicas(&self) -> Vec<Row> {
         let config = self.config().expect("somebody has a configuration");
         let mut all = Vec::new();
@@ -175,5 +175,5 @@ impl World {
     }
 }
 
-/// Largest message in bytes, scaled down.
+/// Maximum size of a message in bytes, scaled down.
 const MESSAGE_BYTES_MAX: usize = 200 << 10;

@@ -147,7 +147,7 @@ fn what_is_of_no_part_is_refused() {
             assert!(matches!(refused, Err(refusal::NO_PART | refusal::OTHER_PART)), "{body:?}: {refused:?}");
         }
     }
-    // Routers that do not know counters refuse their messages.
+    // Routers that do not know the part of counters refuse its messages.
     let (_, join) = Message::Join.encode();
     let known = quorate_protocol::domain::Config::vacant();
     assert_eq!(Domain::apply(&known, Position(1), process(5), &join), Err(refusal::NO_PART));
@@ -204,7 +204,7 @@ fn snapshots_from_before_maps_open_and_stay_as_they_were() {
     let order = six();
     let former = FormerConfig { tables: former_tables(), groups: (*order.config.groups).clone() };
     let bytes = postcard::to_stdvec(&former).unwrap();
-    // Something follows the configuration in a snapshot.
+    // In a snapshot, further bytes follow the configuration.
     let (read, rest): (quorate_protocol::domain::Config, _) =
         postcard::take_from_bytes(&[&bytes[..], &[77]].concat())
             .map(|(read, rest)| (read, rest.to_vec()))
@@ -213,7 +213,7 @@ fn snapshots_from_before_maps_open_and_stay_as_they_were() {
     assert_eq!(*read.maps, Maps::vacant());
     assert_eq!(read.version(), 1);
     assert_eq!(postcard::to_stdvec(&read).unwrap(), bytes, "a router of the build before maps can read it");
-    // The routers' own state of maps takes no bytes either.
+    // The routers' ledger of maps takes no bytes either.
     let ledger = postcard::to_stdvec(&quorate_protocol::domain::Ledger::default()).unwrap();
     let of_two = (<Rubberband as Routing>::Ledger::default(), <Groups as Routing>::Ledger::default());
     assert_eq!(ledger, postcard::to_stdvec(&of_two).unwrap());

@@ -54,12 +54,12 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |id| Command::Save { id, group: GROUP, last: false });
             world.drain(process(who));
         }
-        // The member saves, because it is about to leave.
+        // The member saves the state, because it is about to leave.
         ["close", who] => {
             world.ask(who, |id| Command::Save { id, group: GROUP, last: true });
             world.drain(process(who));
         }
-        // The member's checkpoints are written, but its disk never reports that.
+        // The member's host writes checkpoints, but its disk never reports that they are durable.
         ["mute", who] => {
             world.mute.insert(process(who));
         }
@@ -91,7 +91,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |id| Command::Join { id, group: GROUP, name: String::from("group"), offer });
             world.drain(process(who));
         }
-        // Bytes that may wait behind a state, for members that join from now on.
+        // Sets the number of bytes that may wait behind a state, for members that join from now on.
         ["wait", "behind", "a", "state", "for", bytes] => {
             world.settings.behind_bytes_max = bytes.parse().expect("a number");
         }
@@ -126,15 +126,15 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             }
             world.drain(process(who));
         }
-        // Number of receipts that a member reports at once, for members that join from now on.
+        // Sets `receipts_at_once`, for members that join from now on.
         ["tell", "at", "once", count] => {
             world.settings.receipts_at_once = count.parse().expect("a number");
         }
-        // Bytes of messages that may be unconfirmed, for members that join from now on.
+        // Sets the number of bytes of casts that may be unconfirmed, for members that join from now on.
         ["cast", bytes] => {
             world.settings.cast_window_bytes = bytes.parse().expect("a number");
         }
-        // Interval between reports of the groups' rates, for members that join from now on.
+        // Sets the interval between reports of the groups' rates, for members that join from now on.
         ["rates", "every", millis] => {
             let millis = millis.parse().expect("a number");
             world.settings.rate_interval = Duration::from_millis(millis);

@@ -87,7 +87,7 @@ impl Protocol for Role {
 /// The users of the members.
 pub(crate) struct Members {
     pub(crate) settings: Settings,
-    /// The words delivered to each member, which are its state.
+    /// The updates (words) delivered to each member, which are its state.
     words: BTreeMap<ProcessId, Vec<String>>,
     /// The checkpoint of each member.
     files: BTreeMap<ProcessId, (Mark, String)>,
@@ -225,7 +225,7 @@ impl World {
         Offer { checkpoint, forced }
     }
 
-    /// Copies the checkpoint of a process that is dead or has left to another process.
+    /// Copies the checkpoint of a process that is dead or has left. The copy belongs to another process.
     pub(crate) fn hand_over(&mut self, from: &str, to: &str) {
         let file = self.files[&process(from)].clone();
         self.files.insert(process(to), file);

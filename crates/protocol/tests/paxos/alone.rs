@@ -170,7 +170,7 @@ impl Alone {
         self.input(Input::Command(command))
     }
 
-    /// Reports that everything written so far is on disk.
+    /// Reports to the router that everything written so far is on disk.
     pub(super) fn persisted(&mut self) -> Said {
         self.input(Input::Persisted(Ticket(self.ticket)))
     }

@@ -1,5 +1,5 @@
-//! Decisions of one router, message by message. They include every answer and refusal that no random schedule
-//! missed when it was taken out.
+//! Tests of the decisions of one router, message by message. They include every answer and refusal that could
+//! be removed from the code without a failure of the random schedules.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -15,7 +15,7 @@ use super::{
     world::{peer, process},
 };
 
-/// Returns router 3 of three. It holds six slots in the ballot of 1, and has learned five.
+/// Returns router 3 of three. It holds six slots in the ballot of router 1, and has learned five of them.
 fn third() -> Alone {
     Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![value(9)]))
 }
@@ -81,8 +81,8 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
     let said = third().hear("2", Message::Prepare(behind));
     assert!(matches!(said.to("2")[..], [Message::Refused { refusal: Refusal::Behind, .. }]), "collected");
 
-    // A candidate with as long a log, or with a log of a later ballot, lacks nothing. The voter does not send
-    // it chosen slots that the voter has collected.
+    // A candidate whose log is as long as the voter's, or of a later ballot, lacks nothing. The voter does
+    // not send such a candidate chosen slots that the voter has collected.
     let later = Prepare { accepted: ballot(2, "2"), last: Slot(5), ..question(ballot(7, "2")) };
     for (prepare, chosen) in [(question(ballot(7, "2")), 4), (later, 4), (question(ballot(7, "2")), 5)] {
         let start = Slot(chosen);
@@ -115,8 +115,8 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
 
 #[test]
 fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
-    // The voter's log ends in a change or not. The voter describes its log only if that log beats the
-    // candidate's.
+    // The voter's log ends in a change of the members, or does not. The voter describes its log only if that
+    // log beats the candidate's.
     let record = |end| checkpoint("1 2 3", ballot(1, "1"), 5, vec![end]);
     for (end, names) in [(value(9), "1 2 3"), (members("1 2 3 4"), "1 2 3 4")] {
         let mut router = Alone::from("3", &Settings::default(), record(end));
@@ -128,8 +128,8 @@ fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
     }
 
     // The candidate's own change needs a third vote, from a router that is gone. A voter describes a better
-    // log, in which the change never was, and the candidate counts votes by that log. It ignores a worse log,
-    // and members that it knows to have been replaced.
+    // log that never had the change, and the candidate counts votes by that log. The candidate ignores a
+    // worse log, and members that it knows to have been replaced.
     let log = |round: u64, last: u64, names| Better {
         accepted: ballot(round, "1"),
         last: Slot(last),
@@ -157,7 +157,7 @@ fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
 
 #[test]
 fn phase_1_asks_again_whoever_was_asked() {
-    // The change removes 2, and 2 may know that the change failed.
+    // The change removes router 2, and router 2 may know that the change failed.
     let mut router = Alone::from(
         "3",
         &Settings::default(),
@@ -462,7 +462,7 @@ fn a_window_closes_while_slots_are_small() {
         router.input(Input::Drained);
         router.paxos.status().window
     };
-    // Four slots in flight fill the window by half.
+    // With four slots in flight, the window is half full.
     for _ in 0..5 {
         assert_eq!(small(&mut router, 1), 8);
     }

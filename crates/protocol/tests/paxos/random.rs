@@ -94,8 +94,8 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 }
             }
             98 => {
-                // At most as many processes may fail as the members tolerate, and later ones only after the
-                // first are replaced.
+                // No more processes may fail than the members tolerate. Further processes may fail only after
+                // the first ones are replaced.
                 let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 if !seed.is_multiple_of(4) && bears_loss_of(&world, id) {

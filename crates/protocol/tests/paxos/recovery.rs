@@ -25,7 +25,8 @@ pub(crate) fn check(world: &World) {
         assert_eq!(after.accepted, before.accepted, "{id}");
         assert_eq!(after.last, before.last, "{id}");
         assert_eq!(after.known.0, before.known.0, "{id}");
-        // The rebuilt router must learn again what the other one learned from the leader's word alone.
+        // The rebuilt router must learn again the slots that the original router learned only from the
+        // leader's statement.
         assert!(after.chosen <= before.chosen, "{id}");
         if after.chosen == before.chosen {
             assert_eq!(after.members, before.members, "{id}");
@@ -233,7 +234,7 @@ fn what_is_known_is_the_newest_log_of_which_a_part_is() {
         chosen: Slot(5),
         members: peers("1 2 3").into(),
         state: Bytes::new(),
-        // This change would remove the router itself, in a log that may be dead.
+        // This change would remove the router itself. It is part of a log that may be dead.
         values: vec![members("1 2")],
     };
     let alone = |taught| Alone::from("3", &Settings::default(), record(taught));

@@ -12,8 +12,8 @@ use super::{
     world::{peer, process},
 };
 
-/// Returns router 1 of three, just elected. It has learned five slots, and does not know what the others
-/// hold.
+/// Returns router 1 of three, which was just elected. It has learned five slots, and does not know which
+/// slots the other routers hold.
 pub(super) fn elected(settings: &Settings) -> (Alone, Ballot) {
     let mut router = Alone::from("1", settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     let own = router.stand();
@@ -32,7 +32,7 @@ pub(super) fn elected(settings: &Settings) -> (Alone, Ballot) {
     (router, own)
 }
 
-/// Returns the router of [`elected`], after both others have its log.
+/// Returns the router of [`elected`], after both other routers have its log.
 pub(super) fn leading(settings: &Settings) -> (Alone, Ballot) {
     let (mut router, own) = elected(settings);
     for other in ["2", "3"] {
@@ -139,7 +139,7 @@ fn one_that_was_voted_out_goes_when_a_majority_knows() {
         let said = router.input(Input::Linked { peer: process("3"), session: Session(2) });
         said.to("3").iter().any(is_not_member)
     };
-    // The others may need the vote of 3 to learn of the change, should this leader fail.
+    // If this leader fails, the other routers may need the vote of router 3 to learn of the change.
     assert!(!linked(&mut router));
     assert!(!router.wake().forgotten.contains(&process("3")), "and a link to it");
     let said = follow(&mut router, own, "2", Some(6), 5);

@@ -112,7 +112,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
                 world.propose(process(id), Bytes::from(vec![b'a' + n % 26; bytes]));
                 world.settle();
             }
-            // A list of the messages and learned slots would be as long again. The count replaces it.
+            // A list of the messages and learned slots would be as long as the trace. The count replaces it.
             let learned = world.trace.lines().filter(|line| line.contains(" learned ")).count();
             world.trace.clear();
             world.say(&format!("({learned} times a slot is learned)"));

@@ -1,4 +1,5 @@
-//! Snapshots: when a router asks its user for one, where the router sends it, and what a receiver accepts.
+//! Tests of snapshots: the time at which a router asks its user for a snapshot, the routers to which it sends
+//! the snapshot, and the parts that a receiver accepts.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -137,8 +138,8 @@ fn a_snapshot_that_everybody_has_is_let_go() {
 
 #[test]
 fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
-    // Without a disk, the router takes the state as the requested one, however late it comes, and writes
-    // nothing.
+    // Without a disk, the router takes the state as the requested one, however late the state comes, and
+    // writes nothing.
     let (mut router, own) = leading(&small_messages());
     waiting(&mut router, own, "4");
     choose(&mut router, own, 10);
@@ -192,8 +193,8 @@ fn parts_are_asked_for_one_at_a_time() {
     assert_eq!(parts_wanted(&waiting(&mut router, own, "5")), 0, "it waits for the same");
 }
 
-/// The parts that a receiver has not taken wait for it. If it fails, those that only it lacked are freed, and
-/// the user gives the next parts to the others.
+/// Parts that a receiver has not taken are kept for it. If the receiver fails, the parts that only it lacked
+/// are freed, and the user gives the next parts to the other receivers.
 #[test]
 fn a_receiver_that_fails_holds_no_other_one_up() {
     let (mut router, own) = leading(&small_messages());
@@ -241,7 +242,7 @@ fn the_parts_of_a_snapshot_that_comes_must_follow_each_other() {
             Record::Installed { state, .. } => Some(state.len()),
             _ => None,
         });
-        // The user gets the parts. A disk gets them, too.
+        // The user gets the parts. If there is a disk, they are also written to it.
         assert_eq!((taken(&said), state), (true, Some(if checkpoint_bytes.is_some() { 8 } else { 0 })));
     }
 }

@@ -35,7 +35,7 @@ fn values(values: &[SlotValue]) -> String {
     values.iter().map(value).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the trace of a message, or `None` for messages that are sent all the time.
+/// Returns the trace of a message, or `None` for kinds of messages that are sent all the time.
 pub(crate) fn brief(message: &Message) -> Option<String> {
     let b = |ballot: &Ballot| round(*ballot);
     Some(match message {

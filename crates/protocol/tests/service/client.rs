@@ -280,7 +280,7 @@ fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_fo
     assert_eq!(numbers(&alone.wait(second)), []);
 }
 
-/// Two users may have chosen the same key, or one user may ask twice.
+/// Two users may have chosen the same key, or one user may call twice under it.
 #[test]
 fn two_that_ask_under_one_key_are_told_the_same() {
     let mut alone = Alone::open();
@@ -305,7 +305,7 @@ fn two_that_ask_under_one_key_are_told_the_same() {
     assert_eq!(numbers(&alone.call(5, "b")), [(2, 2, vec![2])], "calls without keys go on counting");
 }
 
-/// If the call began the transaction again, the commit would lack the earlier calls.
+/// If the later call began the transaction again, the commit would lack the earlier calls.
 #[test]
 fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     let mut alone = Alone::open();
@@ -325,7 +325,8 @@ fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     assert_eq!((committed.sent, committed.told), (Vec::new(), vec![(4, gone)]));
 }
 
-/// A commit takes effect once, at whichever leader. If one leader does not know its outcome, another may.
+/// A commit takes effect once, whichever leader gets it. If one leader does not know its outcome, another
+/// leader may know it.
 #[test]
 fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_not() {
     let mut alone = Alone::open();
@@ -371,7 +372,7 @@ fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
     assert_eq!(alone.again(6, id).told, [(6, Fate::Expired)]);
 }
 
-/// The first user may have gone away and asked again.
+/// The first user may have gone away and called again.
 #[test]
 fn a_call_that_is_asked_for_twice_is_answered_twice() {
     let mut alone = Alone::open();
@@ -384,7 +385,7 @@ fn a_call_that_is_asked_for_twice_is_answered_twice() {
     assert_eq!(alone.outcome(asked, 1, done()).told, [(3, reply.clone()), (2, reply)]);
 }
 
-/// Otherwise calls that no user asks about again would keep thousands of later calls out.
+/// Otherwise calls whose users never repeat them would keep thousands of later calls out.
 #[test]
 fn calls_of_unknown_fate_give_way_to_new_ones() {
     let mut alone = Alone::open();

@@ -8,7 +8,7 @@ use quorate_protocol::service::{Command, Event, Executed, TransactionId};
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) words: Vec<String>,
-    /// Words that are not chosen, in the order of their arrival, each with its work and transaction.
+    /// Words that are not chosen, in the order in which they were added, each with its work and transaction.
     unchosen: Vec<(u64, Option<TransactionId>, String)>,
     /// Works that wait until a script completes them, with their words.
     waiting: Vec<(u64, String)>,
@@ -18,7 +18,7 @@ pub(crate) struct Host {
     pub(crate) queue: VecDeque<Event>,
     /// Whether the host does nothing until a script says so.
     pub(crate) slow: bool,
-    /// Whether the host's result is on its way to the replica.
+    /// Whether the host has sent a result that has not reached the replica.
     pub(crate) busy: bool,
     giving: Option<VecDeque<String>>,
     coming: Vec<String>,

@@ -189,7 +189,7 @@ impl Run {
         }
     }
 
-    /// Whether the members tolerate the loss of `id` in addition to the earlier losses.
+    /// Whether the set can lose `id` in addition to the replicas that it has lost before.
     fn bears_loss_of(&self, id: ProcessId) -> bool {
         let statuses = self.world.statuses();
         let newest = statuses.iter().map(|(_, status)| status).max_by_key(|status| status.chosen);
@@ -320,5 +320,6 @@ const SEEDS: u64 = 300;
 /// Seeds of schedules in which a leader and its replicas waited for each other.
 const FOUND: [u64; 2] = [1176, 1436];
 
-/// Schedules below this seed stay as they were when some of them found a fault.
+/// Schedules with seeds below this one stay as they were when some of them found a fault: in these, clients
+/// announce no reads.
 const TELLS_FROM: u64 = 200;

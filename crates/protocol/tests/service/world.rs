@@ -260,7 +260,7 @@ impl World {
         self.call_in(session, done, client, to, calls);
     }
 
-    /// Sends calls with keys. The prints of the keys stand for the numbers.
+    /// Sends calls with keys. Hashes of the keys take the place of the calls' numbers.
     pub(crate) fn keyed(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
         self.call_in(SessionId::KEYED, 0, client, to, calls);
     }
@@ -304,7 +304,8 @@ impl World {
         self.go(|world, users| users.host_step(world, id))
     }
 
-    /// Delivers the oldest message of a link, even a held one. Nothing that results is delivered.
+    /// Delivers the oldest message of a link, even a held one. Messages that are sent in response are not
+    /// delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         self.deliver(from, to);
         self.drain(to);
@@ -339,7 +340,7 @@ impl World {
         self.replicas().first().map_or_else(Vec::new, |id| self.hosts[id].words.clone())
     }
 
-    /// Whether all replicas are members, have learned as much, and have the same list.
+    /// Whether all replicas are members, have learned the same number of instances, and have the same list.
     pub(crate) fn agree(&self) -> bool {
         let words = self.words();
         let replicas = self.replicas();

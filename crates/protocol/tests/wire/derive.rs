@@ -1,5 +1,5 @@
-//! The byte forms that `#[derive(Wire)]` writes, and what their decoders refuse. The mistakes in declarations
-//! that it refuses are tested in its own crate.
+//! Tests of the byte forms that `#[derive(Wire)]` writes, and of the bytes that its decoders refuse. The
+//! crate `macros` tests the mistakes in declarations that the derive refuses.
 
 use std::collections::BTreeMap;
 
@@ -149,7 +149,8 @@ fn decoders_refuse_what_no_encoder_writes() {
     assert_eq!(decode(&[64, 0]), Err(WireError::Trailing(1)));
     let pass = [&[6, 65, 0, 0, 0][..], &[0; 65]].concat();
     assert_eq!(decode(&pass), Err(WireError::Length { length: 65, limit: 64 }));
-    // A pair has at least 1 + 4 bytes, a part at least 4 + 4: the bytes behind these counts hold fewer.
+    // A pair has at least 1 + 4 bytes, and a part at least 4 + 4 bytes. The bytes behind these counts suffice
+    // for fewer.
     let pairs = [&[1, 3, 0, 0, 0][..], &[0; 14]].concat();
     assert_eq!(decode(&pairs), Err(WireError::Length { length: 3, limit: 2 }));
     let parts = [&[65, 2, 0, 0, 0][..], &[0; 15]].concat();

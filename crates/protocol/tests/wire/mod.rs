@@ -1,4 +1,4 @@
-//! Pins the bytes of tables' messages, and decodes bytes from anyone without a panic.
+//! Pins the bytes of tables' messages, and checks that decoding bytes from outside never panics.
 
 mod derive;
 

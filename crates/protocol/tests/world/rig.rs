@@ -10,7 +10,7 @@ use quorate_world::{Environment, Violation, World};
 
 use super::{Chance, script};
 
-/// The processes of one protocol, and the environment that keeps what their users know.
+/// The processes of one protocol, and the environment, which keeps what the users of the processes know.
 pub(crate) struct Rig<P: Protocol, E> {
     pub(crate) world: World<P>,
     pub(crate) environment: E,
@@ -198,8 +198,8 @@ where
         self.environment.trace().say(self.world.now(), line);
     }
 
-    /// Takes a step that `own` knows, or else one that all scripts know. `own` returns whether it knew the
-    /// step.
+    /// Takes a step that `own` knows, or otherwise a step that all scripts know. `own` returns whether it
+    /// knew the step.
     fn step(&mut self, words: &[&str], process: fn(&str) -> ProcessId, own: fn(&mut Self, &[&str]) -> bool) {
         if let ["quietly", loud @ ..] = words {
             self.step(loud, process, own);

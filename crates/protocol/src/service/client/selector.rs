@@ -123,7 +123,7 @@ impl ReplicaSelector {
         }
         self.hops += 1;
         // The other replicas name a leader that has just died until they notice its death. So the client asks
-        // a leader only if it has a link to it.
+        // a leader only if a link to that leader stands.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) if Some(leader) == self.avoided => {
