@@ -125,8 +125,8 @@ fn of_enum(rare: Option<u8>, variants: &[Variant]) -> (TokenStream, TokenStream,
     (encode, decode, quote!(::quorate_protocol::wire::least(&[#(#leasts),*])))
 }
 
-/// Returns the fields that are sent, each with a name for its value. Fields with a value in `values` are not
-/// sent.
+/// Returns the fields that are part of the bytes, each with a name for its value. Fields with a value in
+/// `values` are left out, because the tag gives their value.
 fn number<'a>(fields: &'a [Field], values: &[(Ident, syn::Expr)]) -> Vec<(Ident, &'a Field)> {
     let is_sent = |field: &&Field| value_of(field, values).is_none();
     let names = (0..).map(|place: usize| format_ident!("field{place}"));
@@ -199,7 +199,7 @@ fn take(sent: &[(Ident, &Field)]) -> TokenStream {
     pieces(sent).into_iter().map(take).collect()
 }
 
-/// Returns the code for the least number of bytes of the fields.
+/// Returns the code for the minimum number of bytes of the fields.
 fn least(sent: &[(Ident, &Field)]) -> TokenStream {
     let leasts = pieces(sent).into_iter().map(|piece| match piece {
         [(_, Field { kind, form: FieldForm::Own, .. })] => {

@@ -1,8 +1,9 @@
 //! Derives of the workspace. The only one so far writes the byte form of a message from its declaration.
 //!
-//! The crate stands below floor 0, because `protocol` imports it. The code that it writes names the trait and
-//! the functions in `quorate_protocol::wire`, which this crate never sees; so the tests that encode and
-//! decode are there (`protocol/tests/wire/derive.rs`), and the tests here check what is refused.
+//! The crate stands below floor 0, because `protocol` imports it. The code that the derive writes uses the
+//! trait and the functions in `quorate_protocol::wire`, which this crate cannot import. So the tests that
+//! encode and decode are in that crate (`protocol/tests/wire/derive.rs`). The tests here check the
+//! declarations that the derive refuses.
 //!
 //! | module | subject |
 //! |---|---|
@@ -21,8 +22,8 @@ mod tests;
 ///
 /// The byte form is the one that people write by hand: an enum begins with the tag of its variant, then the
 /// fields follow in the order of their declaration, each in its own byte form, without padding or names. So
-/// the declaration is the description of the bytes, and a tag, once given, stays with its meaning. A large
-/// payload in the last field is not copied (`Wire::encode_head`).
+/// the declaration is the description of the bytes, and a tag must always keep its meaning. A large payload
+/// in the last field is not copied (`Wire::encode_head`).
 ///
 /// Decoding refuses what a hand-written decoder refuses: an unknown tag with `WireError::Tag`, missing bytes
 /// with `WireError::Short`, and a count that exceeds the bytes behind it with `WireError::Length`, before
@@ -37,9 +38,9 @@ mod tests;
 ///   value of a field, which is not sent.
 /// - `#[wire(first = 0..=63)]`: it has no tag of its own. Its only field is another message whose first bytes
 ///   lie in this range.
-/// - `#[wire(rare = 0)]`: it shares the tag that `#[wire(rare = 12)]` at the enum names. Behind it comes one
-///   `postcard` body with this number and the fields, as if the rare variants were a `serde` enum. A new rare
-///   variant takes the next number.
+/// - `#[wire(rare = 0)]`: it shares the tag that `#[wire(rare = 12)]` at the enum names. After this tag comes
+///   one `postcard` body with this number and the fields, as if the rare variants were a `serde` enum. A new
+///   rare variant takes the next number.
 ///
 /// # Attributes of a field
 ///

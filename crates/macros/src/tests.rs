@@ -1,4 +1,4 @@
-//! The mistakes that the derive refuses, and the code for what it accepts.
+//! Tests of the mistakes that the derive refuses, and of the code that it writes.
 
 use proc_macro2::TokenStream;
 use syn::{DeriveInput, parse_quote};
@@ -9,8 +9,8 @@ fn derive(input: &DeriveInput) -> Result<TokenStream, String> {
     Layout::read(input).map(|layout| expand::wire(&layout)).map_err(|error| error.to_string())
 }
 
-/// Code in the form in which two texts are compared: where a printed stream of tokens has spaces and line
-/// breaks depends on how its tokens came about.
+/// Returns code in a form in which two texts can be compared. The spaces and line breaks of a printed stream
+/// of tokens depend on how its tokens were made.
 fn without_spaces(code: &str) -> String {
     code.split_whitespace().collect()
 }

@@ -89,7 +89,7 @@ impl Encoded {
     }
 }
 
-/// The byte form does not contain its own length: the enclosing form ends it.
+/// The byte form does not contain its own length, so the form that contains it has to give the end.
 impl Wire for Encoded {
     fn encode(&self, out: &mut BytesMut) {
         wire::encode_whole(self, out);
@@ -106,7 +106,7 @@ impl Wire for Encoded {
 }
 
 /// A message from node to node: a message of an endpoint, or a signal about a session of two endpoints. `M`
-/// is the message type of typed endpoints. A typed message is encoded straight into the link's buffer.
+/// is the message type of typed endpoints. A message of that type is encoded directly into the link's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Envelope<M> {
     pub(crate) tag: Tag,
@@ -244,8 +244,8 @@ const HAIL: u8 = 0;
 const BYE: u8 = 1;
 const REFUSE: u8 = 2;
 
-/// A record of an endpoint, with the endpoint's channel. The journal of a process holds the records of all
-/// endpoints in one sequence.
+/// A record of an endpoint, together with the endpoint's channel. The journal of a process holds the records
+/// of all endpoints in one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry<R> {
     /// The channel of the endpoint that wrote the record.
@@ -255,7 +255,7 @@ pub struct JournalEntry<R> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RecordContent<R> {
-    /// A record that is not encoded yet, and never will be if the process has no disk.
+    /// A record that is not encoded yet. If the process has no disk, it is never encoded.
     Typed(R),
     Encoded(Bytes),
 }
@@ -304,7 +304,7 @@ fn split_entry(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
     Ok((Channel { domain, endpoint }, std::mem::take(entry)))
 }
 
-/// The byte form is the domain, the endpoint's name, and the record. The enclosing form marks the end.
+/// The byte form is the domain, the endpoint's name, and the record. The form that contains it gives the end.
 impl<R: Wire> Wire for JournalEntry<R> {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u128_le(self.channel.domain.0);

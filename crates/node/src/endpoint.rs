@@ -45,10 +45,10 @@ pub trait Endpoint: Send {
         out: &mut dyn Sink<Opaque>,
     ) -> Result<(), WireError>;
 
-    /// Returns the deadline, like [`Protocol::deadline`].
+    /// Returns the endpoint's deadline, like [`Protocol::deadline`].
     fn deadline(&self) -> Option<Time>;
 
-    /// Returns the time to gather, like [`Protocol::gathering`].
+    /// Returns the time for which input may gather, like [`Protocol::gathering`].
     fn gathering(&self) -> Duration;
 
     /// Returns the policy, like [`Protocol::policy`].
@@ -159,8 +159,8 @@ where
 }
 
 pub(super) enum EndpointKind<H> {
-    /// Boxed, because otherwise the slot of a dynamic endpoint would be as large as the largest typed
-    /// endpoint.
+    /// The protocol of a typed endpoint. Boxed, because otherwise the slot of a dynamic endpoint would be as
+    /// large as the largest typed endpoint.
     Typed(Box<H>),
     Dynamic(Box<dyn Endpoint>),
 }

@@ -127,7 +127,7 @@ pub struct Counters {
     pub absent: u64,
     /// Envelopes of a domain that no endpoint belongs to.
     pub foreign: u64,
-    /// Messages without a present session.
+    /// Messages that came when their session had ended or had not begun.
     pub late: u64,
     /// Messages that did not decode.
     pub malformed: u64,

@@ -19,8 +19,9 @@
 //! [`session`] on it. A session opens when one of the endpoints has reached for the other's process, the
 //! processes are linked, and the [`Policy`] of each admits the other's pass. An endpoint gets `Linked` and
 //! `Unlinked` for its sessions, not for links. A node wants a link while one of its endpoints reaches for the
-//! peer, and gives it up when no endpoint has a session on it either. The end of one endpoint's session (it
-//! leaves, its policy changes, a message does not decode) ends no other session.
+//! peer. It gives the link up when no endpoint reaches for the peer and no endpoint has a session on the
+//! link. The end of one endpoint's session (it leaves, its policy changes, a message does not decode) ends no
+//! other session.
 //!
 //! **Time.** The node keeps the deadlines of its endpoints in order. At each [`Input::Drained`] the node asks
 //! the endpoints that have had an input since the last `Drained` for their new deadlines; only these
@@ -41,13 +42,13 @@
 //! or without a session ([`Counters`]). A message that does not decode ends its session.
 //!
 //! **Relays are above the node** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed
-//! is a `Relay<P>`, and no relay carries a node. Below the node one relay, with one set of heartbeats, would
+//! is a `Relay<P>`, and no relay carries a node. One relay below the node, with one set of heartbeats, would
 //! serve all endpoints. But that relay would have to know the role of each endpoint in its domain: a link
-//! between two routers of a domain is never relayed, although the same two processes may be a router and a
-//! member of another domain, whose link must be relayed. Above the node each endpoint knows its own role,
-//! domains that do not relay pay nothing, and the relay's rules hold unchanged, with a session in place of a
-//! link. If a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made
-//! again as usual.
+//! between two routers of a domain is never relayed, but in another domain the same two processes may be a
+//! router and a member, whose link must be relayed. Above the node each endpoint knows its own role, domains
+//! that do not relay pay nothing, and the relay's rules hold unchanged, with a session in place of a link. If
+//! a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made again as
+//! usual.
 //!
 //! **Policies.** Each endpoint's own [`Policy`] decides who may have a session with it; the node itself links
 //! with everybody. The node shows the pass of its vital endpoint. So a disk keeps that pass, and the endpoint
@@ -223,7 +224,7 @@ where
         }
     }
 
-    /// Runs [`Node::step`], then reports to the endpoints the sessions that the step began or ended.
+    /// Runs [`Node::step`]. Then notifies the endpoints of the sessions that the step began or ended.
     fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
         self.tell(cx, out);
@@ -244,7 +245,7 @@ where
         }
     }
 
-    /// Runs `work` on a slot's output, for changes to the slot's sessions.
+    /// Runs `work` on the output of one slot, to change the slot's sessions.
     fn with_output(
         &mut self,
         cx: &Context<'_>,
@@ -433,7 +434,7 @@ where
             }
         }
         self.gathering = gathering.unwrap_or_default();
-        // The emptied list keeps its memory for the next turn.
+        // The emptied list keeps its memory, which the next turn uses again.
         active.append(&mut self.active);
         self.active = active;
         self.tell(cx, out);
@@ -575,7 +576,8 @@ where
         }
     }
 
-    /// Returns the time to gather, or zero for a dynamic endpoint that panics when it is asked.
+    /// Returns the time for which input may gather, or zero for a dynamic endpoint that panics when it is
+    /// asked.
     fn gathering(&self) -> Duration {
         match self {
             EndpointKind::Typed(typed) => typed.gathering(),

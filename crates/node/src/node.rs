@@ -18,13 +18,14 @@ use crate::{
     state::NodeState,
 };
 
-/// A process: its endpoints, of which some have the type `H`.
+/// A process: its endpoints by channel. Some of the endpoints may have the type `H`.
 pub struct Node<H: Protocol = Opaque> {
     pub(super) slots: Slab<EndpointSlot<H>>,
     /// The slots of endpoints, by tag. The map is only looked up, never iterated, so its order does not
     /// matter.
     pub(super) directory: FxHashMap<Tag, usize>,
-    /// The result of the last lookup. Under load, successive envelopes are often for the same endpoint.
+    /// The result of the last lookup in `directory`. Under load, successive envelopes are often for the same
+    /// endpoint.
     pub(super) last_lookup: Option<(Tag, usize)>,
     /// Number of endpoints in each domain, by the domain's 32-bit fold.
     pub(super) domains: BTreeMap<u32, usize>,

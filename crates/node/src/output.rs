@@ -34,7 +34,8 @@ where
     H: Protocol,
     H::Message: Wire,
 {
-    /// Asks a peer for a session, if the processes are linked, and a wanted session is missing.
+    /// Asks a peer for a session, if the processes are linked, and the endpoint wants a session that it does
+    /// not have.
     pub(crate) fn hail(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
         let is_linked = self.state.peers.get(&peer).is_some_and(|it| it.link == Link::Up);
@@ -427,7 +428,7 @@ impl NodeState {
         due
     }
 
-    /// Ends all sessions of a removed endpoint.
+    /// Ends all sessions of an endpoint that was removed.
     pub(crate) fn forget_waiting<P: Protocol>(
         &mut self,
         slot: usize,

@@ -11,7 +11,7 @@ use crate::channel::Channel;
 pub(crate) struct Records {
     /// Records that are not known to be durable, each with the slot that wrote it.
     waiting: VecDeque<(Ticket, usize)>,
-    /// For each endpoint, the first record from which on it needs all its records.
+    /// For each endpoint, the first record of the part of the sequence in which it needs all its records.
     needed: BTreeMap<Channel, Ticket>,
     /// The pairs of `needed`, in the order of their records.
     floors: BTreeSet<(Ticket, Channel)>,
@@ -54,8 +54,8 @@ impl Records {
         before: Ticket,
         kept: &[Ticket],
     ) -> Option<(Ticket, Vec<Ticket>)> {
-        // `needed` may equal `before`, because the first record of this run may replace records of earlier
-        // runs.
+        // `needed` may equal `before`: the first record that the endpoint has written since it was restored
+        // may replace all its earlier records.
         if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed <= before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;
@@ -65,7 +65,8 @@ impl Records {
         self.floor()
     }
 
-    /// Forgets the records that a removed endpoint waits for. The endpoint's records stay needed.
+    /// Forgets that a removed endpoint waits for records to become durable. The endpoint's records are still
+    /// kept.
     pub(crate) fn forget_waiting(&mut self, slot: usize) {
         self.waiting.retain(|(_, waiting)| *waiting != slot);
     }

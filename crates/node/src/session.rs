@@ -33,15 +33,16 @@
 //! **Why messages need not carry the number of their session.** Messages of the answerer in (a, b) arrive
 //! after its `Hail(b, for a)` and before its next signal. The opener accepts these messages only if `a` is
 //! still its latest hail; otherwise the opener ignores everything up to the next signal. Messages of the
-//! opener in (a, b) arrive after `Hail(a)` and before its next signal. The answerer has drawn `b` for `a`
-//! alone, and drops them if (a, b) has ended there. So a message is accepted in the session in which it was
-//! sent, or not at all. And a header without a number is the same for all receivers.
+//! opener in (a, b) arrive after `Hail(a)` and before its next signal. The answerer has drawn `b` only for
+//! `a`, and drops these messages if (a, b) has ended at its side. So a message is accepted in the session in
+//! which it was sent, or not at all. And a header without a number is the same for all receivers.
 //!
 //! **Attacks considered.**
-//! - *Hails cross, and the smaller id gives up meanwhile.* That process sends `Bye(a)` after `Hail(a)`. When
-//!   it reads `Hail(b)` of the other process, it answers with a fresh `a'`. The other process has given `b`
-//!   up for `Hail(b', for a)`, and its messages belong to (a, b') until it reads the goodbye. None of these
-//!   messages is accepted in (a', b): `Hail(b', for a)` comes first, and ends that session (rule 2).
+//! - *Hails cross, and the process with the smaller id gives up meanwhile.* That process sends `Bye(a)` after
+//!   `Hail(a)`. When it reads `Hail(b)` of the other process, it answers with a fresh `a'`. The other process
+//!   has given `b` up and has answered with `Hail(b', for a)`. Its messages belong to (a, b') until it reads
+//!   the goodbye. None of these messages is accepted in (a', b): `Hail(b', for a)` comes first, and ends that
+//!   session (rule 2).
 //! - *An endpoint ends, and a new endpoint takes its channel.* The sessions of the former endpoint have ended
 //!   with `Bye` by then, and the new endpoint draws its own numbers.
 //! - *Lanes.* A message of `Sink::send_aside` may overtake the answer that opens its session; then the
@@ -90,11 +91,11 @@ pub(crate) enum SessionStep {
     Linked(Session),
     /// Report to the endpoint that the session has ended.
     Unlinked,
-    /// The hail failed. If a session is wanted, ask again later.
+    /// The request for a session failed. If the endpoint still wants a session, ask again later.
     Failed,
 }
 
-/// A received request for a session, or its answer, with this end's judgement.
+/// A request for a session that arrived, or the answer to one, with this end's judgement.
 pub(crate) struct Hail {
     pub(crate) number: u32,
     pub(crate) answers: u32,
@@ -126,7 +127,7 @@ impl SessionState {
         self.retry_at = None;
     }
 
-    /// Gives up the session, or the request for one. Returns the number to name in the goodbye.
+    /// Gives up the session, or the request for one. Returns the number that the goodbye has to name.
     pub(crate) fn leave(&mut self) -> Option<u32> {
         match std::mem::take(&mut self.state) {
             State::Idle => None,

@@ -33,7 +33,7 @@ pub(super) struct Peer {
     pub(super) link: Link,
     /// Number of slots that reach for the peer.
     pub(super) wanted: usize,
-    /// Whether the node has asked for a link to the peer.
+    /// Whether the node has requested a link to the peer.
     pub(super) reached: bool,
     /// The slots that have or want a session with the peer.
     pub(super) slots: BTreeSet<usize>,

@@ -1,4 +1,4 @@
-//! A protocol for tests that obeys commands and reports its inputs.
+//! A protocol for tests, which executes commands and reports its inputs.
 
 use std::{
     collections::BTreeMap,
@@ -159,7 +159,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
         self.command(node, Command::Dynamic(channel(endpoint), Box::new(what)));
     }
 
-    /// Returns the events of a node's chats since the last call, and drops other events of the node.
+    /// Returns the events of a node's chats since the last call. Drops the node's other events.
     pub(crate) fn told(&mut self, node: usize) -> Vec<(u64, Told)> {
         let told = |event| match event {
             Event::Dynamic(channel, told) => Some((channel.endpoint.0, *told.downcast::<Told>().unwrap())),

@@ -24,7 +24,7 @@ fn envelope(channel: Channel, body: &'static [u8]) -> Bytes {
     out.freeze()
 }
 
-/// Makes two linked nodes with a chat at each of these endpoints, whose sessions stand.
+/// Makes two linked nodes. Each has a chat at each of these endpoints, and the sessions of the chats stand.
 fn talking(endpoints: &[u64]) -> World {
     let mut world: World = World::new(2);
     for &endpoint in endpoints {
@@ -68,9 +68,9 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
 }
 
-/// Every endpoint is served, and only the flooded endpoint is called more often: one of ten thousand
-/// endpoints gets a hundred thousand messages, and each other endpoint gets one, on the same link and amid
-/// the flood.
+/// Every endpoint is served, and only the endpoint with many messages is called often. One of ten thousand
+/// endpoints gets a hundred thousand messages. Each other endpoint gets one message, on the same link and in
+/// between.
 #[test]
 fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     const COUNT: u64 = 10_000;
