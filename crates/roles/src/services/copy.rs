@@ -26,12 +26,13 @@ impl<C> Copying<C> {
         self.taken = Some((copy, through));
     }
 
-    /// Drops the copy if it holds the change `number`, because this change is taken back.
+    /// Drops the copy if it contains the change `number`, because this change is reverted.
     pub(super) fn spoil(&mut self, number: u64) {
         self.taken.take_if(|(_, through)| number <= *through);
     }
 
-    /// Whether the copy holds no revertible change. `unchosen` is the oldest revertible change.
+    /// Whether the copy contains no revertible change. `unchosen` is the number of the oldest revertible
+    /// change.
     pub(super) fn is_ready(&self, unchosen: Option<u64>) -> bool {
         let is_chosen = |through: u64| unchosen.is_none_or(|unchosen| unchosen > through);
         self.taken.as_ref().is_some_and(|(_, through)| is_chosen(*through))

@@ -7,8 +7,9 @@
 //! The node reports the refusal to its host (`PolicyMismatch`), and the host passes the set to the endpoint
 //! ([`Command::Begin`]). From then on the pass is the fence: no session exists between two sets of one name.
 //!
-//! A replica that ended comes back as another process, at another address. A *redirect* stays at its former
-//! place: it shows the set as a replica does, and directs callers to the replicas that the successor knows.
+//! A replica that ended comes back as another process, at another address. A *redirect* remains at the
+//! replica's former address: it shows the set as a replica does, and directs callers to the replicas that the
+//! process in the replica's place (its *successor*) knows.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -38,14 +39,14 @@ pub enum ServiceEndpoint<H: EndpointHost> {
     Replica(Box<ServiceReplica<H>>),
     /// A client of the set.
     Client(Box<Client>),
-    /// The former place of a replica.
+    /// An endpoint at the former address of a replica.
     Redirect(Redirect<H>),
 }
 
-/// The former place of a replica that continues as another process.
+/// An endpoint at the former address of a replica that continues as another process.
 pub struct Redirect<H: EndpointHost> {
     set: Set,
-    /// The process that continues the replica.
+    /// The process that continues the replica's work.
     successor: H::Successor,
 }
 
@@ -71,7 +72,7 @@ impl<H: EndpointHost> Redirect<H> {
 pub struct ServiceReplica<H: EndpointHost> {
     set: Set,
     replica: Replica,
-    /// The service, if this endpoint executes it rather than a thread.
+    /// The service, if this endpoint executes it itself and no thread does.
     inline: Option<Box<Inline<H::Executor>>>,
     /// The control of the thread that executes the service, if a thread executes it.
     latch: H::Latch,
@@ -108,11 +109,11 @@ struct WaitingCall {
 pub enum Command<H: EndpointHost> {
     /// The processes at the configured addresses.
     Seeds(Vec<Peer>),
-    /// The set, which this process founds or has found. Only the first such command has an effect.
+    /// The set. This process founds it, or has found it. Only the first such command has an effect.
     Begin {
         /// The set.
         set: Set,
-        /// Whether the set is founded here.
+        /// Whether this process founds the set.
         founded: bool,
     },
     /// Results from the executor's thread.
@@ -131,10 +132,10 @@ pub enum Event<H: EndpointHost> {
     Replica(service::Event),
     /// The end of a call, with the call's fate.
     Client(ClientEvent),
-    /// The reason why a service that was executed here cannot continue. Its replica resigns.
+    /// The service was executed here and cannot continue, for this reason. Its replica resigns.
     Broken(String),
-    /// A service that was executed here and takes too long. The host must give it a thread, to which all
-    /// later orders go.
+    /// The service was executed here and takes too long. The host must give it a thread, to which all later
+    /// orders go.
     Long(H::Executor),
 }
 
@@ -155,8 +156,8 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         ServiceEndpoint::Redirect(Redirect { set, successor })
     }
 
-    /// Returns the address at which the other replicas know the replica that wrote these records. `None` if
-    /// they do not know it yet.
+    /// Returns the address at which the other replicas know the replica that wrote these records. Returns
+    /// `None` if they do not know it yet.
     pub fn known_at(me: ProcessId, records: Vec<Bytes>, options: ReplicaOptions) -> Option<String> {
         let nowhere = Peer { id: me, address: String::new() };
         match Self::recovered(&nowhere, records, (options, None), Time::ZERO) {
@@ -256,7 +257,8 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
                     self.give_client(cx, Input::Command(call), out);
                 }
             }
-            // If a thread executes the service by now, the sender of the command repeats its request.
+            // If a thread executes the service meanwhile, the sender of the command sends its request again,
+            // to the thread.
             (ServiceEndpoint::Replica(service_replica), Command::Copy(wanted)) => {
                 if let Some(inline) = &mut service_replica.inline {
                     inline.want_copy(cx, wanted);
@@ -266,7 +268,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
             // If an operator's command arrives before the endpoint is a replica, the command is lost, and the
             // operator's wait for its outcome times out.
             (ServiceEndpoint::Seeker(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_)) => {}
-            // The set is already known: several of the reached processes show it.
+            // The set is already known, because several of the reached processes show it.
             (ServiceEndpoint::Replica(..) | ServiceEndpoint::Client(_), Command::Begin { .. }) => {}
             (ServiceEndpoint::Client(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_))
             | (ServiceEndpoint::Replica(..), Command::Calls(_)) => {
@@ -324,7 +326,7 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
         }
     }
 
-    /// Makes the executor's thread wait as long as the replica holds as many results as it may.
+    /// Makes the executor's thread wait while the replica holds as many results as it may.
     fn watch_results(&mut self) {
         if let ServiceEndpoint::Replica(service_replica) = self {
             service_replica.latch.set(service_replica.replica.holds_too_much());
@@ -415,8 +417,8 @@ impl<H: EndpointHost> Protocol for ServiceEndpoint<H> {
             (ServiceEndpoint::Redirect(redirect), Input::Receive { from, message }) => {
                 redirect.receive(from, &message, out);
             }
-            // Other inputs do not occur: a seeker admits nobody, so it has no links, and a redirect has no
-            // deadline.
+            // Other inputs do not occur: a seeker admits no process, so it has no links, and a redirect has
+            // no deadline.
             (ServiceEndpoint::Seeker(_) | ServiceEndpoint::Redirect(_), _) => {}
         }
     }

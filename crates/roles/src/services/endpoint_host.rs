@@ -17,8 +17,8 @@ pub trait EndpointHost: Sized + 'static {
     type Successor: Successor;
 }
 
-/// The user's code, executed in the turns of its replica. A batch is the orders that are executed together in
-/// one turn.
+/// The user's code, executed in the turns of its replica. A batch consists of the orders that are executed
+/// together in one turn.
 pub trait InlineExecutor {
     /// A receiver of a copy of the state.
     type Receiver;
@@ -41,7 +41,7 @@ pub trait InlineExecutor {
     /// Records a request for a copy of the state.
     fn want_copy(&mut self, receiver: Self::Receiver);
 
-    /// Gives their receivers the copies of the state that hold no revertible change.
+    /// Gives the requested copies that contain no revertible change to their receivers.
     fn give_copies(&mut self, cx: &mut Context<'_>);
 }
 
@@ -58,7 +58,7 @@ pub trait ResultLatch: Default {
     fn set(&mut self, is_shut: bool);
 }
 
-/// The process that continues a replica.
+/// The process that continues a replica's work.
 pub trait Successor {
     /// Returns the leader, if the successor knows it, and the replicas that the successor knows.
     fn replicas(&self) -> (Option<ProcessId>, Vec<Peer>);

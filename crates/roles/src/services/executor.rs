@@ -21,7 +21,7 @@ use super::{
 #[derive(Debug, PartialEq, Eq)]
 pub struct Broken(pub String);
 
-/// A work that is being executed.
+/// A request that is being executed (a work).
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     /// The replica's number of the work.
@@ -32,8 +32,8 @@ pub struct Work {
     pub read: bool,
 }
 
-/// The data to execute a service, to revert its changes and to copy its state. `U` takes back a change of the
-/// object, and `C` receives a copy of the state.
+/// The data that is needed to execute a service, to revert its changes and to copy its state. A `U` reverts a
+/// change of the object, and a `C` receives a copy of the state.
 #[derive(Debug)]
 pub struct Executor<U, C> {
     undo: UndoList<Undo<U>>,
@@ -89,12 +89,12 @@ impl<U, C> Executor<U, C> {
         self.restored
     }
 
-    /// Whether the object's state holds no change that may be reverted.
+    /// Whether every change in the object's state is chosen, so that none may be reverted.
     pub fn is_chosen(&self) -> bool {
         self.undo.is_empty()
     }
 
-    /// Whether the state of an earlier set is incomplete. As long as the state is incomplete, no request
+    /// Whether parts of the state of an earlier set are missing. As long as they are missing, no request
     /// reaches the object.
     pub fn is_restoring(&self) -> bool {
         self.restoring.is_under_way()
@@ -182,7 +182,7 @@ impl<U, C> Executor<U, C> {
         report(work.number, found, put)
     }
 
-    /// Keeps the data that takes a work back, and returns the work's result.
+    /// Keeps the data that reverts a work, and returns the work's result.
     fn keep(
         &mut self,
         object: &mut impl Object<Undo = U>,
@@ -260,7 +260,7 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Returns the state, with `more` added to its number of changes.
+    /// Returns the bytes of the state. `more` is added to its number of changes.
     fn state(&self, object: &mut impl Object<Undo = U>, more: u64) -> Result<Bytes, String> {
         if self.restoring.is_under_way() {
             return Ok(self.restoring.checkpoint());
@@ -296,8 +296,8 @@ impl<U, C> Executor<U, C> {
         Ok(())
     }
 
-    /// Begins with the state of an earlier set, which the founder's host puts into the log. `change` is a
-    /// part of this state, or the whole state if the log carries whole states.
+    /// Begins with the state of an earlier set, which the host of the set's founder puts into the log.
+    /// `change` is a part of this state, or the whole state if the log carries whole states.
     fn begin_with(
         &mut self,
         object: &mut impl Object<Undo = U>,

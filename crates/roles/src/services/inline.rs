@@ -9,8 +9,8 @@
 //!   before more orders are executed. While the replica holds as many results as it may
 //!   ([`Replica::holds_too_much`]), requests wait for a later turn. The log advances by messages, each of
 //!   which begins a turn.
-//! - *Results come after the end of a batch*, or after records that have become durable. Then the replica is
-//!   informed of the end again, so that it proposes the executed requests.
+//! - *Results come after the end of a batch*, or after records that have become durable. Then the replica
+//!   gets the end of a batch once more, so that it proposes the executed requests.
 //! - *The service breaks in the middle of a turn.* The results so far are passed on, the replica resigns, and
 //!   later orders are dropped, because the service can no longer execute them.
 //! - *The service gets a thread in the middle of a turn.* It gets the thread only in a turn at whose end all
@@ -37,7 +37,7 @@ pub struct Inline<X> {
     pub(super) broken: bool,
 }
 
-/// The outcome of a turn for the service.
+/// The result of a turn, as far as the service must change.
 pub(super) enum Upshot {
     Fine,
     /// The service cannot continue, for this reason.
@@ -81,8 +81,8 @@ impl<X: InlineExecutor> Inline<X> {
     }
 }
 
-/// Whether an order makes the user's code do more than drop the data for a revert. The meter counts such
-/// orders.
+/// Whether an order makes the user's code do more than drop the data for a revert. Only such orders count
+/// when the length of batches is measured.
 pub(super) fn is_work(order: &service::Event) -> bool {
     matches!(order, service::Event::Execute { .. } | service::Event::Apply { .. })
 }

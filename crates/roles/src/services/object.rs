@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 /// The user's code and state. All methods report a failure of the user's code as an error.
 pub trait Object {
-    /// The data that takes a change back.
+    /// The data that reverts a change.
     type Undo;
 
     /// Executes a request on the current state, and applies its change. A request that was sent as a read
@@ -14,7 +14,7 @@ pub trait Object {
     /// Applies a change that another replica executed.
     fn apply(&mut self, change: &Bytes) -> Result<(), String>;
 
-    /// Takes back a change. All later changes that were not taken back concern other data.
+    /// Reverts a change. All later changes that were not reverted concern other data.
     fn revert(&mut self, undo: Self::Undo) -> Result<(), String>;
 
     /// Returns the state.
@@ -26,7 +26,7 @@ pub trait Object {
     /// Returns the latest time that the object has seen, in nanoseconds since 1970.
     fn clock(&self) -> u64;
 
-    /// Advances the clock to the time that another replica's clock has shown.
+    /// Advances the clock to the time of another replica's clock.
     fn advance(&mut self, to: u64);
 }
 
@@ -35,8 +35,8 @@ pub trait Object {
 pub struct Execution<U> {
     /// The reply.
     pub reply: Bytes,
-    /// The applied change, and the data that takes the change back. The bytes of the change begin with the
-    /// object's clock. They are empty if the log carries whole states: the executor then proposes the state
+    /// The applied change, and the data that reverts it. The bytes of the change begin with the object's
+    /// clock. They are empty if the log carries whole states, because the executor then proposes the state
     /// itself.
     pub change: Option<(Bytes, U)>,
 }

@@ -2,9 +2,9 @@
 //!
 //! All replicas of the new set begin in the service's first state, as usual. The earlier state is the first
 //! change of the log. It is cut into parts that fit into messages, so joiners and disks need no special case.
-//! Only the founder's own host can put the parts into the log: it requests each part with a random word.
-//! Calls are rejected until the last part is applied. A service whose log carries whole states gets the
-//! earlier state as its first whole state.
+//! Only the founder's own host can put the parts into the log: it requests each part with a random number,
+//! which no client knows. Calls are rejected until the last part is applied. A service whose log carries
+//! whole states gets the earlier state as its first whole state.
 
 use std::mem;
 
@@ -29,7 +29,7 @@ pub(super) struct Whole {
 
 impl StatePart {
     /// Whether these bytes of a change or of a checkpoint belong to a state that is being restored. Such
-    /// bytes begin with a value that is no possible clock.
+    /// bytes begin with a value that no clock has.
     pub fn is(bytes: &[u8]) -> bool {
         bytes.starts_with(&NO_CLOCK.to_le_bytes())
     }
@@ -73,8 +73,8 @@ const NO_CLOCK: u64 = u64::MAX;
 /// The progress of a set that begins with an earlier set's state.
 #[derive(Debug, Default)]
 pub struct Restoring {
-    /// The parts of the state, which only the founder has, and the random word by which its host requests
-    /// them.
+    /// The parts of the state, which only the founder has, and the random number by which the founder's host
+    /// requests them.
     parts: Option<(u128, Vec<Bytes>)>,
     /// The parts received so far, joined.
     coming: BytesMut,
@@ -83,7 +83,8 @@ pub struct Restoring {
 }
 
 impl Restoring {
-    /// Returns the progress of a founder that has these parts. Its host requests them by this word.
+    /// Returns the progress of a founder that has these parts. Its host requests them by the random number
+    /// `word`.
     pub fn with(word: u128, parts: Vec<Bytes>) -> Restoring {
         Restoring { parts: Some((word, parts)), ..Restoring::default() }
     }
@@ -135,7 +136,7 @@ impl Restoring {
     /// Adds a part of the state. Returns the whole state if the part was the last.
     pub(super) fn take(&mut self, part: StatePart) -> Option<Whole> {
         if part.number != self.came {
-            // The part belongs to a restoration that was broken off.
+            // The part belongs to a restoration that was broken off, so it is ignored.
             return None;
         }
         self.came += 1;

@@ -56,5 +56,5 @@ pub fn result_bytes(result: &Command) -> usize {
     }
 }
 
-/// Bytes at which results are passed on.
+/// Size of the results, in bytes, at which they are passed on.
 pub const RESULT_BATCH_BYTES: usize = 256 << 10;

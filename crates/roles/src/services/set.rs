@@ -2,9 +2,9 @@
 //! disk.
 //!
 //! A set is named by random bits that only its members know at first. The pass of a replica shows the set and
-//! its terms, and the pass of a client shows the set alone. So no session exists between two sets of one
-//! name. On disk, each record of a replica's log carries the pass of its set. So a process that comes back
-//! knows its sets from its journal alone, however often the log was collected.
+//! its terms, and the pass of a client shows the set alone. So no session exists between members of two sets
+//! with one name. On disk, each record of a replica's log carries the pass of its set. So a process that
+//! comes back knows its sets from its journal alone, however often the log was collected.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
@@ -32,7 +32,7 @@ pub struct Terms {
     pub beginning: u64,
     /// Wanted number of replicas.
     pub replicas: u8,
-    /// Whether replicas keep their logs on disk. All replicas of a set do, or none of them.
+    /// Whether replicas keep their logs on disk. It is the same for all replicas of a set.
     pub durable: bool,
 }
 
@@ -89,7 +89,8 @@ impl Set {
         let log = &mut settings.log;
         log.wanted = usize::from(self.terms.replicas);
         if settings.whole_states {
-            // The latest state is enough for everybody, apart from changes that come while it is transferred.
+            // A joining replica needs only the latest state, and the changes that come while that state is
+            // transferred.
             (log.window_min, log.window_max) = (1, 1);
             log.log_bytes_kept = log.log_bytes_kept.min(STATES_BYTES_KEPT);
         }
@@ -101,7 +102,7 @@ impl Set {
     }
 }
 
-/// Upper bound of a kept log that carries whole states, in bytes.
+/// Maximum size of the log that is kept, if it carries whole states, in bytes.
 const STATES_BYTES_KEPT: usize = 2 * ITEM_BYTES_MAX;
 
 /// A record of a replica's log, and the set of that log.
@@ -177,10 +178,11 @@ const REPLICA_PASS_BYTES: usize = 18;
 pub struct ReplicaOptions {
     /// The settings of the replica. The set decides about the wanted number of replicas, and about the disk.
     pub settings: Settings,
-    /// Bytes of log after which a replica with a disk writes its whole state, and forgets the log before.
+    /// Number of bytes of log after which a replica with a disk writes its whole state, and forgets the
+    /// earlier log.
     pub checkpoint_bytes: usize,
-    /// Silence after which a replica with a disk is removed. It is longer than without a disk, because the
-    /// replica may come back as the same one.
+    /// Time of silence after which a replica with a disk is removed. It is longer than without a disk,
+    /// because the replica may come back as the same process.
     pub remove_durable_after: Duration,
 }
 

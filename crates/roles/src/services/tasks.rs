@@ -18,7 +18,7 @@ use super::executor::{Executor, rejection};
 pub struct Tasks<R> {
     /// The requests in order of arrival; bounded by the requests that a leader has at its host.
     waiting: VecDeque<PendingTask<R>>,
-    /// Number of the current reign. It rises when tasks become void.
+    /// The number of the current reign. It rises when tasks become void.
     reign: u64,
     /// Whether completions must wait until a checkpoint was taken.
     rests: bool,
@@ -42,8 +42,8 @@ impl<R> Default for Tasks<R> {
 }
 
 impl<R> Tasks<R> {
-    /// Takes over an order of the replica if it concerns tasks. Returns the order if the executor has to
-    /// carry it out.
+    /// Takes an order of the replica if it concerns tasks. Otherwise returns the order, which the executor
+    /// has to carry out.
     pub fn take<U, C>(
         &mut self,
         order: Event,

@@ -73,8 +73,8 @@ impl<X: InlineExecutor> Inline<X> {
             executor.give_copies(cx);
         }
         match upshot {
-            // A thread would not receive the orders that still wait here, so the service gets its thread in a
-            // later turn.
+            // Orders still wait here, and a thread would not receive them. So the service gets its thread in
+            // a later turn.
             Upshot::Long if !orders.is_empty() => Upshot::Fine,
             upshot => upshot,
         }

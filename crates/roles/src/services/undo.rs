@@ -1,4 +1,4 @@
-//! The changes that are not chosen, each with the data that takes it back.
+//! The changes that are not chosen, each with the data that reverts it.
 //!
 //! The list keeps the order of execution, because reverts go backwards, and because copies of the state rely
 //! on this order. Each change belongs to a work. When a work is *chosen*, the changes of this work and of all
@@ -17,7 +17,7 @@ pub(super) struct UndoList<T> {
     entries: VecDeque<Unchosen<T>>,
     /// Number of changes that were ever added to the list.
     added: u64,
-    /// Whether requests may complete in another order than they arrive in.
+    /// Whether requests may complete in another order than the one in which they arrived.
     any_order: bool,
     /// Number of entries that belong to open transactions.
     uncommitted: usize,
@@ -92,8 +92,8 @@ impl<T> UndoList<T> {
         }
     }
 
-    /// Makes the commit the work of the transaction's changes. The changes then belong to no open
-    /// transaction.
+    /// Makes the commit the work to which the transaction's changes belong. From then on the changes belong
+    /// to no open transaction.
     pub(super) fn commit(&mut self, work: u64, transaction: TransactionId) {
         for it in self.entries.iter_mut().filter(|it| it.transaction == Some(transaction)) {
             (it.work, it.transaction) = (work, None);
