@@ -76,7 +76,7 @@ struct PeerWatch {
 }
 
 impl Detector {
-    /// Makes a detector that watches nobody yet.
+    /// Makes a detector that watches no peer yet.
     pub fn new(settings: Settings) -> Self {
         Detector { settings, peers: BTreeMap::new(), ticked: None }
     }
@@ -131,8 +131,8 @@ impl Detector {
         self.peers.get(&peer).is_some_and(fresh)
     }
 
-    /// Whether `peer` is linked and gave a sign of life itself within the last two intervals. A moment at
-    /// which it was first watched, linked or excused does not count here.
+    /// Whether `peer` is linked and gave a sign of life itself within the last two intervals. The moment at
+    /// which the peer was first watched, linked or excused is no such sign.
     pub fn lives(&self, peer: ProcessId, now: Time) -> bool {
         let signed =
             |watch: &PeerWatch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);

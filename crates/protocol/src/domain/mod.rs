@@ -79,8 +79,8 @@ macro_rules! compose {
 
         /// The configuration of each part, at a position of the order.
         ///
-        /// Its bytes are those of the parts, in the order of the list, without the parts that the version of
-        /// routing does not have.
+        /// Its bytes are the bytes of the parts' configurations, in the order of the list. Parts that the
+        /// version of routing does not have are left out.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Config {
             $($(#[$doc])* pub $part: $crate::domain::Shared<<$kind as $crate::ecast::Routing>::Config>,)+

@@ -26,8 +26,8 @@ pub struct DeliverBlock {
     /// All messages up to this position were stable, as far as the leader knew when it made the block.
     pub(super) base: Position,
     items: Bytes,
-    /// The body of the last item, if it is large and the block was made here; all destinations share it. On
-    /// the wire it is the end of `items`.
+    /// The body of the last item, if that body is large and this process made the block; all destinations
+    /// share it. On the wire it is the end of `items`.
     last: Option<Bytes>,
 }
 
@@ -35,12 +35,12 @@ pub struct DeliverBlock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) kind: DeliveryKind,
-    /// The position of an ordered message; for an injected one, the last position before it.
+    /// The position of an ordered message; for an injected message, the last position before it.
     pub(super) at: Position,
     /// The position of the destination's previous delivery.
     pub(super) previous: Position,
     pub(super) sender: ProcessId,
-    /// The message's number; for an injected one, the sender's token.
+    /// The message's number; for an injected message, the sender's token.
     pub(super) number: u64,
     pub(super) body: Bytes,
     pub(super) attachment: Option<Bytes>,

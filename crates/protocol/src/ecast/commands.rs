@@ -123,7 +123,7 @@ pub enum RouterRefusal {
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     changes: Vec<(CommandId, Change)>,
-    /// The command to begin a generation here.
+    /// The command to begin a generation with this router.
     pub(super) generation: Option<CommandId>,
     /// The command to pause this router.
     pub(super) pause: Option<CommandId>,

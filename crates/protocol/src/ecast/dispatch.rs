@@ -392,7 +392,7 @@ impl Dispatch {
         self.routes.collect(Route::is_done);
     }
 
-    /// Handles that `process` has left the configuration: nobody waits for it any longer.
+    /// Handles that `process` has left the configuration: messages no longer wait for it.
     pub(super) fn depart(&mut self, process: ProcessId) {
         let submitter = self.by_sender.remove(&process);
         if let Some(submitter) = submitter {
@@ -522,7 +522,7 @@ impl Dispatch {
         self.stability.entry()
     }
 
-    /// Whether a log entry about stability waits.
+    /// Whether positions that have become stable wait to be proposed as a log entry.
     pub(super) fn has_stable(&self) -> bool {
         self.stability.has_news()
     }

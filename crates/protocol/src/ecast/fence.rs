@@ -204,9 +204,9 @@ mod tests {
         }
     }
 
-    /// Routers have links only to routers of their own generation, and members also to routers of later ones.
-    /// The cases are a router and a member of each of three generations: the first, one that continues it,
-    /// and a second one that also continues it.
+    /// Routers have links only to routers of their own generation. Members also have links to routers of
+    /// later generations. The cases are a router and a member of each of three generations: the first
+    /// generation, a generation that continues it, and another generation that also continues it.
     #[test]
     fn routers_are_linked_within_a_generation_and_members_to_later_ones() {
         let generations = [generation(0, 0), generation(1, 1), generation(1, 2)];

@@ -44,7 +44,7 @@ impl<T> LiveRange<T> {
         self.recent_max
     }
 
-    /// Returns the base of the queue, the position before the first recent one.
+    /// Returns the base of the queue: the position before the first position in the queue.
     pub(super) fn base(&self) -> Position {
         Position(self.base)
     }
@@ -95,8 +95,8 @@ impl<T> LiveRange<T> {
         self.stragglers.range(first.0..=last.0).map(|(&at, _)| Position(at)).collect()
     }
 
-    /// Adds the value of the next position. A position at or below the base adds a straggler, an unfinished
-    /// position among finished ones.
+    /// Adds the value of the next position. If the position is at or below the base, it becomes a straggler:
+    /// an unfinished position among finished positions.
     pub(super) fn put(&mut self, at: Position, value: T) {
         if at.0 <= self.base {
             self.stragglers.insert(at.0, value);

@@ -225,7 +225,7 @@ impl Member {
         self.queue.window.token(number)
     }
 
-    /// Returns the last position delivered here.
+    /// Returns the last position that this member has delivered.
     pub fn delivered(&self) -> Position {
         self.deliveries.delivered()
     }
@@ -240,12 +240,13 @@ impl Member {
         self.deliveries.is_of(self.generation())
     }
 
-    /// Returns the last position executed here.
+    /// Returns the last position that this member's user has executed.
     pub fn executed(&self) -> Position {
         if self.settings.executes { self.deliveries.executed() } else { self.deliveries.delivered() }
     }
 
-    /// Returns the number of messages without an outcome: numbered ones, and waiting ones.
+    /// Returns two numbers of messages without an outcome: messages that have a number in the order, and
+    /// messages that wait for a number.
     pub fn outstanding(&self) -> (usize, usize) {
         (self.queue.window.len(), self.queue.waiting())
     }

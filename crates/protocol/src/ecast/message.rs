@@ -93,7 +93,8 @@ pub enum Message {
         /// The member's numbers of the messages.
         tokens: Vec<u64>,
     },
-    /// Router → anyone linked: a new generation begins with the sender; report what you have delivered.
+    /// Router → anyone linked: a new generation begins with the sender. The receiver must report its
+    /// deliveries.
     #[wire(tag = 10)]
     Gather {
         /// The generation.
@@ -102,14 +103,15 @@ pub enum Message {
     /// Member → router: answers [`Message::Gather`].
     #[wire(tag = 11)]
     Tail(Tail),
-    /// Router without knowledge → anyone linked: an operator says that all routers are gone; will you follow?
+    /// Router without knowledge → anyone linked: an operator says that all routers are gone. The sender asks
+    /// whether the receiver will follow it.
     #[wire(tag = 20)]
     Call,
     /// Member → router: answers [`Message::Call`].
     #[wire(tag = 21)]
     Pledge(#[wire(body)] Pledge),
-    /// Router without knowledge → member that pledged to follow: a generation begins with the sender; report
-    /// what you have delivered.
+    /// Router without knowledge → member that pledged to follow: a generation begins with the sender. The
+    /// receiver must report its deliveries.
     #[wire(tag = 22)]
     Refound {
         /// The generation.
@@ -118,7 +120,7 @@ pub enum Message {
     /// Member → router: answers [`Message::Refound`].
     #[wire(tag = 23)]
     Witness(Box<Witness>),
-    /// Founder that gives up → members that pledged to follow it: you may follow another founder.
+    /// Founder that gives up → members that pledged to follow it: the members may follow another founder.
     #[wire(tag = 25)]
     Release,
     /// Router with which a generation began → its members: the members whose answers counted. Sent before the
@@ -130,8 +132,9 @@ pub enum Message {
         /// The members that follow.
         members: Vec<ProcessId>,
     },
-    /// Member or lead router → router: do you hear this process? The router answers with [`Message::Opinion`]
-    /// at once. A router that has a way to the leader answers once more if it then hears the process.
+    /// Member or lead router → router: a question whether the router hears a process. The router answers with
+    /// [`Message::Opinion`] at once. A router that has a way to the leader answers once more if it then hears
+    /// the process.
     #[wire(tag = 12)]
     AskOpinion {
         /// The process that the question is about.
@@ -149,7 +152,8 @@ pub enum Message {
         /// The router's opinion.
         opinion: Opinion,
     },
-    /// Router → member: give a sign of life, because somebody asked for one or the member is silent.
+    /// Router → member: a request for a sign of life, because some process asked for one or the member is
+    /// silent.
     #[wire(tag = 14)]
     Probe {
         /// The process that asked for the second opinion.

@@ -297,8 +297,8 @@ pub trait Routing: 'static {
         1
     }
 
-    /// Returns the part of the domain whose configuration these bytes report. A routing without parts has
-    /// one.
+    /// Returns the tag of the part of the domain whose configuration these bytes report. A routing that is
+    /// not divided into parts has only one tag.
     fn witnessed_part(_word: &Bytes) -> u8 {
         0
     }

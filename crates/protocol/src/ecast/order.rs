@@ -312,7 +312,7 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    /// Removes a dead member, unless it submitted more than `through` messages after all.
+    /// Removes a dead member, unless more than `through` of its messages were ordered before.
     fn expel(&mut self, process: ProcessId, through: u64, learned: &mut EntryEffects) {
         let body = R::expulsion(self.config(), process);
         let Some(body) = body.filter(|_| self.expected(process).checked_sub(1) == Some(through)) else {

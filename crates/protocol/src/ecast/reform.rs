@@ -119,7 +119,7 @@ pub struct Tail {
     /// The generation that the member has entered.
     pub generation: Generation,
     /// The last earlier generation whose routers the member heard after the generation's cut. The member's
-    /// deliveries come from that generation, or earlier ones.
+    /// deliveries come from that generation, or from earlier generations.
     pub before: Generation,
     /// Last position delivered.
     pub delivered: Position,
@@ -195,8 +195,9 @@ type Messages = BTreeMap<Position, (MessageId, Class, Bytes)>;
 #[derive(Debug)]
 pub(super) struct Gathering {
     generation: Generation,
-    /// The survivor's generation until now. Deliveries of another generation may have the same positions,
-    /// except those of a known member.
+    /// The generation to which the survivor belonged until now. The deliveries of a process that the
+    /// survivor's log does not know count only if they belong to this generation, because deliveries of
+    /// another generation may have the same positions.
     before: Generation,
     behind: Position,
     /// Time after which the survivor no longer waits for silent members; `None` once the entry is proposed.

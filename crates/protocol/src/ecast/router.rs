@@ -1,4 +1,5 @@
-//! A router: the log below, the history in the middle, and, while it leads, the dispatch above.
+//! A router. Its lowest layer is the log, above the log it keeps the history, and while the router leads, the
+//! dispatch is on top.
 
 mod generation;
 mod log;
@@ -114,7 +115,7 @@ pub struct Router<R: Routing> {
     events: Vec<paxos::Event>,
     /// Operators' commands that have not ended.
     pub(super) commands: Commands,
-    /// The collection of members' deliveries while a generation begins here.
+    /// The collection of members' deliveries, while a generation begins with this router.
     pub(super) gathering: Option<Gathering>,
     /// Whether a former life of this router may have ended while it collected members' deliveries.
     resumes: bool,
@@ -402,8 +403,8 @@ impl<R: Routing> Router<R> {
                 gathering.take(from, tail, known);
                 self.finish_gathering(cx, out);
             }
-            // The tail is too late, and its deliveries beyond the cut may be unknown here. A process without
-            // deliveries may join.
+            // The tail is too late, and this router may not know the member's deliveries beyond the cut. A
+            // process without deliveries may join.
             None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
                 self.tell_departed(from, out);
             }
@@ -436,8 +437,8 @@ impl<R: Routing> Router<R> {
         R::is_member(self.order.config(), process) || self.is_router(process)
     }
 
-    /// Returns the router, or the member linked here, that has the same node number as `from`, which is no
-    /// member.
+    /// Returns the router that has the same node number as `from`, or a member with that number that is
+    /// linked to this router. `from` is no member.
     fn node_holder(&self, from: ProcessId) -> Option<Peer> {
         let config = self.order.config();
         if R::is_member(config, from) {

@@ -74,7 +74,7 @@ impl MemberMonitor {
         (self.is_stale || self.detector.watched().next().is_some()).then_some(self.tick_at)
     }
 
-    /// Watches these members, and no others.
+    /// Watches exactly these members.
     pub(super) fn list(&mut self, members: BTreeSet<ProcessId>, linked: &BTreeSet<ProcessId>, now: Time) {
         let gone: Vec<ProcessId> = self.detector.watched().filter(|it| !members.contains(it)).collect();
         for process in gone {

@@ -45,7 +45,7 @@ impl Claim {
 pub struct Grant {
     /// The claim that is granted.
     pub claim: Claim,
-    /// The grant's fencing number, larger than those of all earlier grants of this lock.
+    /// The grant's fencing number. It is larger than the fencing numbers of all earlier grants of this lock.
     pub fence: u64,
 }
 

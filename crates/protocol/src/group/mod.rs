@@ -60,23 +60,26 @@
 //!    that any survivor holds. Messages after a gap count as held by nobody, and are dropped with the report.
 //! 4. *Repair*: a survivor that lacks messages of the cut asks one that reported them, then another, and
 //!    confirms when it has all. A survivor whose report equals the cut need not confirm.
-//! 5. *Install*: the position at which the last survivor has all. It is the view's number. All processes that
-//!    asked to join or to leave up to here are admitted or released with it: many in one view.
+//! 5. *Install*: the position at which the last survivor has all messages of the cut. It is the view's
+//!    number. All processes that asked to join or to leave before this position are admitted or released with
+//!    this view.
 //!
 //! **Seats.** The members of one group in one process act as one member of the protocol: they share one copy
 //! of a message, one receipt and one report, and they fail together. So a process costs the group no more
 //! than one member, however many members the process has. A process submits its seats ([`Control::Seats`]),
 //! and the next view includes them: this is a change like a join, and belongs to the view of the next install
-//! in the order. The caller passes each message to all of its members; a new one gets the state from one that
-//! is here, as of its first view. φ counts processes, because the members of a process fail together.
+//! in the order. The caller passes each message to all of its members. A new member gets the state, as of its
+//! first view, from a member of the same process. φ counts processes, because the members of a process fail
+//! together.
 //!
 //! **Receipts.** A receipt says what a member holds: the last number of each stream, and the position of the
-//! order. Messages that all hold are freed, flushes end, and safe messages are delivered by receipts. In a
-//! view of at most [`Settings::receipts_at_once`] members each sends its receipt to all others at the end of
-//! every turn that changed it. In a larger view that would cost more than the messages themselves. In a
-//! larger view, receipts go through a *tree*, in which members are placed by rank, with a bounded number
-//! directly below each. A member sends up the receipt of its *branch*: the least number of each stream, and
-//! each member's position. The receipt of the root's branch covers all members, and goes down.
+//! order. By receipts, members free the messages that all members hold, end flushes, and deliver safe
+//! messages. In a view of at most [`Settings::receipts_at_once`] members each sends its receipt to all others
+//! at the end of every turn that changed it. In a larger view that would cost more than the messages
+//! themselves. There receipts go through a *tree*, in which members are placed by rank, with a bounded number
+//! of members directly below each member. A member sends up the receipt of its *branch*: the least number of
+//! each stream, and each member's position. The receipt of the root's branch covers all members, and goes
+//! down.
 //! 1. *Times.* Receipts go at each [interval](Settings::interval) while anything is held or waits, so a lost
 //!    one is repeated. They go at once when a branch has more of the order for which a safe message may wait.
 //!    The root sends at once a receipt by which it delivers a safe message.
@@ -91,9 +94,9 @@
 //!
 //! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all members
 //! that the group's address reaches, if it has one, and one copy for each other process. A cast may be lost,
-//! doubled, late, and ahead of others, at each member separately. Members go by the messages' numbers, so the
-//! way of a copy matters nowhere: streams, receipts, reports, cuts and the firewall do not depend on it.
-//! Everything else goes over links.
+//! doubled, late, and ahead of others, at each member separately. Members recognize messages by their
+//! numbers, so it does not matter by which way a copy comes: streams, receipts, reports, cuts and the
+//! firewall do not depend on it. Everything else goes over links.
 //! 1. *Ahead of others.* A message after a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's,
 //!    until the gap closes. Such a message is in no receipt and no report. A message that does not fit counts
 //!    as missing. A double is recognized by its number.
@@ -131,9 +134,9 @@
 //! *life* above the checkpoint's life, so all later checkpoints are newer. A forced join overrides one
 //! refusal and changes nothing else: only a save makes the newest checkpoint stale.
 //!
-//! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes.
-//! Above `RECORDS_MAX` groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the
-//! first process to return is admitted with any state.
+//! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes. If
+//! there are more than `RECORDS_MAX` groups (16,384), the record of the idle group whose newest checkpoint is
+//! the oldest is forgotten: the first process to return is admitted with any state.
 //!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that
 //! delays a change for longer than [`Settings::patience`] is suspected for that. The suspicion names the
@@ -178,11 +181,11 @@
 //!   the install needs every survivor.
 //! - *A reporter is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its
 //!   report was ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
-//! - *Only dead members held the soft predecessors of an ordered send:* it is voided at every survivor, at
-//!   the install at the latest. Only processes that are gone delivered it, perhaps its sender. That is the
-//!   promise of ordered; a flush or a safe send would have shown it. A safe send with φ = all was delivered
-//!   nowhere: some survivor never confirmed it. With a smaller φ dead members may have delivered it: it is
-//!   delivered, and its predecessors are missing (the view has their number).
+//! - *Only dead members held the soft predecessors of an ordered send:* the send is voided at every survivor,
+//!   at the install at the latest. Only processes that are gone delivered it, perhaps its sender. An ordered
+//!   send promises no more; a flush or a safe send would have shown the loss. A safe send with φ = all was
+//!   delivered nowhere: some survivor never confirmed it. With a smaller φ, dead members may have delivered
+//!   the safe send. So it is delivered, and its predecessors are missing (the view has their number).
 //! - *Dead members confirmed a safe send:* it is chosen, so the survivors get it from the routers before the
 //!   install.
 //! - *A member quits and joins again before the others have a view without it:* one view removes it and
@@ -336,8 +339,8 @@ pub struct Settings {
     /// again for each punctual member that comes before it in rank.
     pub patience: Duration,
     /// Number of members of the largest view in which members send receipts to all others at the end of each
-    /// turn. In larger views they send receipts to members that ask, and up a tree in which at most this
-    /// number of members is directly below each.
+    /// turn. In larger views they send receipts to members that ask, and through a tree in which each member
+    /// has at most this number of members directly below it.
     pub receipts_at_once: usize,
     /// Upper bound of the member's own soft messages that not all members have, in bytes. Above it, new sends
     /// wait.
@@ -654,8 +657,8 @@ pub struct GroupCounters {
     pub addresses: u64,
     /// Number of casts that came for groups in which the process is not.
     pub unwanted: u64,
-    /// Number of times that casts to a process were given up for a while, because they did not arrive.
-    /// Separate casts and those by an address count alike.
+    /// Number of times that casts to a process were given up for a while, because they did not arrive. It
+    /// does not matter whether these were separate casts or casts by an address.
     pub fallbacks: u64,
     /// Size of soft messages that are held because not all members are known to have them, in bytes.
     pub held_bytes: u64,

@@ -1,8 +1,8 @@
 //! Seats: the numbers of the members that a process has in one group.
 //!
-//! In the protocol a process acts as one member, however many members of the group it has: it gets one copy
-//! of a message, and sends one receipt. Seats distinguish the members of a process, and change with views
-//! like the list of processes.
+//! In the protocol a process acts as one member, however many members of the group it has: the process gets
+//! one copy of a message, and sends one receipt. Seats distinguish the members of a process, and change with
+//! views like the list of processes.
 
 use std::collections::BTreeMap;
 

@@ -104,8 +104,8 @@ pub struct Owner {
 pub struct Settings {
     /// Size in bytes at which a segment ends.
     pub segment_bytes: u64,
-    /// Whether segments between kept segments may be collected. If so, the owner checks that no record that
-    /// it needs is missing. If not, a missing segment between others counts as damage.
+    /// Whether segments between kept segments may be collected. If they may, the owner checks that no record
+    /// that it needs is missing. If they may not, a missing segment between others counts as damage.
     pub gaps: bool,
     /// The journal's secret, and the first segment that uses it.
     pub key: Key,

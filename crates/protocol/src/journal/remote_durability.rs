@@ -109,7 +109,7 @@ impl StartHistory {
     }
 }
 
-/// The last report of each node, sent by the node's latest incarnation that sent any.
+/// For each node, the last report of its latest incarnation that sent a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteDurability(BTreeMap<u64, (Incarnation, DurabilityReport)>);
 

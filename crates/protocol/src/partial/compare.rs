@@ -17,9 +17,9 @@ pub enum DifferenceCount {
     Many,
 }
 
-/// The most arcs in a request to compare.
+/// Maximum number of arcs in a request to compare.
 pub(super) const ARCS_MAX: usize = 64;
-/// The most tokens in a request to fetch.
+/// Maximum number of tokens in a request to fetch.
 pub(super) const TOKENS_MAX: usize = 256;
 
 /// The content of an arc.

@@ -38,12 +38,12 @@ pub struct Patience {
     /// The pause before a further replica is asked, and before replicas whose link broke are asked again. The
     /// pause doubles each time.
     pub speculate_after: Duration,
-    /// The most bytes of a key.
+    /// Maximum size of a key, in bytes.
     pub key_bytes_max: usize,
-    /// The most bytes of values and names in a write.
+    /// Maximum size of the values and names in a write, in bytes.
     pub value_bytes_max: usize,
-    /// The most bytes of operations under way, including the entries that reads wait for. An operation that
-    /// needs more is refused.
+    /// Maximum size of all operations under way, in bytes, including the entries that reads wait for. An
+    /// operation that needs more is refused.
     pub in_flight_bytes_max: usize,
     /// The largest entry, in bytes, that another cell sends without first reporting the entry's size.
     pub read_bytes: u32,

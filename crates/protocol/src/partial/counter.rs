@@ -224,7 +224,7 @@ pub(super) const TALLY_BYTES: usize = 29;
 const FIRM: u8 = 1;
 const SOLE: u8 = 2;
 
-/// The most tallies of an entry.
+/// Maximum number of tallies of an entry.
 pub(super) const TALLIES_MAX: usize = 128;
 
 /// Whether the first tally is taken in by the second.

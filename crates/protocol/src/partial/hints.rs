@@ -31,11 +31,11 @@ use crate::time::{Duration, Time};
 /// The limits of hints for owners that cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintLimits {
-    /// The most bytes of all hints together.
+    /// Maximum size of all hints together, in bytes.
     pub bytes_max: usize,
     /// The longest time that a hint is kept.
     pub age_max: Duration,
-    /// The most hints that are sent to one cell and not acknowledged.
+    /// Maximum number of hints that are sent to one cell and not yet acknowledged.
     pub in_flight_max: usize,
 }
 

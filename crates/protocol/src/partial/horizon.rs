@@ -73,8 +73,8 @@ use super::{
     stamp::Stamp,
 };
 
-/// A set of writes that a cell has completely: those with stamps up to a time, by lives of cells up to a
-/// number.
+/// A set of writes. A cell that has reached a horizon has all of its writes: those with stamps up to `time`,
+/// by lives of cells with numbers up to `cell`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Horizon {
     /// The greatest time of the stamps of covered writes, in nanoseconds.

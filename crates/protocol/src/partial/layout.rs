@@ -237,7 +237,7 @@ pub const MAPS_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layout {
     version: LayoutVersion,
-    /// The last number that a cell was given.
+    /// The highest cell number that was given out so far.
     last: CellNumber,
     cells: BTreeMap<CellNumber, LayoutMember>,
     /// The existing maps. If the map with the last id was dropped, that id stays here with `None`, because no

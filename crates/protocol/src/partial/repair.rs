@@ -83,7 +83,7 @@ use crate::{
 pub struct RepairSettings {
     /// The approximate pause between two rounds.
     pub every: Duration,
-    /// The most bytes a second of a round, in both directions together.
+    /// Maximum number of bytes a second in a round, in both directions together.
     pub bytes_per_second: u64,
 }
 
@@ -181,7 +181,7 @@ const SERVING: Duration = Duration::from_millis(100);
 /// Number of differing arcs and tokens from which a comparison has many differences
 /// ([`DifferenceCount::Many`]).
 const MUCH: usize = 256;
-/// The most repeated requests in one round to cells that refused.
+/// Maximum number of repeated requests, in one round, to cells that refused.
 const TRIES: u32 = 50;
 /// Maximum number of this cell's entries in an arc for which this cell sends the entries that the other cell
 /// lacks. If the arc has more entries, the other cell's own round fetches them.

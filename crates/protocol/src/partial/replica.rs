@@ -129,7 +129,8 @@ pub struct MapsReplica {
     maps: BTreeMap<MapId, Store>,
     bytes: usize,
     refused: RefusalCounters,
-    /// The horizon up to which all writes are here. Later copies of writes that it covers are ignored.
+    /// The horizon that the replica has reached: it has all writes that this horizon covers, and ignores
+    /// later copies of them.
     horizon: Horizon,
     /// The place of the last step of the search for values that can be forgotten. `None` at the beginning of
     /// a pass.
@@ -212,8 +213,8 @@ impl MapsReplica {
         Some(EntryRun { map, behind, entries, next })
     }
 
-    /// Raises the horizon: from now on ignores copies of writes that it covers, because all of these writes
-    /// are here.
+    /// Raises the horizon to one that the replica has reached. From now on the replica ignores copies of
+    /// writes that it covers.
     pub(super) fn reach(&mut self, horizon: Horizon) {
         self.horizon = horizon;
     }
@@ -394,8 +395,8 @@ impl MapsReplica {
         self.write(map, key, (&entry, WriteSource::Arrival), clock, now).map(|_| ())
     }
 
-    /// Merges `write` into the key's entry. If the write may be late, ignores tallies of counters that have
-    /// ended here. Returns the highest stamp among competing writes if it is above that of `write`, and else
+    /// Merges `write` into the key's entry. If the write may be late, ignores tallies that have ended at this
+    /// replica. Returns the highest stamp among competing writes if it is above that of `write`, and else
     /// zero.
     fn write(
         &mut self,
@@ -578,14 +579,14 @@ fn items(kept: &Store, arc: Arc) -> Vec<Item> {
 
 /// The seed of a key's hash, which must differ from the hash that gives its token.
 const KEY_SEED: u64 = 0x6b65_7973;
-/// The most entries of an arc whose keys are listed instead of hashes.
+/// Maximum number of entries of an arc whose keys are listed instead of hashes.
 const ITEMS_MAX: u32 = 4;
 /// The number of entries that one sweep looks at.
 const SWEEP_LOOKS: usize = 2_048;
 
 /// The approximate bytes of the entries in one answer to a request for a copy.
 const COPY_BYTES: usize = 256 << 10;
-/// The most entries that one request for a copy looks at.
+/// Maximum number of entries that one request for a copy looks at.
 const COPY_LOOKS: usize = 4_096;
 /// The approximate number of keys in one piece of a scan.
 const LIST_KEYS: usize = 512;

@@ -120,7 +120,7 @@ pub enum ChangeRefusal {
     Layout(#[from] LayoutRefusal),
 }
 
-/// The most bytes of a name of a map or a member.
+/// Maximum length of the name of a map or a member, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
 /// The configuration: members, cells and maps.
@@ -340,8 +340,8 @@ impl Routing for Maps {
     }
 }
 
-/// Packs a refusal into the number in which it is sent: the low byte is the refusal's kind, the rest its
-/// details.
+/// Packs a refusal into the number in which it is sent: the low byte is the refusal's kind, and the other
+/// bytes are its details.
 impl From<ChangeRefusal> for Refusal {
     fn from(refusal: ChangeRefusal) -> Refusal {
         let plain = match refusal {

@@ -89,7 +89,7 @@ pub(super) enum OperationStage {
     Writing {
         stamp: Stamp,
         entry: Entry,
-        /// The owners that hold the entry or a newer one.
+        /// The owners that hold the entry or a newer entry.
         held: Share,
         /// The highest stamp above `stamp` that the owners hold. Zero if there is none.
         newer: Stamp,
@@ -154,7 +154,7 @@ pub(super) struct OperationContext<'a> {
     pub(super) reachable: Share,
     /// The owners that are not arriving. No other owner counts for a level.
     pub(super) settled: Share,
-    /// Issues a stamp above a given one.
+    /// Issues a stamp above the given stamp.
     pub(super) issue: &'a mut dyn FnMut(Stamp) -> Result<Stamp, Skewed>,
     /// The coordinator's cell.
     pub(super) me: CellNumber,
@@ -471,8 +471,8 @@ impl RunningOperation {
         }
     }
 
-    /// Ends a write. Keeps hints for all owners that have not taken the write, except those that have no room
-    /// for it.
+    /// Ends a write. Keeps hints for all owners that have not taken the write, except owners that have no
+    /// room for it.
     fn close(&self, outcome: Option<OperationOutcome>) -> OperationStep {
         let OperationStage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
         let entry = self.adding.as_ref().map_or(entry, |adding| &adding.own);

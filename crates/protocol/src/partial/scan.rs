@@ -121,7 +121,7 @@ struct RunningScan {
     piece: Option<Piece>,
 }
 
-/// Whether the answer to a question counts.
+/// A question to a cell that has not answered: whether its answer will count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanQuestion {
     Present,

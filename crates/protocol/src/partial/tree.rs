@@ -68,7 +68,7 @@ pub(super) struct Tree {
 
 const BITS: u32 = 4;
 const CHILDREN: usize = 1 << BITS;
-/// The most entries of a leaf that is not split.
+/// Maximum number of entries of a leaf. A leaf with more entries is split.
 const LEAF_MAX: u32 = 32;
 
 impl Tree {

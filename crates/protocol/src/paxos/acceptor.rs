@@ -38,8 +38,8 @@ impl Core {
         }
     }
 
-    /// Sends a message once the last promise is durable, because a router must never use a ballot again of
-    /// which others have heard.
+    /// Sends a message once the last promise is durable, because a router must never use a ballot again after
+    /// other processes have heard of it.
     pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }

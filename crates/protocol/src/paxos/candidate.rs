@@ -1,4 +1,4 @@
-//! Standing for election: a pre-vote that disturbs nobody, then phase 1.
+//! Standing for election: first a pre-vote, which disturbs no other router, then phase 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 

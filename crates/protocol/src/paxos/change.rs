@@ -441,9 +441,9 @@ impl Reign {
         self.peers.contains_key(&process) || self.leaving.iter().any(|(_, leaving)| *leaving == process)
     }
 
-    /// Dismisses voted-out processes once a majority of the others has learned the change. Until then, the
-    /// others still need the votes of the voted-out processes to learn it if the leader fails. Returns
-    /// whether this process itself may go.
+    /// Dismisses voted-out processes once a majority of the remaining members has learned the change. If the
+    /// leader fails before that, the remaining members need the votes of the voted-out processes to learn it.
+    /// Returns whether this process itself may go.
     pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();

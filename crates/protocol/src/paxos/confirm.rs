@@ -42,7 +42,7 @@ impl Reign {
         self.rounds.asked = self.rounds.asked.max(through);
     }
 
-    /// Begins a round for questions without one, if the reign is settled.
+    /// Begins a round for the questions that no round covers, if the reign is settled.
     pub(super) fn open_rounds(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         let rounds = &mut self.rounds;
         if self.settled && rounds.asked > rounds.covered && rounds.open.len() < ROUNDS_OPEN_MAX {

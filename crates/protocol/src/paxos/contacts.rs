@@ -133,7 +133,7 @@ impl Core {
         better.count() as u32
     }
 
-    /// Returns the members, and those of an open change, except this process.
+    /// Returns the members, and the members after an open change, except this process.
     fn concerned(&self) -> Vec<ProcessId> {
         let mut all = self.others();
         all.extend(self.acting().iter().map(|peer| peer.id).filter(|id| *id != self.me.id));

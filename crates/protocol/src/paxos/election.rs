@@ -197,9 +197,9 @@ impl Paxos {
         self.granted = Some((from, cx.now + self.interval() * 4));
         let core = &self.core;
         let (accepted, last, start) = (core.accepted, core.log.last(), prepare.chosen);
-        // This process may no longer keep slots known to be chosen. Then it promises like a router that
-        // accepted as many slots and has not learned yet which values were chosen. The better log holds those
-        // slots.
+        // This process may no longer keep slots known to be chosen. Then it promises like a router that has
+        // accepted the same slots and has not learned yet which values were chosen. The better log holds
+        // those slots.
         let (chosen, values) = if self.beats(&prepare) {
             (core.chosen, self.values_behind(start, last).expect("a candidate that lacks more was refused"))
         } else {
@@ -359,8 +359,8 @@ impl Candidacy {
         self.ask(core, out);
     }
 
-    /// Asks the electors and members that were not asked yet. Members are asked, too, because this process
-    /// may hold a change of a reign that is over, and then some member knows that.
+    /// Asks the electors and members that were not asked yet. Members without a vote are asked, too: this
+    /// process may hold a change of a reign that is over, and then some member knows that the reign is over.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();
         for peer in [self.electorate(core), &core.members].concat() {

@@ -72,8 +72,8 @@ impl Log {
         self.values.iter().skip(skip).take(take).cloned().collect()
     }
 
-    /// Returns the furthest slot, at most `limit`, such that the values from `start` up to it take about
-    /// `bytes` bytes. At least one value is included.
+    /// Returns the furthest slot, at most `limit`, such that the values after `start`, up to and including
+    /// that slot, take about `bytes` bytes. At least one value is included.
     pub(super) fn reach(&self, start: Slot, limit: Slot, bytes: usize) -> Slot {
         let mut slot = start;
         let mut total = 0;

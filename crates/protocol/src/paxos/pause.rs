@@ -85,7 +85,7 @@ impl Core {
 }
 
 impl Reign {
-    /// Returns the member that holds most of the log, among those that follow closely.
+    /// Returns the member with the longest part of the log, among the members that follow closely.
     fn successor(&self, core: &Core, now: Time) -> Option<ProcessId> {
         let well = |progress: &&super::reign::Progress| {
             progress.member

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Ballot;
 use crate::{id::ProcessId, time::Time};
 
-/// A member's description of itself, sent to the others at each tick.
+/// A member's description of itself, which it sends to the other members at each tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pulse {
     /// Number of the sender's pulse.

@@ -92,7 +92,7 @@ pub enum Corrupt {
     /// A record does not decode.
     #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
-    /// A record contradicts earlier ones.
+    /// A record contradicts earlier records.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
 }

@@ -65,8 +65,8 @@ impl Paxos {
     }
 
     /// Continues as the only member, with every slot that this process knows to be chosen.
-    /// [`Paxos::can_reform`] must allow it. The caller must know that no majority of the others will ever act
-    /// again, or that nobody listens to them.
+    /// [`Paxos::can_reform`] must allow it. The caller must know that no majority of the other routers will
+    /// ever act again, or that no process listens to them.
     pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_reform().is_ok(), "only a member without a leader goes on alone");
         self.stand_back(cx, out);
@@ -101,7 +101,7 @@ impl Paxos {
     }
 
     /// Begins a log as the only member. [`Paxos::can_found`] must allow it. The contents of the lost log come
-    /// from elsewhere.
+    /// from members.
     pub(super) fn found_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_found(), "only a joiner that was sent no log begins a log");
         if let State::Joining { seeds, .. } = &mut self.state {

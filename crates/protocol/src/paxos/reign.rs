@@ -74,14 +74,15 @@ pub(super) struct Progress {
 pub(super) enum FollowerPhase {
     /// The follower's log is not known; a heartbeat asks for it.
     Probing,
-    /// The follower was sent chosen log through this slot, and gets more once it has learned that.
+    /// The follower was sent the chosen part of the log through this slot. It gets more once it has learned
+    /// that part.
     CatchingUp(Slot),
     /// The follower lacks more than the kept log, and waits for the user's snapshot.
     Waiting,
     /// The follower gets a snapshot. `sent` and `taken` count bytes if the snapshot is sent whole, and parts
     /// otherwise.
     Installing { slot: Slot, sent: u64, taken: u64 },
-    /// The follower was sent everything, and gets new slots at once.
+    /// The follower was sent the whole log, and gets new slots at once.
     Streaming,
 }
 

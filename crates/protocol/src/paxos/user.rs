@@ -30,8 +30,9 @@ pub struct Settings {
     pub window_max: usize,
     /// Number of bytes in flight from which the leader opens no new slot.
     pub in_flight_bytes_max: usize,
-    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that,
-    /// and their proposer learns of it. A single larger proposal is taken if no other proposal waits.
+    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that
+    /// size, and their proposer learns of the refusal. A single larger proposal is taken if no other proposal
+    /// waits.
     pub pending_bytes_max: usize,
     /// Maximum size in bytes of the chosen log that is kept for members that lag.
     pub log_bytes_kept: usize,
@@ -97,11 +98,12 @@ pub enum Command {
     /// or [`Event::ChangeRefused`].
     RemoveRouter(ProcessId),
     /// Prepares this process to stop before a restart. If it leads, it hands over to a router with a complete
-    /// log. It does not stand for election any longer. The others do not vote it out for
-    /// [`Settings::away_max`] if it has a disk.
+    /// log. It does not stand for election any longer. If it has a disk, the other routers do not vote it out
+    /// for [`Settings::away_max`].
     Pause,
-    /// Continues as the only member, because an operator says that a majority of the others is gone for good.
-    /// The user may give this command only if [`Paxos::can_reform`](super::Paxos::can_reform) allows it.
+    /// Continues as the only member, because an operator says that a majority of the routers is gone for
+    /// good. The user may give this command only if [`Paxos::can_reform`](super::Paxos::can_reform) allows
+    /// it.
     Reform,
     /// Begins a log as the only member, like a founder, because an operator says that all routers are gone
     /// for good. The user may give this command only if [`Paxos::can_found`](super::Paxos::can_found) allows
@@ -198,9 +200,9 @@ pub enum Event {
     /// The router through which this router reaches the leader from now on; `None` if it reaches the leader
     /// directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The user should give its state behind this slot, the last one learned: for others, or for the disk.
-    /// The others may be members without which nothing more is chosen. So a user must not wait for ever for
-    /// its proposals before it answers, or before it gives a part.
+    /// The user should give its state behind this slot, which is the last slot learned. The state is for
+    /// other routers, or for the disk. These routers may be members without which nothing more is chosen. So
+    /// a user must not wait for ever for its proposals before it answers, or before it gives a part.
     SnapshotWanted {
         /// The last slot learned.
         slot: Slot,
@@ -227,8 +229,8 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state by the state behind this slot. The next slot learned is the following
-    /// one.
+    /// The user must replace its state by the state behind this slot. The next slot to learn is the slot
+    /// after it.
     Install {
         /// The slot of the state.
         slot: Slot,

@@ -129,8 +129,8 @@ impl<M: Wire> Ends<M> {
 
     /// Forgets `peer` if it has no link and none is wanted.
     pub(super) fn forget_if_unused(&mut self, peer: ProcessId) {
-        // A peer whose attempt was accepted may be about to begin a session. The end of its direct link is
-        // then the first sign of this.
+        // A peer whose attempt was accepted may be about to begin a session. Then the first sign of the
+        // session is the end of the peer's direct link.
         let begins = self
             .relay_states
             .get(&peer)
@@ -200,8 +200,8 @@ impl<M: Wire> Ends<M> {
         })
     }
 
-    /// Whether all peers are reached directly, and the protocol above knows this. Then its messages pass
-    /// unchanged.
+    /// Whether all peers are reached directly, and the protocol above knows this. If so, its messages need no
+    /// conversion.
     pub(super) fn are_direct(&self) -> bool {
         self.counters.sessions == 0 && self.events.is_empty()
     }

@@ -149,7 +149,7 @@ pub trait Relayed: Protocol {
 
     /// Notes the last sign of life of any of these routers on a link to this process. Called at each
     /// [interval](Settings::interval) while such a link stands. A silent link may stand for ten seconds, and
-    /// no router relays for a process that does not reach one.
+    /// no router can relay for a process that reaches no router.
     fn routers_heard(&mut self, last: Time) {
         let _ = last;
     }
@@ -217,7 +217,7 @@ struct Direct {
     heard: Time,
 }
 
-/// The session with a peer through a router, or attempts to get one.
+/// The session with a peer through a router, or the attempts to begin such a session.
 #[derive(Default)]
 struct RelayState {
     attempt: Option<SessionAttempt>,

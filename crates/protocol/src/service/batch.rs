@@ -36,8 +36,9 @@ pub enum Instance {
         done: u64,
         /// The reply, which no other replica can compute.
         reply: Bytes,
-        /// The change in the form of the log mode, if the call changed anything. If changes are whole states,
-        /// this state is empty when a later state in the same batch replaces it.
+        /// The change, if the call changed anything: a delta, a whole state or a witness, as the set's log
+        /// carries it. If changes are whole states, this state is empty when a later state in the same batch
+        /// replaces it.
         change: Option<Bytes>,
     },
     /// A transaction that was committed.

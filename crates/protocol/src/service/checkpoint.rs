@@ -27,8 +27,8 @@ pub(super) struct OutgoingCheckpoint {
     pub(super) awaits_host: bool,
 }
 
-/// The first byte of a piece, which distinguishes pieces of the table from those of the host. The piece's
-/// length and bytes follow.
+/// The first byte of a piece of the table. Pieces of the host begin with another byte. The piece's length and
+/// bytes follow.
 pub(super) const TABLE: u8 = 0;
 pub(super) const HOST: u8 = 1;
 

@@ -380,8 +380,9 @@ pub enum Event {
         /// The transaction.
         transaction: TransactionId,
     },
-    /// All changes up to this work are chosen and will not be reverted: those of the work, and of all works
-    /// whose [`Command::Executed`] came earlier. Changes of open transactions are excepted.
+    /// All changes up to this work are chosen and will not be reverted. These are the changes of the work
+    /// itself, and of all works whose [`Command::Executed`] came earlier, except changes of open
+    /// transactions.
     Chosen {
         /// The last work whose changes are chosen.
         work: u64,

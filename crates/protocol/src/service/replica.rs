@@ -194,7 +194,7 @@ impl Replica {
         self.sessions.bytes()
     }
 
-    /// Returns the size of the remembered replies of the session that holds most, in bytes.
+    /// Returns the size of the remembered replies of the session with the largest replies in total, in bytes.
     pub fn remembered_of_one(&self) -> usize {
         self.sessions.bytes_of_one()
     }

@@ -297,7 +297,7 @@ impl Sessions {
         self.bytes + self.keyed.bytes
     }
 
-    /// Returns the size of the remembered answers of the session that holds most, in bytes.
+    /// Returns the size of the remembered answers of the session with the largest answers in total, in bytes.
     pub(super) fn bytes_of_one(&self) -> usize {
         self.holders.iter().map(|(_, id)| self.table[id].bytes).max().unwrap_or(0)
     }

@@ -66,8 +66,8 @@ impl<R: Routing> Router<R> {
             return;
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
-            // This router was a founder. The ground that it chose was in memory only, and nobody has heard of
-            // that ground.
+            // This router was a founder. The ground that it chose was in memory only, and no other process
+            // has heard of that ground.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);

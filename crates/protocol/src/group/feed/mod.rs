@@ -45,7 +45,8 @@ pub(super) struct Feed {
     behind: EventBacklog,
     /// Time of the first request for the state.
     since: Time,
-    /// The states that other members get from here, by view; `None` until the host has provided the state.
+    /// The states that this member gives to other members, by view; `None` until the host has provided the
+    /// state.
     given: BTreeMap<Position, Option<Bytes>>,
 }
 
@@ -199,7 +200,7 @@ impl Feed {
         Some((state, since))
     }
 
-    /// Notes that other members get the state of `view` from here.
+    /// Notes that this member has to give other members the state of `view`.
     pub(super) fn promise(&mut self, view: Position) {
         self.given.insert(view, None);
     }

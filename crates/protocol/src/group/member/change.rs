@@ -314,8 +314,8 @@ impl GroupMember {
     }
 
     /// Suspects survivors that delay a change for too long. The survivors that delay nothing send the
-    /// suspicion. If each survivor lacks messages that it cannot get from another survivor, all suspect one
-    /// another one by one, the youngest first.
+    /// suspicion. Each survivor may lack messages that it cannot get from another survivor. Then they suspect
+    /// each other one after the other, beginning with the youngest.
     pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
         let Some(group) = &self.group else { return };
         let Some(change) = &group.change else { return };

@@ -221,7 +221,7 @@ pub enum Unrecoverable {
     /// A record contradicts the records before it.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
-    /// Neither the beginning of the journal nor a complete checkpoint is there.
+    /// The journal has neither its beginning nor a complete checkpoint.
     #[error("a record that was durable is missing in the journal")]
     Missing,
     /// The other members know this process under an address other than its present one.

@@ -356,7 +356,8 @@ fn a_deleted_counter_is_forgotten_and_begins_at_zero() {
     }
 }
 
-/// A counter with the most tallies takes no further tally, and a string replaces all tallies by one base.
+/// A counter with the maximum number of tallies takes no further tally, and a string replaces all tallies by
+/// one base.
 #[test]
 fn tallies_are_bounded() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -555,7 +556,7 @@ fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
 }
 
 /// Checks that at smaller levels, too, all acknowledged increments are counted in the end, and none twice.
-/// Returns the tallies of the owner that has most.
+/// Returns the tallies of the owner that has the most tallies.
 fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     let (mut net, begun) = schedule(net, levels, seed);
     let (done, perhaps) = effects(&net, &begun);

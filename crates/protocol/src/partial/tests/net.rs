@@ -123,7 +123,7 @@ pub(super) struct Net {
     arrived: Vec<CellNumber>,
     /// The disks, in a net with disks.
     pub(super) disks: BTreeMap<u64, Disk>,
-    /// The most bytes of a message on a link.
+    /// Maximum size of a message on a link, in bytes.
     pub(super) frame_bytes_max: usize,
 }
 

@@ -57,8 +57,8 @@ pub enum ClientCommand {
         /// The transaction.
         transaction: u64,
     },
-    /// Abandons a transaction. This ends in no event, because replicas cannot tell an abandoned transaction
-    /// from a forgotten one.
+    /// Abandons a transaction. No event ends this command, because replicas cannot tell an abandoned
+    /// transaction from a forgotten one.
     Abandon {
         /// The transaction.
         transaction: u64,

@@ -72,7 +72,7 @@ impl ReplicaSelector {
         self.asked.filter(|asked| !held && self.linked.contains(asked))
     }
 
-    /// Returns the linked replicas other than the asked one.
+    /// Returns the linked replicas, except the replica that the client asks.
     pub(super) fn others(&self) -> impl Iterator<Item = ProcessId> {
         let others = self.linked.iter().filter(|id| self.known.contains_key(id) && Some(**id) != self.asked);
         others.copied()

@@ -123,8 +123,8 @@ impl Replica {
         Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
     }
 
-    /// Whether a part of a checkpoint waits until the log goes on. The host executes nothing more before
-    /// that, and the request for the part waits behind requests that the host got earlier.
+    /// Whether a part of a checkpoint waits until the log chooses more. The host executes nothing before
+    /// that, and it gives the part only after the requests that it got earlier.
     pub(super) fn part_waits_for_room(&self) -> bool {
         self.giving.as_ref().is_some_and(|giving| giving.awaits_host) && self.holds_too_much()
     }
