@@ -27,9 +27,11 @@ use quorate_protocol::{
 pub struct EndpointId(pub u64);
 
 impl EndpointId {
-    /// The routers of a domain, and the processes for which they order: those of tables, groups and maps.
+    /// The name of the endpoints of a domain's routers, and of the processes for which they order: processes
+    /// of tables, of groups and of maps.
     pub const TABLES: EndpointId = EndpointId(1);
-    /// Routers and cells of clusters of cells alone, in earlier builds. Journals may have it.
+    /// The name of the endpoints that earlier builds used in clusters of cells alone. Journals may contain
+    /// it.
     pub const FORMER_MAPS: EndpointId = EndpointId(2);
 }
 

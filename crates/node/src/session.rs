@@ -95,7 +95,7 @@ pub(crate) enum SessionStep {
     Failed,
 }
 
-/// A request for a session that arrived, or the answer to one, with this end's judgement.
+/// A request for a session, or the answer to such a request, as it arrived, with this end's judgement.
 pub(crate) struct Hail {
     pub(crate) number: u32,
     pub(crate) answers: u32,
@@ -127,7 +127,7 @@ impl SessionState {
         self.retry_at = None;
     }
 
-    /// Gives up the session, or the request for one. Returns the number that the goodbye has to name.
+    /// Gives up the session, or the request for a session. Returns the number that the goodbye has to name.
     pub(crate) fn leave(&mut self) -> Option<u32> {
         match std::mem::take(&mut self.state) {
             State::Idle => None,
