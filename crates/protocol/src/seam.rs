@@ -176,7 +176,7 @@ impl<P: Protocol> Input<P> {
 /// The receiver of a protocol's outputs.
 pub trait Sink<P: Protocol + ?Sized> {
     /// Sends a message, once `after` is on disk, and after earlier messages to the same peer. A message to a
-    /// peer without a link is dropped; a later link starts empty.
+    /// peer without a link is dropped; it is not sent on a later link.
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
     /// Sends a message at once, ahead of messages that wait for the disk. Serves for signs of life, and for
     /// other messages that may overtake earlier ones. Without a disk nothing waits.
@@ -221,7 +221,7 @@ pub trait Sink<P: Protocol + ?Sized> {
     /// Withdraws the request for a link to `peer`.
     fn forget(&mut self, peer: ProcessId);
     /// Replaces the policy for links. Links that it forbids are broken before any other output or input. With
-    /// a disk, the pass is on it before anything else is sent.
+    /// a disk, the new pass is on the disk before anything else is sent.
     fn adopt(&mut self, policy: Arc<dyn Policy>) {
         panic!("the links of this host know no policies, and {policy:?} would not be kept");
     }

@@ -68,8 +68,8 @@ pub enum MemberCommand {
         /// The message.
         body: Bytes,
     },
-    /// Processes that may be routers. The member asks for links to them until one of them lists the routers.
-    /// Has no effect while a link to the leader stands.
+    /// Names processes that may be routers. The member asks for links to them until one of them lists the
+    /// routers. Has no effect while a link to the leader stands.
     Seeds(Vec<Peer>),
     /// Takes a message back if it has not been sent. A message that was taken back ends in
     /// [`MemberEvent::NotSent`]; any other message ends in its outcome as usual.
@@ -157,8 +157,8 @@ pub enum MemberEvent {
         /// The user's name of the message.
         token: u64,
     },
-    /// Messages to routers may have been lost, and a router that knows a leader is in reach. The user should
-    /// inject messages without an answer again.
+    /// Messages to routers may have been lost, and a router that knows a leader is in reach. If an injected
+    /// message has no answer yet, the user should inject it again.
     Rerouted,
     /// The present routers and leader.
     Lead {
@@ -392,9 +392,9 @@ impl Member {
     /// Numbers waiting messages as far as credit allows, and sends all numbered messages that have not been
     /// sent.
     fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
-        // A message without a number was never sent and can be taken back, so nothing gets a number while no
-        // router is in reach. The same holds while this process may be out: a second submission, even of its
-        // joining, would be ordered.
+        // A message without a number was never sent and can be taken back, so no message gets a number while
+        // no router is in reach. The same holds while this process may be out: if it submitted again, even
+        // its request to join would be ordered.
         let Some(target) = self.routers.target().filter(|_| self.can_send()) else { return };
         let MemberSettings { window_bytes, resend_after, .. } = self.settings;
         let sent = self.queue.send(self.me, window_bytes, |block, after| {

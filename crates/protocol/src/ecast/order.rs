@@ -412,8 +412,9 @@ impl<R: Routing> Order<R> {
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // The recovered generation lacks the message, but members may have delivered it before the ground
-            // (the position up to which no following member lacks a message).
+            // The process may have used numbers whose messages the new generation lacks. Members may have
+            // delivered these messages before the ground (the position up to which no following member lacks
+            // a message).
             if let Some(sent) =
                 earlier_history.as_ref().and_then(|earlier_history| earlier_history.sent.get(process))
             {

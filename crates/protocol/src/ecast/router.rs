@@ -267,8 +267,8 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Tells processes who leads. Before the cut is known, no process learns the leader: a process that knew
-    /// the leader and was not asked for its deliveries would be out.
+    /// Tells processes who leads. Before the cut is known, no process learns the leader, because a process
+    /// that learns it without having been asked for its deliveries counts as out.
     fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;

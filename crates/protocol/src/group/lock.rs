@@ -60,8 +60,8 @@ const INDEX_MAX: u32 = (1 << LATE_INDEX_BITS) - 1;
 /// [`LATE`], and `LATE_INDEX_BITS` from there on.
 const EARLY_INDEX_BITS: u32 = 24;
 const LATE_INDEX_BITS: u32 = 16;
-/// The position from which fencing numbers have their highest bit set, and more bits for the position. At a
-/// million messages a second, those positions last for about 4 years.
+/// The position from which a fencing number has its highest bit set, and more bits for the position than
+/// before. At a million messages a second, these bits suffice for about 4 years.
 const LATE: u64 = 1 << 39;
 const LATE_POSITIONS: u64 = u64::MAX >> (LATE_INDEX_BITS + 1);
 

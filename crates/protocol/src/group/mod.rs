@@ -335,8 +335,8 @@ pub use crate::strength::{Phi, SendStrength};
 pub struct Settings {
     /// Interval at which a process checks for lost messages, and sends them again.
     pub interval: Duration,
-    /// Time for which a survivor may delay a view change. A member that judges such a survivor waits as long
-    /// again for each punctual member that comes before it in rank.
+    /// Time for which a survivor may delay a view change before another member suspects it. That member waits
+    /// this time once more for each punctual member that comes before it in rank.
     pub patience: Duration,
     /// Number of members of the largest view in which members send receipts to all others at the end of each
     /// turn. In larger views they send receipts to members that ask, and through a tree in which each member
@@ -372,8 +372,8 @@ pub struct Settings {
     /// Upper bound of the memory of events that wait at a joining member, in bytes. Above it, the join ends
     /// in [`Failure::Behind`].
     pub behind_bytes_max: usize,
-    /// Upper bound of the memory of events that the host gets in one step after the state, in bytes; a step
-    /// has at least one event.
+    /// Upper bound of the memory of the events that the host gets in one step after the state, in bytes. A
+    /// step has at least one event, however large.
     pub hand_over_bytes: usize,
 }
 

@@ -319,8 +319,8 @@ impl<'a> JournalReader<'a> {
         Damage::Rotten { ticket: self.expected(), segment, offset: offset as u64 }
     }
 
-    /// Checks that the expected record, which is not whole at its place, was never durable. An `offset` of 0
-    /// means that the segment's header is not whole; then later segments are not read.
+    /// Checks that the expected record, of which no whole frame is at its place, was never durable. An
+    /// `offset` of 0 means that the segment's header is not whole; then later segments are not read.
     fn prove_torn(&self, segment: u64, offset: usize) -> Result<(), Damage> {
         let expected = self.expected();
         let goes_on = |number| {

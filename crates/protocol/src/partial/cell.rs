@@ -393,8 +393,8 @@ impl Cell {
         }
         self.survey(now);
         if now >= self.word_at {
-            // The horizons of other cells wait for this cell's reports. So this cell reports often, even if it
-            // rarely compares its own keys.
+            // The horizons of other cells wait for this cell's reports. So this cell reports often, even if
+            // it rarely compares its own keys.
             let pause = self.settings.repair.every / if self.journal.is_some() { 1 } else { 4 };
             self.word_at = now + pause.min(WORD_EVERY_MAX);
             self.tell_how_far(now, out);

@@ -114,7 +114,8 @@ impl Coordinator {
     }
 
     /// Continues after an earlier life of the process. `time` is above the numbers of all requests of that
-    /// life, which used less than one number a nanosecond. Tallies of that life have states up to `time`.
+    /// life, because that life used less than one number a nanosecond. Tallies of that life have states up to
+    /// `time`.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.rounds = time;
         self.memory.go_on_behind(time);

@@ -300,8 +300,8 @@ impl Entry {
         (before - held(self)) as u64
     }
 
-    /// Returns the highest stamp among the writes that compete with `write`. For a field these are the writes
-    /// of the field and of the key, and for a whole key all writes.
+    /// Returns the highest stamp among the writes that compete with `write`. If `write` is of a field, these
+    /// are the writes of that field and of the whole key; otherwise all writes.
     pub fn newest_competing(&self, write: &Entry) -> Stamp {
         if write.base.stamp > Stamp::ZERO {
             return self.newest();

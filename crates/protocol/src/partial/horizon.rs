@@ -104,11 +104,11 @@ impl Horizon {
 pub struct HorizonReport {
     /// The version of the cell's layout.
     pub layout: LayoutVersion,
-    /// The time at or below which the cell sends no write of its own, except to cells that have it, in
-    /// nanoseconds.
+    /// The time at or below which the cell sends no write of its own, except to cells that already have the
+    /// write, in nanoseconds.
     pub through: u64,
-    /// The lowest *through* of all cells of the layout that this cell knows, its own included. Zero until all
-    /// cells have sent one in this layout.
+    /// The lowest *through* of all cells of the layout, as far as this cell knows, its own included. Zero
+    /// until all cells have sent a *through* in this layout.
     pub barrier: u64,
     /// The cell's horizon.
     pub horizon: Horizon,
@@ -140,9 +140,9 @@ impl Horizons {
         self.through
     }
 
-    /// Returns the time up to which every owner is complete: it has each write by a cell of the layout that
-    /// any owner will ever have, or a newer write in its place. The time was computed by the last call of
-    /// [`look`](Horizons::look).
+    /// Returns the time up to which every owner has all writes. That means: each write, by a cell of the
+    /// layout, that any owner will ever have, is at every owner, or a newer write in its place. The last call
+    /// of [`look`](Horizons::look) computed the time.
     pub(super) fn past(&self) -> u64 {
         self.past
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The number of one life of a cell. The layout counts lives from 1 on, and never gives a number twice.
-/// Stamps and copies name cells by it.
+/// Stamps and lists of owners name cells by this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct CellNumber(pub u32);
 

@@ -171,8 +171,8 @@ fn records(token: Token, mut place: &[u8]) -> impl Iterator<Item = Packed<'_>> {
     })
 }
 
-/// Finds the record of a key in a place. Returns its range, which is empty at the place of insertion if the
-/// key has no record, and the record.
+/// Finds the record of a key in a place. Returns the record's range and the record. If the key has no record,
+/// the range is empty and lies at the place where a record would be inserted.
 fn find<'a>(token: Token, place: &'a [u8], key: &[u8]) -> (Range<usize>, Option<Packed<'a>>) {
     let mut at = 0;
     for record in records(token, place) {

@@ -122,8 +122,9 @@ impl Core {
         free >= quorum::majority(self.acting().len())
     }
 
-    /// Returns the number of better leaders among the members with which this process talks. A better leader
-    /// talks with more members, or with as many and has the greater id.
+    /// Returns the number of better leaders among the members with which this process talks. A member would
+    /// be a better leader if it talks with more members than this process, or with equally many and has the
+    /// greater id.
     pub(super) fn rank(&self, now: Time) -> u32 {
         let mine = (self.reach_now(now) as u32, self.me.id);
         let others = self.acting().iter().filter(|peer| peer.id != self.me.id && self.talks(peer.id, now));

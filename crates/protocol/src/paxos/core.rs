@@ -139,7 +139,8 @@ impl Core {
     }
 
     /// Returns the newest log of which this process knows a part: its ballot, and its known end. If chosen
-    /// slots were learned from a later reign than `accepted`, the slots accepted behind them are dead.
+    /// slots were learned from a later reign than `accepted`, the slots accepted behind these chosen slots
+    /// are dead.
     pub(super) fn known(&self) -> (Ballot, Slot) {
         if self.taught > self.accepted {
             (self.taught, self.chosen)

@@ -363,8 +363,9 @@ pub enum Event {
         request: Bytes,
         /// Whether the request must change nothing.
         read: bool,
-        /// The transaction to which the change belongs. Until the transaction ends, its changes are not
-        /// chosen, and are not reverted together with those of other works.
+        /// The transaction to which the change belongs. Until the transaction ends, [`Event::Chosen`] does
+        /// not cover its changes. [`Event::Abort`] reverts them alone, and [`Event::Revert`] reverts them
+        /// together with all other changes that are not chosen.
         transaction: Option<TransactionId>,
     },
     /// Make the changes of a transaction part of this work. Ends in [`Command::Executed`], unchanged and

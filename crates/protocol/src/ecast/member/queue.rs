@@ -128,8 +128,9 @@ impl SubmissionQueue {
         self.resends
     }
 
-    /// Returns the time to wait for news. A large message takes long to copy, order and deliver, longest on
-    /// busy processors. Sending it again too early would make it slower still.
+    /// Returns how long to wait for news of the submitted messages. A large message takes long to copy, order
+    /// and deliver, and longest on busy processors. If it were sent again too early, it would take even
+    /// longer.
     pub(super) fn patience(&self, resend_after: Duration) -> Duration {
         resend_after + BYTE_PATIENCE * u32::try_from(self.window.bytes()).unwrap_or(u32::MAX)
     }
@@ -153,8 +154,8 @@ impl SubmissionQueue {
     /// Handles the end of a notice. If the notice had news, the time to wait for news starts again. If all
     /// messages have an outcome, the member waits for no news.
     pub(super) fn noticed(&mut self, news: bool, now: Time, resend_after: Duration) {
-        // A leader that finds a new way to this process repeats the outcomes that it knows, and the awaited
-        // ones may not be among them. So only real news restarts the timer.
+        // A leader that finds a new way to this process repeats the outcomes that it knows, and the outcomes
+        // for which the member waits may not be among them. So only real news restarts the timer.
         if self.window.is_empty() {
             self.resend_at = None;
         } else if news {

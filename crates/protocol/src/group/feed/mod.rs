@@ -132,8 +132,9 @@ impl Feed {
         None
     }
 
-    /// Notes that the host has applied all its events. Returns the next events, up to this memory. If no
-    /// events wait, later events pass from now on. Returns `None` if no confirmation was due.
+    /// Notes that the host has applied all its events. Returns the next events, up to `bytes_max` bytes of
+    /// memory. If no events wait, later events pass straight to the host from now on. Returns `None` if no
+    /// confirmation was due.
     pub(super) fn hand_over(&mut self, bytes_max: usize) -> Option<Vec<Event>> {
         if !matches!(self.stage, FeedStage::HandsOver) {
             return None;
