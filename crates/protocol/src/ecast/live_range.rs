@@ -3,8 +3,8 @@
 //! Positions finish roughly in order, so most are kept in a queue, by their distance from its base. But a
 //! silent destination can leave its messages open for any time. These open messages must not keep all later
 //! messages in memory. When the queue is long, an open position at its front becomes a *straggler*, which is
-//! kept separately, and the base advances. So the number of open positions and `recent_max` (an argument of
-//! [`LiveRange::new`]) bound the memory.
+//! kept separately, and the base advances. So the memory is bounded by the number of open positions plus
+//! `recent_max` (an argument of [`LiveRange::new`]).
 //!
 //! A router therefore keeps little behind a message that an unreachable or lagging process has not confirmed.
 //! It keeps that message, and the newest 65,536 positions (`kept_max`), finished or not. Of the positions
