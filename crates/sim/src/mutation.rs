@@ -289,7 +289,7 @@ pub enum Mutation {
     BranchForgotten,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
-    /// Soft messages claim to follow a safe message, and the protocol does not know of that (groups).
+    /// The protocol does not learn that soft messages follow a safe message (groups).
     FollowsNothing,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
@@ -629,7 +629,7 @@ impl Mutation {
         name
     }
 
-    /// Returns the rule of disks that this mutation breaks, if it is one.
+    /// Returns the rule of disks that this mutation breaks, if it breaks one.
     pub(crate) fn breach(self) -> Option<Breach> {
         match self {
             Mutation::SentBeforeDurable => Some(Breach::SentBeforeDurable),

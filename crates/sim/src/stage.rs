@@ -16,11 +16,13 @@
 //! 1. [`Workload::new`] adds machines ([`Stage::add_routers`], [`Stage::add_machines`]) and sets its first
 //!    timers ([`Stage::after`]). Machines start one a millisecond; [`Workload::start`] makes the process of
 //!    each life.
-//! 2. *Safety.* Faults strike. The stage calls [`Workload::act`] for the workload's own timers; there it
+//! 2. *Safety.* Faults strike. The stage calls [`Workload::act`] for the workload's own timers; there the
+//!    workload
 //!    commands processes. Events of processes come to [`Workload::event`]. [`Workload::stepped`] is the
 //!    moment to look inside a process. Each may return a [`Violation`], which ends the run.
-//! 3. *Liveness.* The stage mends all faults, and all machines run. It asks [`Workload::settled`] until it
-//!    holds and nothing is [owed](Workload::owed). If that takes longer than the scenario allows, the run has
+//! 3. *Liveness.* The stage mends all faults, and all machines run. It calls [`Workload::settled`] until this
+//! function returns true and nothing is [owed](Workload::owed). If that takes longer than the scenario
+//! allows, the run has
 //!    failed, with [`Workload::report`] as its explanation, unless a majority of the routers was lost.
 //! 4. [`Workload::judge`] judges the end of the run.
 //!
@@ -90,7 +92,7 @@ pub trait Workload: Sized {
         log_goes_on(world, machine, recovery)
     }
 
-    /// Recovers a router's log from these records, to test whether they allow it.
+    /// Recovers a router's log from these records, to test whether it can be recovered from them.
     fn log_recovery(&self, _: Peer, _records: Vec<Bytes>, _now: Time) -> Result<(), Corrupt> {
         Ok(())
     }
@@ -124,7 +126,7 @@ pub trait Workload: Sized {
     /// Whether the system has recovered completely. The stage asks repeatedly once the faults are over.
     fn settled(&mut self, stage: &mut StageOf<Self>, world: &mut WorldOf<Self>) -> bool;
 
-    /// Returns the state of everything, for a person who asks why the system does not recover.
+    /// Returns the state of everything, for display: it explains why the system does not recover.
     fn report(&self, stage: &StageOf<Self>, world: &WorldOf<Self>) -> String;
 
     /// Checks promises that must hold after recovery but may not hold yet.
@@ -295,7 +297,7 @@ where
     CommandId(world.now().0)
 }
 
-/// Returns the member sets that open changes would make.
+/// Returns the sets of members that unfinished changes of the members would bring.
 pub fn changes<W: Workload>(workload: &W, world: &World<W::Process>) -> Vec<Vec<Peer>> {
     let processes = (0..world.machines()).filter_map(|machine| world.process(machine));
     open_changes(processes.filter_map(|process| workload.log(process)))

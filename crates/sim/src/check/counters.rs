@@ -181,7 +181,7 @@ impl Counter {
         let mut own = read.own;
         let mut all = Vec::new();
         for operation in self.added.iter().filter(began) {
-            // The answered increment itself is included already, and counts once.
+            // The increment that this count answers is included already, and counts once.
             if own == Some(operation.number)
                 && operation.start == read.start
                 && operation.end == Some(read.end)

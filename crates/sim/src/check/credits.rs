@@ -10,7 +10,7 @@ use quorate_world::Violation;
 #[derive(Debug)]
 pub struct CreditCheck {
     most: usize,
-    /// The destinations that have not executed each message, by sender and position.
+    /// For each sender and position, the destinations that have not executed the message.
     open: BTreeMap<ProcessId, BTreeMap<u64, BTreeSet<ProcessId>>>,
 }
 

@@ -39,8 +39,8 @@ struct RangeHolders {
     crashed_at: Option<Time>,
 }
 
-/// Time after which a crash is known: the order contains a suspicion of the crashed process, and nobody is
-/// removed in reliance on this process.
+/// Time after which a crash is known. By then the order contains a suspicion of the crashed process, so
+/// routers remove no member in the belief that the crashed process still has its rows.
 pub const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
 /// The facts about processes that the check needs from outside.

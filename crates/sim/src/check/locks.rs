@@ -104,7 +104,7 @@ impl GroupLocks {
         self.queues.iter().filter_map(|(lock, queue)| Some((*lock, *queue.first()?))).collect()
     }
 
-    /// Compares the grants with the grants that the queues bring about.
+    /// Compares the grants of [`Locks`] with the grants that follow from this file's own queues.
     fn judge(
         &mut self,
         before: &BTreeMap<u8, Claim>,

@@ -239,8 +239,8 @@ impl<T: Twin> Order<T> {
         self.check.has_departed(process)
     }
 
-    /// Returns a copy of the order up to `position`. Up to `through`, some of the later messages will become
-    /// known again.
+    /// Returns a copy of the order up to `position`. The caller then adds those of the later messages, up to
+    /// `through`, that members had delivered.
     fn forked(&self, position: u64, through: u64) -> Result<Self, Violation> {
         let mut fork = Order::new(self.origin.clone());
         fork.check = self.check.forked(position, through);
@@ -299,7 +299,7 @@ impl<T: Twin> Generations<T> {
         if self.orders.contains_key(&generation) { generation } else { self.current }
     }
 
-    /// Whether `process` must stop after it followed into `generation`. A former member must stop. So must a
+    /// Whether `process` must stop after it went over to `generation`. A former member must stop. So must a
     /// process that was a member in an earlier generation only, and has delivered messages that `generation`
     /// does not know.
     pub(crate) fn is_out(&mut self, generation: Generation, process: ProcessId) -> bool {

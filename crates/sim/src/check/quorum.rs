@@ -154,7 +154,8 @@ impl QuorumCheck {
         }
     }
 
-    /// Records that the hints of this coordinator are gone with it, or that it reported the loss of some.
+    /// Records that this coordinator ended and its hints were lost, or that it reported the loss of some
+    /// hints.
     pub(crate) fn forgets(&mut self, coordinator: ProcessId) {
         self.forgetful.insert(coordinator);
     }
@@ -165,7 +166,7 @@ impl QuorumCheck {
     }
 
     /// Judges the entries that the owners of a key hold at the end. `equal` says whether a repair or
-    /// comparison has made them the same.
+    /// comparison has made the owners' entries equal.
     pub(crate) fn held(
         &self,
         name: &str,
@@ -250,8 +251,8 @@ impl QuorumCheck {
     }
 }
 
-/// Checks that reads return values whose write began before the read ended. Where promised, no such value was
-/// replaced before the read began.
+/// Checks that reads return values whose write began before the read ended. If the map promises it, no such
+/// value was replaced before the read began.
 fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
     let writes = || key.seen.iter().filter(|seen| seen.wrote);
     for read in key.seen.iter().filter(|seen| !seen.wrote) {

@@ -63,8 +63,8 @@ struct ProcessRecord {
     skipped: BTreeSet<u64>,
     /// Numbers whose outcome the process has received.
     outcomes_heard: BTreeSet<u64>,
-    /// A number and a position: the outcomes of lower numbers are forgotten, unless they are ordered behind
-    /// the position.
+    /// A number and a position: no living router knows the outcomes of messages with lower numbers, unless
+    /// these messages are ordered behind the position.
     forgotten: (u64, u64),
     delivered: u64,
     departed: bool,
@@ -322,8 +322,8 @@ impl RoutingCheck {
         self.sequence.get(&position).is_some_and(|ordered| ordered.destinations.contains(&who))
     }
 
-    /// Lets `who` receive from behind `position`, because it joined later or got the earlier content as
-    /// state.
+    /// Lets the deliveries of `who` begin behind `position`, because it joined later or got the earlier
+    /// content as state.
     pub fn begins(&mut self, who: ProcessId, position: u64) {
         let seen = self.processes.entry(who).or_default();
         seen.delivered = seen.delivered.max(position);
@@ -377,8 +377,8 @@ impl RoutingCheck {
             || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
     }
 
-    /// Judges a submitter's notice that its message is stable: every destination delivered it or departed.
-    /// With `somebody`, at least one destination delivered it.
+    /// Judges a submitter's notice that its message is stable: every destination delivered it or departed. If
+    /// `somebody` is set, at least one destination delivered it.
     pub fn stable(&self, submission: Submission, somebody: bool) -> Result<(), Violation> {
         let (who, number) = submission;
         let Some(position) = self.position_of.get(&submission) else {

@@ -15,13 +15,14 @@ pub(crate) struct Unit {
     pub(crate) start: i64,
     /// The latest time at which the unit can have taken effect, if known.
     pub(crate) finish: Option<i64>,
-    /// The calls that wrote.
+    /// The unit's calls that wrote.
     pub(crate) writes: Vec<u64>,
     /// The keys that the unit read, each with the call that had written the value.
     pub(crate) reads: Vec<(u64, Option<u64>)>,
 }
 
-/// The writes at the end: for each call, its key and the call whose value it replaced.
+/// The writes that took effect, as the service's content at the end shows them: for each call, its key and
+/// the call whose value it replaced.
 pub(crate) type Versions = BTreeMap<u64, (u64, Option<u64>)>;
 
 /// Judges units by the writes that took effect.

@@ -28,7 +28,8 @@ where
     Ok(())
 }
 
-/// Time without trouble after which every process has received messages from every other process.
+/// Time without faults after which every process has received messages from every other process.
 const QUIET: Duration = Duration::from_secs(1);
-/// Shortest silence that may lead to a suspicion.
+/// Time after a sleep during which a process must not suspect anybody for silence: the shortest silence that
+/// may lead to a suspicion.
 const AWAKE: Duration = Duration::from_millis(500);

@@ -78,7 +78,7 @@ struct MemberRecord {
     at: (Position, u32),
     /// The place of the last safe message that the process delivered.
     safe_at: Position,
-    /// Senders some of whose messages were left out.
+    /// Senders of which this process has the later messages, but not some earlier ones.
     gaps: BTreeSet<ProcessId>,
     /// Members of the view that lacked a safe message when it was delivered here although too few members
     /// held it. Such a delivery is right only if these members are suspected, so they must be in no later

@@ -9,7 +9,8 @@ pub enum Family {
     Three,
     /// Every undirected graph on five routers, with every leader, in two numberings.
     Undirected,
-    /// Every undirected graph on five routers that changes into every other, in two numberings of the second.
+    /// Every pair of undirected graphs on five routers, of which the first changes into the second, in two
+    /// numberings of the second.
     Changing,
     /// Every directed graph on five routers, with every leader, in two numberings.
     Directed,

@@ -278,7 +278,8 @@ impl Domain {
         Ok(())
     }
 
-    /// Returns the newest members, and the sets that open changes would make, as sets of machines.
+    /// Returns the newest set of members, and the sets that unfinished changes of the members would bring.
+    /// Each is a set of machines.
     fn members(&self, world: &World<Process>) -> Vec<Set> {
         let set = |ids: &mut dyn Iterator<Item = ProcessId>| ids.fold(0, |set: Set, id| set | 1 << id.node);
         let known = set(&mut self.routers.members.iter().copied());

@@ -27,7 +27,8 @@ pub struct Phase {
     pub graph: Graph,
     /// Whether progress is promised to any client.
     pub promised: bool,
-    /// The results of the clients: those of router 0, 1 … alone, then the client of all routers.
+    /// The results of the clients: first of the clients that have a link to one router alone, in the order of
+    /// the routers, then of the client with links to all routers.
     pub served: Vec<Served>,
     /// Number of reigns that began.
     pub reigns: usize,

@@ -1,5 +1,5 @@
-//! Graphs of links between routers: their enumeration up to the names of the routers, and the promises that
-//! each graph implies.
+//! Graphs of links between routers: their enumeration up to isomorphism, and the promises that each graph
+//! implies.
 //!
 //! This file uses no line of the code that it judges.
 
@@ -127,8 +127,8 @@ impl Graph {
 pub struct Shape {
     /// The first graph of the class.
     pub graph: Graph,
-    /// The distinct places of a marked router: the first router of each set whose members some renaming of
-    /// the graph into itself exchanges.
+    /// One router for each place in the graph. Routers that some renaming of the graph into itself exchanges
+    /// have the same place, and the first of them stands for it.
     pub places: Vec<usize>,
 }
 

@@ -8,12 +8,12 @@
 //! same time after the cut has healed.
 //!
 //! **Method.** The cases enumerate graphs of which router hears which: all directed graphs on three routers
-//! with every leader; all undirected ones on five, and all directed ones on five up to the names of the
-//! routers, with every leader and in two numberings (elections prefer the greater id among equals); and every
-//! undirected graph that changes into every other. In each case a domain settles with that leader, the
-//! network takes its shape, clients with links to every router or to a single router write, and at the end
-//! the cut heals. [`Graph`] computes from the graph alone, without a line of the protocols' code, which
-//! clients are promised progress.
+//! with every leader; all undirected ones on five, and all directed ones on five up to isomorphism, with
+//! every leader and in two numberings (elections prefer the greater id among equals); and every undirected
+//! graph that changes into every other. In each case a domain settles with that leader, the network takes its
+//! shape, clients with links to every router or to a single router write, and at the end the cut heals.
+//! [`Graph`] computes from the graph alone, without a line of the protocols' code, which clients are promised
+//! progress.
 //!
 //! **Limits.** Each case draws its random numbers once, so it is one schedule of the many with this graph. In
 //! half of the cases, links that pass one way stay so as long as the shape lasts; in the other half they

@@ -20,7 +20,8 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The processes whose confirmation or vote reached this process.
     heard: BTreeSet<ProcessId>,
-    /// Number of submissions in the block that was dropped on the way out; 0 before.
+    /// Number of submissions in the block that the adapter dropped on the way out; 0 as long as it dropped
+    /// none.
     lost: u32,
     /// Number of blocks of submissions that the process has sent.
     sent: u64,
@@ -56,7 +57,8 @@ impl Tamper {
         }
     }
 
-    /// Returns the answers of a rule-breaking router to a message, before the honest router sees it.
+    /// Returns the answers that a router which breaks the rule gives to a message. The correct router gets
+    /// the message only later.
     pub(crate) fn forged_votes(
         &self,
         me: ProcessId,

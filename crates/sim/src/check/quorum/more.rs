@@ -18,8 +18,8 @@ impl QuorumCheck {
         self.expiring.iter().filter(move |(_, key)| key.map == map).map(|(name, _)| name)
     }
 
-    /// Judges a value that a read from `start` on found under a key. No value lives longer than `life` there,
-    /// whatever the clocks say.
+    /// Judges a value that a read, which began at `start`, found under a key. No value of the key lives
+    /// longer than `life`, whatever the clocks say.
     pub(crate) fn lives(&self, name: &str, value: u64, start: i64, life: i64) -> Result<(), Violation> {
         let written = self.expiring.get(name).and_then(|key| key.written.get(&value));
         let Some(written) = written else {
@@ -38,8 +38,8 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Judges the keys that a scan from `start` on returned, of all keys that are `within` the scan's piece.
-    /// Writes of some names are `under_way`.
+    /// Judges the keys that a scan returned which began at `start`. `is_within` says whether a key belongs to
+    /// the scanned piece of the map. The names in `under_way` are being written.
     pub(crate) fn scanned(
         &self,
         (map, promise): (&'static str, Promise),

@@ -6,7 +6,7 @@ use quorate_world::Violation;
 use super::{EcastStage, EcastWorkload, EcastWorld, Kind, generation, kind};
 
 impl EcastWorkload {
-    /// Whether all words have been said, and all members have received them.
+    /// Whether all messages have been submitted, and all members have received them.
     pub(super) fn is_settled(&mut self, stage: &EcastStage, world: &EcastWorld) -> bool {
         let end = self.orders.last().end();
         let at_end = |id: &ProcessId| match kind(world, id.node as usize) {

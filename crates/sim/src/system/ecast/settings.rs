@@ -16,15 +16,15 @@ pub struct Settings {
     pub members: usize,
     /// Number of rooms.
     pub rooms: u64,
-    /// Number of words that all members say together.
+    /// Number of messages that all members submit together.
     pub words: u64,
-    /// Maximum number of filler bytes in a word.
+    /// Maximum number of filler bytes in a message.
     pub filler_bytes_max: u64,
-    /// Number of ordered, unexecuted words that each member may have; small, so that credits run out.
+    /// Number of ordered, unexecuted messages that each member may have; small, so that credits run out.
     pub credit: u64,
     /// Size of the chosen log that routers keep, in bytes; small, so that snapshots are needed.
     pub log_bytes_kept: usize,
-    /// Time to execute a delivered word, in microseconds.
+    /// Time to execute a delivered message, in microseconds.
     pub execute_micros: u64,
     /// Factor by which one member is slower, so that execution lags behind confirmation (S7).
     pub sloth: u32,

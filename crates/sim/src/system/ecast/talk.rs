@@ -1,4 +1,4 @@
-//! The requests to members, and the watch over them.
+//! The requests to members, and their suspicions of other members.
 
 use quorate_protocol::{
     ProcessId,

@@ -74,7 +74,7 @@ impl EcastWorkload {
         if settings.goes_on() {
             stage.after(world, Duration::from_millis(500), EcastTimer::Operate);
         } else {
-            // A new leader takes everything that the log calls stable for executed, so an election may give
+            // A new leader treats everything that the log calls stable as executed, so an election may give
             // the same credit again.
             order.credits = Some(CreditCheck::new(3 * settings.credit as usize));
         }

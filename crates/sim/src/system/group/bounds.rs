@@ -14,7 +14,7 @@ impl Settings {
             receipts_at_once: if seed.is_multiple_of(2) { 2 } else { 8 },
             window_bytes: 4 << 10,
             rate_interval: Duration::from_millis(250),
-            // A third of the seeds sends no casts, another third few.
+            // In a third of the seeds members send no casts, in another third few.
             cast_window_bytes: [4 << 10, 1 << 10, 0][(seed % 3) as usize],
             ahead_bytes: 512,
             piece_bytes: 300,
@@ -40,11 +40,11 @@ impl Settings {
         if self.small_bounds && seed % 4 == 1 { 24 << 10 } else { usize::MAX }
     }
 
-    /// Returns the maximum number of padding bytes in a word.
+    /// Returns the maximum number of padding bytes in a message.
     pub(super) fn padding(&self) -> usize {
         if self.small_bounds { PADDING_BYTES_MAX } else { 0 }
     }
 }
 
-/// Maximum padding of words in seeds with small bounds, in bytes.
+/// Maximum padding of messages in seeds with small bounds, in bytes.
 const PADDING_BYTES_MAX: usize = 400;

@@ -12,7 +12,7 @@ pub struct Settings {
     pub members: usize,
     /// Number of groups that each member joins.
     pub groups: u64,
-    /// Number of words that all members send together.
+    /// Number of messages that all members send together.
     pub words: u64,
     /// Whether bounds are so small that each is reached in some seeds.
     pub small_bounds: bool,

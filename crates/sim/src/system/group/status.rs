@@ -16,7 +16,7 @@ use crate::check::locks::LockChange;
 pub(super) enum PendingRequest {
     Join(u64),
     Leave(u64),
-    /// The group, and the words' numbers.
+    /// The group, and the numbers of the messages.
     Send(u64, RangeInclusive<u64>),
     /// The group, the view, and the deliveries at the time of the request.
     Flush(u64, Option<u64>, BTreeMap<ProcessId, u64>),
@@ -49,11 +49,11 @@ pub(super) struct GroupStatus {
     pub(super) quits: bool,
     /// Whether the process leaves once its last checkpoint is kept.
     pub(super) closing: bool,
-    /// Number of words that the process was asked to send.
+    /// Number of messages that the process was asked to send.
     pub(super) words: u64,
-    /// Number of words that the process was asked to send before it joined.
+    /// Number of messages that the process was asked to send before it joined.
     pub(super) since: u64,
-    /// The place in the order that the process's words follow.
+    /// The place in the order that the process's messages follow.
     pub(super) follows: Position,
     /// The seats of the process's members.
     pub(super) seats: Vec<SeatId>,
@@ -89,7 +89,7 @@ impl GroupStatus {
         self.claims.clear();
     }
 
-    /// Returns the change of a lock for the next word: the release of a claimed lock, or a claim.
+    /// Returns the change of a lock for the next message: the release of a claimed lock, or a claim.
     pub(super) fn lock_change(&mut self, chance: &mut Chance) -> LockChange {
         if !self.claims.is_empty() && chance.happens(0.6) {
             let (lock, number) = self.claims.swap_remove(chance.index(self.claims.len()));
@@ -102,7 +102,7 @@ impl GroupStatus {
         LockChange::Claim { lock, number }
     }
 
-    /// Notes that the process is out.
+    /// Notes that the process is no longer in the group.
     pub(super) fn quit(&mut self) {
         (self.inside, self.moving, self.quits, self.closing) = (false, false, false, false);
         self.inbox = 0;

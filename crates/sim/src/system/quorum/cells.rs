@@ -70,8 +70,8 @@ impl MapsWorkload {
                 || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, stage.seed)))
     }
 
-    /// Whether the horizons of all cells have passed the time at which all operations had ended. True in
-    /// seeds in which the horizons cannot pass.
+    /// Whether the horizons of all cells have passed the time at which all operations had ended. Returns true
+    /// without a check in seeds in which the horizons cannot pass this time.
     fn horizons_pass(&mut self, stage: &QuorumStage, world: &QuorumWorld) -> bool {
         let from = *self.quiet_at.get_or_insert(world.now());
         let is_past = |machine: &usize| {

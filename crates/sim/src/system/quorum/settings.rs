@@ -33,9 +33,9 @@ pub struct Settings {
     pub hashes: u64,
     /// Maximum size of an entry in seeds with small limits, in bytes.
     pub entry_bytes_few: usize,
-    /// Maximum size of a cell in seeds with small limits, in bytes.
+    /// Maximum size of all entries of a cell in seeds with small limits, in bytes.
     pub store_bytes_few: usize,
-    /// Time for which a coordinator tries, in milliseconds.
+    /// Time for which a coordinator tries to complete an operation, in milliseconds.
     pub timeout_ms: u64,
     /// Largest error of a clock, either way, in milliseconds, unless it jumps.
     pub skew_ms: u64,

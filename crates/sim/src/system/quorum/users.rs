@@ -73,7 +73,8 @@ impl MapsWorkload {
         self.request_log.numbers += 1;
         let id = self.request_log.numbers;
         let (place, field) = keys::key_of(&key);
-        // Zeros in front fill the limits of seeds in which the limits are small. A counter takes no zeros.
+        // In seeds with small limits, zeros in front make values so long that users reach the limits. A
+        // counter takes no zeros.
         let pads = self.padded && !self.is_counter(&key);
         let digits = |value: u64| Bytes::from(if pads { format!("{value:060}") } else { value.to_string() });
         let action = match (deed, field) {

@@ -72,7 +72,7 @@ pub(crate) struct StoreHost {
     busy_until: Option<Time>,
     /// The mutated part of the host, which the adapter of the replica shares.
     pub(super) tamper: Rc<RefCell<HostTamper>>,
-    /// Orders to count that were carried out since the last look.
+    /// Names of the orders that were carried out since the workload counted last.
     pub(super) news: Rc<RefCell<Vec<&'static str>>>,
 }
 
@@ -182,7 +182,7 @@ impl StoreHost {
         answer
     }
 
-    /// Notes an order that scenarios expect.
+    /// Notes the name of an order, if scenarios expect that such an order occurs.
     fn count(&self, order: &Event) {
         let what = match order {
             Event::Rest { .. } => "host rests",

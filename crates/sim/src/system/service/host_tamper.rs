@@ -56,7 +56,7 @@ impl HostTamper {
         !self.held.is_empty()
     }
 
-    /// Whether a backup draws again when it applies a change.
+    /// Whether a backup draws new random numbers when it applies a change.
     pub(super) fn draws_again(&self) -> bool {
         self.mutation == Some(Mutation::ExecutedByBackups)
     }

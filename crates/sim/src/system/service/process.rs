@@ -69,7 +69,7 @@ pub(crate) struct HostedReplica {
     /// The thread that executes the service, unless the endpoint does.
     thread: Option<StoreHost>,
     host_tamper: Rc<RefCell<HostTamper>>,
-    /// Orders to count that the host has carried out.
+    /// Names of the orders that the host has carried out and the workload has not counted yet.
     news: Rc<RefCell<Vec<&'static str>>>,
     /// Whether the members changed in this turn.
     members_changed: bool,

@@ -21,7 +21,7 @@ pub(crate) enum ServiceTimer {
     Strand(Stranding),
 }
 
-/// The next step, with the machines of the leader and of the client.
+/// The next step of a stranding, with the machines of the leader and of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stranding {
     Begins,

@@ -95,8 +95,7 @@ impl EcastWorkload {
         world.count("all routers lost");
     }
 
-    /// Asks a router without knowledge to continue from the living members. The router may die before it has
-    /// done so.
+    /// Asks a fresh router to continue from the living members. The router may die before it has done so.
     fn refound(&mut self, world: &mut EcastWorld) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
             Some(Kind::Router(router, _)) => router.log().can_found(),
@@ -280,6 +279,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// after which routers are suspected and removed.
 const LAG_MAX: Duration = Duration::from_millis(400);
 const DOWN_MAX: Duration = Duration::from_millis(2_500);
-/// Time without trouble after which every process has a link to every router, and listens to the newest
+/// Time without faults after which every process has a link to every router, and listens to the newest
 /// generation.
 const FOLLOWED: Duration = Duration::from_secs(1);

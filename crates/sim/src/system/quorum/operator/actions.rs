@@ -27,7 +27,7 @@ pub(in super::super) fn begin(stage: &mut QuorumStage, world: &mut QuorumWorld) 
     stage.after(world, CLOCKS, QuorumTimer::Clocks);
 }
 
-/// Interval at which the operator looks.
+/// Interval at which the operator looks at the system and acts.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval at which a machine sets its clock.
 const CLOCKS: Duration = Duration::from_millis(200);
@@ -194,9 +194,9 @@ impl MapsWorkload {
     }
 }
 
-/// Probability that the operator gives a place away at a look.
+/// Probability, at each look of the operator, that it gives a place away.
 const REPLACEMENT: f64 = 0.02;
-/// Probability that sites are cut from each other at a look.
+/// Probability, at each look of the operator, that sites are cut from each other.
 const CUT: f64 = 0.02;
 /// Longest time for which sites are cut from each other.
 const CUT_MAX: Duration = Duration::from_millis(1_200);
