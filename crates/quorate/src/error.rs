@@ -90,7 +90,7 @@ pub enum Error {
         why: String,
     },
     /// A group's process knows no leader among its routers. The others may go on without it, so the local
-    /// state may be old. The state passes, or ends in [`Error::Wedged`].
+    /// state may be old. This condition passes, or ends in [`Error::Wedged`].
     #[error("out of touch with the routers: the group's state here may be old")]
     OutOfTouch,
     /// This member of a group has left, or ended, and nothing was sent.
@@ -126,7 +126,7 @@ pub enum Error {
     #[error("a client cannot be used in a forked process: connect again in the child process")]
     Forked,
     /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. No request
-    /// to the cluster is left behind.
+    /// to the cluster is left open.
     #[error("{}: {why}", .file.display())]
     File {
         /// The file.

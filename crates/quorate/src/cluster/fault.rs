@@ -11,7 +11,7 @@ use quorate_table::engine::Failure;
 use super::requests::Requests;
 
 impl Requests {
-    /// Returns the name by which people know a process, or its id if the process is no member.
+    /// Returns the name of a process for display, or its id if the process is no member.
     fn name_of(&self, process: ProcessId) -> String {
         let config = self.config();
         let known = config.as_ref().and_then(|config| config.members.get(&process));

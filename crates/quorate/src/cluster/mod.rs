@@ -133,7 +133,7 @@ impl ClusterBackend {
         ClusterBackend { requests, life: RwLock::new(BackendProcess::new(handle, me)) }
     }
 
-    /// Switches to another process. All open requests have ended.
+    /// Switches to another process. All requests of the former process have ended before this call.
     pub(crate) fn go_on(&self, handle: Port<Relay<Process>>, me: ProcessId) {
         *self.life.write().unwrap_or_else(PoisonError::into_inner) = BackendProcess::new(handle, me);
     }

@@ -437,8 +437,8 @@ impl GroupShared {
 
     /// Makes the protocol take a command, and together with it all owed work.
     fn wake(&self) {
-        // If the queue is full, a command is still to be taken. If the process has ended, nobody waits for
-        // owed work.
+        // If the queue is full, the protocol has yet to take a command, and takes the owed work with it. If
+        // the process has ended, nobody waits for owed work.
         let _ = self.try_tell(Command::Several(Vec::new()));
     }
 

@@ -72,13 +72,14 @@ impl Distance {
         Ok(Distance { least: span(least)?, jitter: span(jitter)?, stall })
     }
 
-    /// Returns the parts of [`Distance::of_ms`].
+    /// Returns the four parts in milliseconds, in the order in which [`Distance::of_ms`] takes them.
     pub fn in_ms(self) -> [f64; 4] {
         let (span, every) = self.stall.map_or_else(Default::default, |stall| (stall.span, stall.every));
         [self.least, self.jitter, span, every].map(|part| part.as_nanos() as f64 / 1e6)
     }
 
-    /// Returns the arrival of a message that is sent now on this way. `chance` determines its jitter.
+    /// Returns the time at which a message arrives that is sent now on this way. `chance` determines its
+    /// jitter.
     pub fn arrival(self, way: Way, now: Time, chance: u64) -> Time {
         let jitter = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
         let drawn = chance.checked_rem(jitter).unwrap_or(0);
@@ -140,7 +141,7 @@ impl fmt::Display for Between {
     }
 }
 
-/// An odd number whose multiples are spread evenly; so are their remainders.
+/// An odd number whose multiples are spread evenly, and so are the remainders of these multiples.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Upper bound of the number of waiting messages.

@@ -72,7 +72,7 @@ pub struct Setup {
     pub domain: DomainId,
     /// The number of the process's node. No two processes of a domain share it.
     pub number: u64,
-    /// The process's name, for people and in metrics.
+    /// The process's name, for display and for metrics.
     pub name: String,
     /// Addresses of routers, `host:port`. They also lead to the groups and tables that keep maps of other
     /// strategies.

@@ -1,4 +1,4 @@
-//! The status of a cell, for people.
+//! The status of a cell, for display.
 
 use std::collections::BTreeMap;
 

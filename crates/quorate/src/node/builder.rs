@@ -97,7 +97,7 @@ impl Builder {
         self
     }
 
-    /// Sets the node's name for people.
+    /// Sets the node's name for display.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

@@ -142,8 +142,8 @@ impl Process {
         receiver.recv_timeout(patience).ok()
     }
 
-    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
-    /// will keep the rows. Returns this state only once.
+    /// Takes the state that a storage process leaves to its next life after its exclusion, and its engine.
+    /// The next life keeps the rows. Returns this state only once.
     pub(crate) fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);

@@ -110,7 +110,7 @@ impl<S: Service> Caller<S> {
 
     /// Drives the links until the call in progress has ended. The client ends each call within its time.
     fn wait(&mut self) -> Fate {
-        // A known set leads to its replicas by itself, unless all of them are gone.
+        // A client that knows the set finds its replicas without the addresses, unless all of them are gone.
         self.look = if self.found { Instant::now() + PAUSE_MAX } else { Instant::now() };
         self.pause = PAUSE_MIN;
         loop {
@@ -152,7 +152,7 @@ impl<S> fmt::Debug for Caller<S> {
 #[derive(Default)]
 struct CallerHost {
     fate: Option<Fate>,
-    /// The first set that was shown.
+    /// The first set that a process showed to the client.
     shown: Option<Set>,
 }
 

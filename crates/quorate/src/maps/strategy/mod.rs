@@ -323,7 +323,7 @@ struct WaitingRequest {
 struct Executor {
     me: ProcessId,
     services: Option<Node>,
-    /// The place of the cell's members of groups, and of its client of tables.
+    /// The node that has the cell's members of groups, and its client of tables.
     tables: Node,
     maps: KeptMaps,
     running: FuturesUnordered<StrategyTask>,

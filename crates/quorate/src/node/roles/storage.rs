@@ -35,7 +35,7 @@ pub struct StorageOptions {
     pub bounds: Bounds,
     /// The threads that scan the rows.
     pub scan_thread_options: ScanThreadOptions,
-    /// Most bytes of all results that their clients have not yet taken.
+    /// Upper bound of the size of all results that their clients have not yet taken, in bytes.
     pub held_bytes_max: u64,
     /// Time for which a result is held while its client takes nothing of it.
     pub held_max: Duration,
