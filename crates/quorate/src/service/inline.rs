@@ -87,7 +87,7 @@ impl Meter {
 /// Upper bound of the time of a short order.
 const ORDER_MAX: Duration = Duration::from_micros(50);
 const ACCOUNT_MAX: u32 = 64;
-/// Milliseconds for each of which a long batch is charged one more.
+/// Time of a long batch, in milliseconds, for which the batch adds one more to the account.
 const CHARGE_MILLIS: u128 = 10;
 
 #[cfg(test)]

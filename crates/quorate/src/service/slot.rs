@@ -107,7 +107,7 @@ struct KeptJournal {
     side_journal: Option<PathBuf>,
 }
 
-/// Makes a service that records its figures in the tally.
+/// A function that makes a service, which records its figures in the given tally.
 pub(super) type ServiceMaker = dyn Fn(Arc<Tally>) -> Result<ExecutorKind, Error> + Send + Sync;
 
 /// A service, by the thread that executes it.
@@ -352,7 +352,7 @@ impl HostShared {
         Ok(ReplicaProcess { process, address, side_journal })
     }
 
-    /// Returns room in the main process.
+    /// Returns the main process, as the place of a replica.
     pub(super) fn main_process(&self) -> ReplicaProcess {
         ReplicaProcess { process: self.main.clone(), address: self.address.clone(), side_journal: None }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Datagrams {
     local: SocketAddr,
     /// Length of the longest datagram, in bytes.
     bytes_max: usize,
-    /// Whether the socket may hold more datagrams.
+    /// Whether the socket may still contain datagrams that were not read.
     readable: bool,
     /// Receive buffers; empty until the first read.
     room: Vec<u8>,

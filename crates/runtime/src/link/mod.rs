@@ -126,7 +126,8 @@ pub(crate) struct Links {
     shared: BytesMut,
 }
 
-/// The timers of links. A timer that is no longer needed is not withdrawn: [`Links::fire`] checks that.
+/// The timers of links. A timer that is no longer needed is not withdrawn: [`Links::fire`] checks whether it
+/// is still needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum LinkTimer {
     /// The connection must be a link by the time of this timer.
