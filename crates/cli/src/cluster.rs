@@ -59,7 +59,7 @@ pub(crate) struct Cluster {
 /// One process of a local cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ProcessEntry {
-    /// Name for people, such as `router-1`.
+    /// Name for display, such as `router-1`.
     pub(crate) name: String,
     /// Role of the process.
     pub(crate) role: Role,
@@ -156,7 +156,7 @@ impl Cluster {
             .with_context(|| format!("no process is called {name}; the processes are {}", self.names()))
     }
 
-    /// Returns the names of all processes for people.
+    /// Returns the names of all processes, for display.
     pub(crate) fn names(&self) -> String {
         let names: Vec<&str> = self.processes.iter().map(|process| process.name.as_str()).collect();
         names.join(", ")

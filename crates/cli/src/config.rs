@@ -32,7 +32,7 @@ pub(crate) struct NodeConfig {
     pub(crate) domain: DomainId,
     /// Node of the process. No other process of the cluster has the same node.
     pub(crate) node: u64,
-    /// Name for people, such as `router-1` or `storage-3`.
+    /// Name for display, such as `router-1` or `storage-3`.
     pub(crate) name: String,
     /// Role of the process.
     pub(crate) role: Role,
@@ -116,9 +116,9 @@ pub(crate) struct CellConfig {
     pub(crate) tokens: usize,
     /// Level of new connections.
     pub(crate) level: String,
-    /// Most bytes of keys and values that the cell stores.
+    /// Upper bound of the keys and values that the cell stores, in bytes.
     pub(crate) store_bytes_max: usize,
-    /// Most bytes of writes that the cell stores for cells that do not acknowledge them.
+    /// Upper bound of the writes that the cell stores for cells that do not acknowledge them, in bytes.
     pub(crate) hint_bytes_max: usize,
     /// Largest number of concurrent clients.
     pub(crate) clients_max: usize,
@@ -226,11 +226,12 @@ impl DetectorConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineConfig {
-    /// Most bytes of overwritten rows kept for all clients that are reading long results.
+    /// Upper bound of the overwritten rows that are kept for all clients that are reading long results, in
+    /// bytes.
     pub(crate) pinned_bytes_max: u64,
-    /// Most bytes collected for one query before it is answered.
+    /// Upper bound of the rows that are collected for one query before it is answered, in bytes.
     pub(crate) result_bytes_max: u64,
-    /// Most bytes of all results that their clients have not yet taken.
+    /// Upper bound of the size of all results that their clients have not yet taken, in bytes.
     pub(crate) held_bytes_max: u64,
     /// Longest time that a result is held while its client takes nothing, in milliseconds.
     pub(crate) held_max_ms: u64,

@@ -173,7 +173,7 @@ impl Directory {
         self.path.join(name)
     }
 
-    /// Returns the directory's path for people.
+    /// Returns the directory's path, for display.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }

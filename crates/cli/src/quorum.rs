@@ -151,7 +151,8 @@ impl Quorum {
             })) })
     }
 
-    /// Describes for people what is lost, whether it may come back, and what going on would lose.
+    /// Describes, for display, the loss, whether the lost processes may come back, and what going on would
+    /// lose.
     pub(crate) fn explained(&self, named: impl Fn(&str) -> String) -> String {
         let list = |processes: &[String]| processes.iter().map(|it| named(it)).collect::<Vec<_>>().join(", ");
         let Some(survivor) = &self.survivor else {
@@ -208,7 +209,7 @@ impl Quorum {
         text
     }
 
-    /// Describes for people what going on from the survivor would lose.
+    /// Describes, for display, what going on from the survivor would lose.
     pub(crate) fn losses(&self) -> String {
         let Some(survivor) = &self.survivor else { return self.losses_without_survivor() };
         let mut text =
@@ -283,7 +284,7 @@ impl LostRanges {
         json!({ "ranges": "lost", "held_by": self.ranges })
     }
 
-    /// Describes the result for people.
+    /// Describes the result for display.
     pub(crate) fn explained(&self) -> String {
         let mut text = String::new();
         for holders in &self.ranges {

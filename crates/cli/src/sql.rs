@@ -255,7 +255,7 @@ async fn column_types(client: &Client, statement: &str) -> Vec<Type> {
     }
 }
 
-/// Formats an error for people: its message, its position in the statement, and hints.
+/// Formats an error for display: its message, its position in the statement, and hints.
 fn explained(error: &DbError, statement: &str) -> String {
     let mut text = format!("{} (SQLSTATE {})", error.message(), error.code().code());
     if let Some(ErrorPosition::Original(position)) = error.position() {
@@ -311,8 +311,8 @@ impl<'a> StatementResult<'a> {
         answers
     }
 
-    /// Returns the report of a finished statement without columns. Only a statement that `counts` touches
-    /// rows.
+    /// Returns the report of a finished statement without columns. `counts` says whether the statement
+    /// touches rows.
     fn done(&self, counts: bool) -> String {
         if counts { format!("done, {} touched", rows(self.touched)) } else { String::from("done") }
     }

@@ -66,7 +66,7 @@ struct StatusRow<'a> {
     lag: Option<u64>,
     /// Number of lives in the present program.
     lives: Option<u64>,
-    /// Note on a return, an end or a start.
+    /// Note that the process came back, ended, or is starting.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,7 +105,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The output of one look at the cluster, and the trouble of the cluster as a whole.
+/// The output for one look at the cluster, and the reason why the cluster as a whole cannot work, if there is
+/// one.
 struct StatusOutput {
     text: String,
     trouble: Option<String>,

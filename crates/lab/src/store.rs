@@ -72,7 +72,7 @@ const CASSANDRA: &str = "cassandra";
 /// Upper bound of an operation, and of the time until all cells know a map.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The table of the clients of an address.
+/// The name of the table that the clients of an address use.
 #[cfg(feature = "cassandra")]
 const TABLE: &str = "main";
 

@@ -47,8 +47,8 @@ pub(crate) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }
 
-/// Returns the name for people of the member in this role. A second member in the process gets the role as a
-/// suffix.
+/// Returns the name, for display, of the member in this role. A second member in the process gets the role as
+/// a suffix.
 pub(crate) fn name_of(config: &NodeConfig, role: Role) -> String {
     if role == config.role { config.name.clone() } else { format!("{}-{role}", config.name) }
 }

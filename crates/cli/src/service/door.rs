@@ -90,7 +90,7 @@ struct ServiceEntry {
 }
 
 impl ServiceEntry {
-    /// Returns the state of the host's replica for people.
+    /// Returns the state of the host's replica, for display.
     fn state(&self) -> String {
         let state = self.role();
         if self.kept.is_empty() { state } else { format!("{state}, keeps a journal") }

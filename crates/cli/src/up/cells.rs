@@ -149,7 +149,7 @@ fn make_first_map(size: &ClusterSize, address: &str) -> Result<MapStatus> {
     })
 }
 
-/// Describes the maps for people.
+/// Describes the maps for display.
 fn listed(maps: &[MapStatus]) -> String {
     let (quorums, others): (Vec<&MapStatus>, Vec<_>) = maps.iter().partition(|map| map.strategy == "quorum");
     let maps = [quorums, others].concat();

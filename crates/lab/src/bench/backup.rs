@@ -50,7 +50,7 @@ pub(crate) struct Args {
 struct BackupMeasurement {
     bench: &'static str,
     rows: u64,
-    /// Size of the rows before compression.
+    /// Size of the rows before compression, in MiB.
     mib: f64,
     file_mib: f64,
     seconds: f64,

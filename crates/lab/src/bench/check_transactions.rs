@@ -34,8 +34,8 @@ impl TransactionCheckResult {
     }
 }
 
-/// Measures a judgement of `transactions` transactions of a strict serializable store: from what clients saw,
-/// or by positions.
+/// Measures how long it takes to judge `transactions` transactions of a strict serializable store: either
+/// from the clients' observations, or by the positions of the transactions.
 pub(super) fn measure(transactions: u64, by_position: bool) -> anyhow::Result<TransactionCheckResult> {
     let mut store = GeneratedStore::new();
     forget_peak();
@@ -80,7 +80,7 @@ pub(super) fn measure(transactions: u64, by_position: bool) -> anyhow::Result<Tr
     })
 }
 
-/// Transactions generated at a time.
+/// Number of transactions that are generated at a time.
 const PIECE: u64 = 10_000;
 
 /// Transactions among which the next position is sought.
@@ -88,10 +88,10 @@ const WINDOW: usize = 65_536;
 
 const CLIENTS: u64 = 64;
 
-/// Elements of a list, after which its key is used no more.
+/// Number of elements of a list after which the generator no longer uses its key.
 const LIST_MAX: usize = 32;
 
-/// Keys in use at one time, of each kind.
+/// Number of keys of each kind that are in use at one time.
 const KEYS: usize = 64;
 
 /// A strict serializable store and its clients, which do four steps a transaction.

@@ -107,7 +107,7 @@ impl Child {
         self.child.id()
     }
 
-    /// Returns the bytes that the process has had written to disks.
+    /// Returns the number of bytes that the system has written to disks for the process.
     pub(super) fn disk_bytes(&self) -> Result<u64> {
         processor::disk_bytes(self.child.id())
     }

@@ -15,7 +15,7 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
     Ok(kilobytes << 10)
 }
 
-/// Returns the bytes that a process has had written to disks.
+/// Returns the number of bytes that the system has written to disks for a process.
 pub(super) fn disk_bytes(pid: u32) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io"))?;
     let written = io

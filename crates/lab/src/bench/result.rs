@@ -60,9 +60,9 @@ struct ResultMeasurement {
     mib: f64,
     seconds: f64,
     mib_per_second: f64,
-    /// Largest growth of the gateway's memory.
+    /// Largest growth of the gateway's memory, in MiB.
     gateway_growth_mib: f64,
-    /// Largest growth of any storage process's memory.
+    /// Largest growth of any storage process's memory, in MiB.
     storage_growth_mib: f64,
 }
 

@@ -355,7 +355,7 @@ impl Tickets {
         let choice = |number: usize, random: &mut Pcg64| self.choices[number].draw(random);
         let (email_first, email_last) = (first_name.to_lowercase(), person.last_name.to_lowercase());
         let fare = {
-            // Box and Muller: a normal number from two uniform ones.
+            // The method of Box and Muller makes a normally distributed number from two uniform numbers.
             let (a, b) = (random.random::<f64>().max(f64::MIN_POSITIVE), random.random::<f64>());
             let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
             (10.2 + 0.8 * normal).exp() as i64

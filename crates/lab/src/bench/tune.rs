@@ -129,7 +129,8 @@ struct PhaseOutcome {
     setting: Setting,
     /// The clients' measurements since the final setting was held.
     window: Window,
-    /// Number of operations that were let go when the dials were turned.
+    /// Number of operations that were due before the dials were turned, had not begun by then, and were never
+    /// done.
     let_go: u64,
 }
 
@@ -346,7 +347,8 @@ struct TuneRun {
     ends: Vec<(Setting, Window)>,
     /// All settings that were tried, in order.
     tried: Vec<TriedSetting>,
-    /// Number of operations that were let go in this stage.
+    /// Number of operations in this stage that were due before the dials were turned, had not begun by then,
+    /// and were never done.
     let_go: u64,
 }
 

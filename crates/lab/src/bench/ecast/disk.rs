@@ -115,7 +115,8 @@ impl DiskMeasurement {
         }
     }
 
-    /// Returns the judgements of the disk, and whether all hold; `None` if the directory is on no disk.
+    /// Returns the judgements of the order on disk, as sentences, and whether all limits are kept; `None` if
+    /// syncs are too fast for a real disk.
     fn verdict(&self) -> (Vec<String>, Option<bool>) {
         if self.sync_p50_us < SYNC_LEAST_US {
             let why = format!(

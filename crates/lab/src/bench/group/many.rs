@@ -100,8 +100,8 @@ fn whole(members: &mut [Child], size: usize) -> Result<()> {
 /// Maximum number of members of a view.
 const SIZE_MAX: usize = 16;
 
-/// Number of groups with views of each size. Static, because a restored replica has no other way to reach its
-/// process.
+/// Number of groups with views of each size. The counters are static, because a restored replica has no other
+/// way to reach its process.
 static SIZES: [AtomicU64; SIZE_MAX + 1] = [const { AtomicU64::new(0) }; SIZE_MAX + 1];
 
 /// The size of a member's view.

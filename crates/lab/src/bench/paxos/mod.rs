@@ -183,7 +183,8 @@ impl Pair {
         self.bare_rate / self.disk.bytes_per_value()
     }
 
-    /// Returns the judgement of the run and whether it holds; `None` if the directory is on no disk.
+    /// Returns the judgement of the run on disk, as a sentence, and whether the limit is kept; `None` if
+    /// syncs are too fast for a real disk.
     fn verdict(&self) -> (String, Option<bool>) {
         if self.sync_p50 < SYNC_LEAST_US {
             let why = format!(

@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-/// The clients' work, without the dials.
+/// The work of the clients, without the settings of the dials.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
     pub(crate) replication: Replication,

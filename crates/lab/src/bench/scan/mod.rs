@@ -75,7 +75,7 @@ pub(crate) struct Args {
     threads: usize,
 }
 
-/// Number of queries from which the cost of a single one is computed.
+/// Number of queries from which the cost of a single query is computed.
 const ALONE: usize = 256;
 
 /// One measurement.

@@ -126,7 +126,8 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// Checks some reads of a batch against a look at every row of the version that each read saw.
+/// Checks some reads of a batch: looks at every row of the version that a read saw, and compares the rows
+/// that match with the answer.
 fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     let step = (jobs.len() / VERIFIED).max(1);
     let is_kept = |number: usize| number % step == step - 1 && !jobs[number].operation.is_write();

@@ -33,7 +33,8 @@ pub(super) struct ServiceBench<'a> {
     pub(super) written: [u64; 3],
     /// The number of the next write.
     number: u64,
-    /// Whether hosts are stopped: the others may remove a stopped one, which then joins as a new replica.
+    /// Whether the bench stops hosts. The other hosts may remove a stopped host, which then joins as a new
+    /// replica.
     pub(super) stops: bool,
 }
 
@@ -214,7 +215,7 @@ impl<'a> ServiceBench<'a> {
         self.hosts.iter().chain(clients).map(time).collect()
     }
 
-    /// Returns the bytes that the busiest host's disk has got.
+    /// Returns the number of bytes that the system has written to disks for the busiest host.
     pub(super) fn disk_bytes(&self) -> Result<u64> {
         let bytes = self.hosts.iter().map(Child::disk_bytes).collect::<Result<Vec<_>>>()?;
         Ok(bytes.into_iter().max().unwrap_or(0))

@@ -17,7 +17,7 @@ use super::{
 /// The rate of calls or transactions with this number of clients.
 pub(crate) struct Point {
     pub(crate) clients: usize,
-    /// Number of ends per second, of all clients together.
+    /// Number of calls or transactions that ended per second, of all clients together.
     pub(crate) per_second: f64,
 }
 

@@ -59,7 +59,7 @@ pub(super) enum ServiceWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Transact {
     pub(super) requests: usize,
-    /// Number of requests that write, unless all do.
+    /// Number of requests that write, unless all requests write.
     pub(super) writes: usize,
     pub(super) mode: Mode,
 }

@@ -24,8 +24,8 @@ const CLIENTS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Number of requests of a transaction, and number of those that write.
 const SIZES: [(usize, usize); 2] = [(3, 1), (5, 2)];
 
-/// The share of its response time that a transaction saves by hop counts, in percent: against read/write and
-/// against write-only transactions (`quorate sim latency`).
+/// The share of its response time that a transaction saves according to hop counts, in percent: against
+/// read/write and against write-only transactions (`quorate sim latency`).
 const RESPONSE: [[f64; 2]; 2] = [[28.6, 37.5], [33.3, 41.7]];
 const RESPONSE_POINTS: f64 = 5.0;
 /// Minimum gain in throughput, in percent: the source's smallest, for 1 client with three requests, against
@@ -35,7 +35,7 @@ const GAIN_LEAST: f64 = 42.0;
 const TURNS: usize = 4;
 const TURN_SECONDS_LEAST: f64 = 1.0;
 
-/// One size with one number of clients: optimised, read/write, write-only.
+/// Transactions of one size, made by one number of clients, with each of the three coordinations.
 pub(super) struct TransactionSize {
     pub(super) requests: usize,
     pub(super) clients: usize,
