@@ -297,7 +297,7 @@ pub enum Mutation {
     StaleCheckpoint,
     /// A member confirms messages that it does not hold (S10).
     ReceiptForged,
-    /// A member takes each receipt for a receipt of everything that will be ordered (S10).
+    /// A member treats each receipt as if it covered every message that will ever be ordered (S10).
     ReceiptOverrated,
     /// A process that quits a group denies sends that the order already has (groups).
     SendsDenied,
@@ -365,7 +365,7 @@ pub enum Mutation {
     BarrierIgnored,
     /// A cell that is arriving ignores writes (maps).
     ArrivingLeftOut,
-    /// A cell that is arriving reports at once that it has everything (maps).
+    /// A cell that is arriving reports at once that it has all entries (maps).
     ArrivesEmpty,
     /// A stamp may be ahead of the clocks by any amount (maps).
     SkewUnbounded,

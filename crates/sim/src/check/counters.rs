@@ -56,7 +56,7 @@ pub(crate) struct CounterCheck {
 
 /// The number of optional increments up to which the judge tries all choices.
 const CHOICES_MAX: usize = 10;
-/// The bound of choices for the final counts, which are judged only once.
+/// The same number for the final counts. It is larger, because a final count is judged only once.
 const CHOICES_MAX_AT_END: usize = 16;
 
 impl CounterCheck {

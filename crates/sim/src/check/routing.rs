@@ -35,7 +35,7 @@ use quorate_world::Violation;
 /// The identity of a submission: the submitter, and the submission's number at that submitter, from zero.
 pub type Submission = (ProcessId, u64);
 
-/// The sequence, and everything that happened to it.
+/// The sequence, and the submissions, deliveries and departures that the caller reported.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingCheck {
     sequence: BTreeMap<u64, Ordered>,

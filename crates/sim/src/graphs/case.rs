@@ -59,7 +59,7 @@ pub fn cases() -> Vec<Case> {
     }
     let directed = shapes(5);
     let plain = undirected(directed.clone());
-    // Among routers that talk with equally many others, elections prefer the greater id.
+    // Among routers that can talk with the same number of other routers, elections prefer the greater id.
     let forwards = [0, 1, 2, 3, 4];
     let backwards = [4, 3, 2, 1, 0];
     for (at, shape) in plain.iter().enumerate() {

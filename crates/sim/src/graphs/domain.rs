@@ -42,7 +42,8 @@ use crate::{
     },
 };
 
-/// The users of the clients, and the judge.
+/// The domain of a case: its clients with their writes, the present graph of the network, and the facts by
+/// which the case is judged.
 struct Domain {
     case: Case,
     routers: RouterSet,

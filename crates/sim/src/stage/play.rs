@@ -58,7 +58,7 @@ impl<W: Workload> Play<W> {
         self.workload.judge(&self.stage, world)
     }
 
-    /// Ends the faults: mends everything, and starts the machines that are down.
+    /// Ends the faults: heals the network and the machines, and starts the machines that are down.
     fn heal(&mut self, world: &mut WorldOf<W>) {
         world.heal();
         self.stage.nemesis = None;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use quorate_protocol::{Protocol, wire::Wire};
 use quorate_world::World;
 
-/// The counters of each machine at the last look.
+/// The counters of the process on each machine, as they were when the process was last looked at.
 #[derive(Default)]
 pub(crate) struct ResendCounters(BTreeMap<usize, MachineCounters>);
 

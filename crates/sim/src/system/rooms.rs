@@ -111,7 +111,8 @@ impl Routing for Rooms {
                 if found.processes.is_empty() {
                     return Err(Refusal(room));
                 }
-                // The word counts as said only if some member in the room heard it.
+                // A word is acknowledged to its sender only if at least one member of the room has received
+                // it.
                 found.groups.push(u64::MAX >> (64 - found.processes.len()));
             }
             _ => found.processes = config.members.keys().copied().collect(),

@@ -57,7 +57,7 @@ pub(super) struct Operator {
     losses: Vec<Time>,
     /// The times at which all routers die, the next one last.
     extinctions: Vec<Time>,
-    /// The time at which the founder that got the command dies, too.
+    /// The time at which the founder that got the operator's command dies, if it is going to die.
     doomed_founder: Option<Time>,
     /// The machines that are lost next, and the time of the loss. Until then messages to the routers that
     /// remain are delayed.

@@ -40,7 +40,7 @@ pub(crate) struct EcastWorkload {
     pub(super) pending: BTreeMap<(u64, u64), PendingSubmission>,
     /// The time until which each life executes its present deliveries.
     pub(super) busy: BTreeMap<u64, Time>,
-    /// The counters of each machine at the last look.
+    /// The resend counters of each machine's process, as they were when the process was last looked at.
     pub(super) resend_counters: ResendCounters,
     pub(super) words: u64,
     pub(super) tokens: u64,
@@ -142,7 +142,7 @@ impl EcastWorkload {
         if !stage.routers.founded() {
             self.founder = Some(machine);
         }
-        // A router finds out the generation of the others before it joins them.
+        // A router finds out the generation of the other routers before it joins them.
         let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
             Kind::Router(router, _) => Some(router.generation()),
             Kind::Member(..) => None,

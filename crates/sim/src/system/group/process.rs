@@ -69,8 +69,8 @@ impl Process {
         Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 
-    /// Changes a soft message of a group without this process into the next message of its sender in a group
-    /// of both processes.
+    /// Changes a soft message of a group to which this process does not belong: the message then looks like
+    /// its sender's next message in a group to which both processes belong.
     fn naturalised(member: &group::Process, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct: Direct::Soft { sender, first, messages } } = message else {
             return message;

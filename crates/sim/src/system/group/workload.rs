@@ -32,7 +32,7 @@ pub(crate) struct GroupWorkload {
     pub(super) settings: Settings,
     pub(super) members: Vec<usize>,
     pub(super) check: ViewCheck,
-    /// The requests of each process that have no answer, by process and id.
+    /// The unanswered requests, by process and id.
     pub(super) pending: BTreeMap<(ProcessId, u64), PendingRequest>,
     /// Requests that were open when their process was asked to quit the group.
     pub(super) quitting: BTreeSet<(ProcessId, u64)>,
@@ -137,8 +137,8 @@ impl GroupWorkload {
         let group = stage.chance.below(self.settings.groups);
         let Some(me) = world.id(machine) else { return };
         let Some(place) = self.places.get(&(me, group)) else { return };
-        // A member quits rarely before it is inside, because this step meets members that join slowly many
-        // times.
+        // This step meets a joining member many times before the member is inside, so such a member quits
+        // with a smaller probability.
         let one_of = if place.inside { 50 } else { 200 };
         if place.may_quit() && stage.chance.below(one_of) == 0 {
             return self.quit(world, (machine, me), group);
@@ -445,7 +445,7 @@ impl GroupWorkload {
                 let delay = match stage.chance.below(20) {
                     0..16 => Duration::from_millis(5),
                     16..19 => stage.chance.between(Duration::ZERO, Duration::from_millis(1_500)),
-                    // The host gives the state only after the faults.
+                    // The host hands over its state only after the faults have ended.
                     _ => {
                         let left = stage.safety().saturating_sub(Duration::from_nanos(world.now().0));
                         left + Duration::from_millis(100)

@@ -132,7 +132,8 @@ pub(super) fn forgets(seed: u64) -> bool {
     compares(seed) && seed.is_multiple_of(2)
 }
 
-/// A map, its use, and the promise that follows.
+/// A map, the levels at which users use it, and the promise that follows from its replication and these
+/// levels.
 #[derive(Debug)]
 pub(super) struct MapKind {
     pub(super) name: &'static str,

@@ -23,7 +23,7 @@ pub(crate) struct Tamper {
     heard: BTreeSet<ProcessId>,
     /// The digests that replace those in answers, by the round that asked for them.
     digests: BTreeMap<Round, Expected>,
-    /// The rounds of this turn that asked for digests, and their keys.
+    /// The rounds that asked for digests in this turn, each with its key.
     asked: Vec<(Round, MapId, Bytes)>,
 }
 

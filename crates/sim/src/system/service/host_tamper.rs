@@ -15,7 +15,7 @@ pub(crate) struct HostTamper {
     mutation: Option<Mutation>,
     /// Executed calls and their results, which the adapter of the replica has not seen.
     pub(super) executed: Vec<(u64, Command)>,
-    /// The cause of the reverts in the present step.
+    /// The reason for which the executor reverts changes in the present step.
     reverting: Reverting,
     /// Changes that were undone with their reign, for a replica that forwards them.
     pub(super) reverted: Vec<(u64, Bytes)>,
@@ -29,7 +29,7 @@ pub(crate) struct HostTamper {
     commits: BTreeMap<u64, u64>,
 }
 
-/// The cause of reverts.
+/// The reason for which the executor reverts changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reverting {
     /// The bound on the state's size, or no cause yet.
@@ -92,7 +92,8 @@ impl HostTamper {
         }
     }
 
-    /// Decides about a change that the executor takes back. Returns the change if the store reverts it now.
+    /// Decides whether the store reverts a change that the executor takes back. Returns the change if the
+    /// store reverts it now.
     pub(super) fn reverts(&mut self, store: &StoreState, undo: StoreUndo) -> Option<StoreUndo> {
         match (self.mutation, self.reverting) {
             (Some(Mutation::AbortUnreverted), Reverting::Abort)

@@ -63,7 +63,7 @@ pub(crate) enum Resident {
     Client(Box<ServiceClient>),
 }
 
-/// A replica, or the seeker that will be one.
+/// A replica, or an endpoint that looks for its set before it becomes a replica.
 pub(crate) struct HostedReplica {
     endpoint: StoreEndpoint,
     /// The thread that executes the service, unless the endpoint does.
@@ -76,7 +76,7 @@ pub(crate) struct HostedReplica {
     tamper: Option<Tamper>,
 }
 
-/// A client, or the seeker that will be one.
+/// A client, or an endpoint that looks for its set before it becomes a client.
 pub(crate) struct ServiceClient {
     endpoint: StoreEndpoint,
     watch: Watch,
@@ -88,7 +88,7 @@ pub(crate) struct ServiceClient {
 #[derive(Debug)]
 pub(crate) enum ServiceEvent {
     Leader(Option<ProcessId>),
-    /// The members after the last learned slot.
+    /// The set's members after the last slot that the replica has learned.
     Members {
         slot: u64,
         members: Vec<Peer>,
@@ -108,7 +108,7 @@ pub(crate) enum ServiceEvent {
 const HERE: Channel = Channel { domain: DomainId(0x5e), endpoint: EndpointId(7) };
 
 impl Resident {
-    /// Makes the seeker that becomes a client.
+    /// Makes an endpoint that looks for the set, and then becomes its client.
     pub(crate) fn client(settings: ClientSettings, tamper: Option<Tamper>) -> Resident {
         let wait = settings.wait;
         let endpoint = ServiceEndpoint::client(settings);

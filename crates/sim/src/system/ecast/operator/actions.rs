@@ -24,7 +24,8 @@ use crate::{
 };
 
 impl EcastWorkload {
-    /// Looks after the routers.
+    /// Makes the accidents happen that are due, and lets the operator act if a majority of the routers seems
+    /// lost.
     pub(in super::super) fn operate(&mut self, stage: &mut EcastStage, world: &mut EcastWorld) {
         let now = world.now();
         if self.operator.open_command.is_some_and(|open_command| {

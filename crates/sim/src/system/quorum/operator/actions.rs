@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const CLOCKS: Duration = Duration::from_millis(200);
 
 impl MapsWorkload {
-    /// Lets the operator look at everything and act.
+    /// Lets the operator look at the whole system and act.
     pub(in super::super) fn operate(&mut self, stage: &mut QuorumStage, world: &mut QuorumWorld) {
         let serving = self.roster.as_ref().is_some_and(|roster| roster.layout().is_serving());
         let cells = self.settings.cells;
