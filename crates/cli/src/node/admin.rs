@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_millis(800);
 
 /// Longest time for an operation to be ordered.
 const OPERATE_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest time of an operation for which a new process must also be fed.
+/// Longest time of an operation for which a new process must also get rows or keys.
 const MOVE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A member whose state is served.

@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// Starts the supervisor in its own session and waits until the cluster answers.
 fn detach(args: &Args, start: &ClusterStart, directory: &Directory) -> Result<()> {
-    // Drawn ports are drawn by the supervisor, so they cannot be checked here.
+    // If ports have to be drawn, the supervisor draws them, so they cannot be checked here.
     check_ports(&start.plan.processes()?, start.resumes)?;
     directory.make()?;
     let log = directory.create("up.log")?;

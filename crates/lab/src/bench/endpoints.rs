@@ -170,7 +170,7 @@ enum EchoEvent {
     Pinged(Duration),
 }
 
-/// A word, and whether it is on its way back.
+/// A word, and whether the twin has already returned it.
 struct EchoMessage {
     back: bool,
 }

@@ -70,7 +70,7 @@ impl MachineSpeed {
 /// The other end of the round trips; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct MirrorArgs {
-    /// Unused; the part of the process, as JSON.
+    /// Unused: every process of a bench gets its part as JSON, and a mirror needs none.
     _spec: String,
 }
 

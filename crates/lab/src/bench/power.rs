@@ -177,8 +177,8 @@ fn has_disk(process: &Process) -> bool {
     matches!(process.role, Role::Router | Role::Storage)
 }
 
-/// Stops all processes at once, beginning with the supervisor, which would restart the others. Then kills
-/// them.
+/// Stops all processes at once, beginning with the supervisor, which would restart the other processes. Then
+/// kills all of them.
 fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
     let pids = std::iter::once(Some(spawned.supervisor()?)).chain(processes.iter().map(|it| it.pid));
     let pids: Vec<Pid> = pids

@@ -52,7 +52,7 @@ struct RestartMeasurement {
     replaced: u64,
     /// Longest time between two acknowledgements of one client.
     silence_ms_max: f64,
-    /// The longest silence by the process that was restarting.
+    /// For each process: the longest time without an acknowledgement of a client while the process restarted.
     silences: Vec<Silence>,
 }
 

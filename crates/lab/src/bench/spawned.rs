@@ -32,7 +32,7 @@ pub(super) struct Process {
     pub(super) role: Role,
     /// The operating-system id of the process, while it runs.
     pub(super) pid: Option<u32>,
-    /// The addresses at which the process listens, once it does.
+    /// The addresses at which the process listens, once it listens.
     pub(super) bound: Option<Bound>,
     pub(super) state: State,
     /// The process's incarnation, in hexadecimal; `None` if it does not answer.

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 6 of the source, with our runs.
+/// The experiment of figure 6 of the source.
 pub(super) struct Acceptors;
 
 const CLAIMS: &[Claim] = &[

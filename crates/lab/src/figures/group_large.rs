@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 9 of the source, with our runs.
+/// The experiment of figure 9 of the source.
 pub(super) struct Large;
 
 /// Members in each process.

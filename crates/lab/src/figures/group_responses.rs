@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 8 of the source, with our runs.
+/// The experiment of figure 8 of the source.
 pub(super) struct Responses;
 
 const CLAIMS: &[Claim] = &[

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 5 of the source, with our runs.
+/// The experiment of figure 5 of the source.
 pub(super) struct Stacking;
 
 const SIZES: [usize; 4] = [24, 36, 48, 60];

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 7 of the source, with our runs.
+/// The experiment of figure 7 of the source.
 pub(super) struct Strengths;
 
 const CLAIMS: &[Claim] = &[

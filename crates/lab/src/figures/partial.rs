@@ -38,7 +38,7 @@ const HANGING: &str = "0-1=0~1!100/4000,0-2=0~1!100/4000,1-2=0~1!100/4000";
 pub(super) const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Latest, Distribution::Zipfian];
 
 /// Number of clients. The source has 128 a host and three hosts. This number sustains the rate at every
-/// delay, and the machine keeps up with it.
+/// delay, and the machine is fast enough for this number.
 const CLIENTS: u64 = 192;
 
 impl Deployment {
@@ -178,7 +178,7 @@ pub(super) fn delayed(ms: u32) -> (f64, Dials) {
     (f64::from(ms), Dials::both(dial, Choice::Chance))
 }
 
-/// Returns the figures of a setting under one distribution.
+/// Returns the results of the setting at this value of the first axis, under one distribution.
 pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &SettingResults {
     let point = points.iter().find(|point| point.distribution == distribution && point.at == at);
     &point.expect("every setting is measured under both distributions of keys").figures

@@ -105,7 +105,8 @@ impl Figure for RouterFailures {
 
         let seconds = |instant: Instant| instant.saturating_duration_since(began).as_secs_f64();
         let before = written.rate(began, lead_killed);
-        // The time just after a kill does not show the throughput with one router less.
+        // The throughput is measured only from a quarter of the phase on, because the time just after a kill
+        // does not show the throughput with one router less.
         let settled = |instant: Instant| instant + phase / 4;
         let degraded = written
             .rate(settled(lead_killed), lead_replaced)

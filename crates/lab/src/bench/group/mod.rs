@@ -79,8 +79,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
     let GroupRun { rate, latency_us: [p50, p99], elsewhere_us, elsewhere_alone_us, alone, shares } =
         runs.swap_remove(runs.len() / 2);
-    // The latency of a single message at a time in the order, without a group, is the reference for such
-    // updates from the same run.
+    // The reference for the latency of single updates is the latency of single messages in the order, without
+    // a group, measured in the same run.
     let ecast_alone_us = if args.in_flight == 1 { Some(ecast::alone_us(args.seconds)?) } else { None };
     let machine = before.mean(&MachineSpeed::measure(args.seconds)?);
     if args.json {

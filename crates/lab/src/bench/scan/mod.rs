@@ -92,7 +92,7 @@ struct ScanResult {
     bytes_per_row: f64,
     part_of_fixed_width: f64,
     rows_per_query: f64,
-    /// Number of queries and of result rows of each template.
+    /// Number of queries, and number of result rows, of each template.
     templates: Vec<(usize, usize)>,
     /// The sum of the hashes of all rows of all queries.
     checksum: String,
@@ -253,7 +253,7 @@ fn checksum(answers: &[Answer]) -> Result<u64> {
     Ok(sum)
 }
 
-/// Compares both engines on a small table.
+/// Compares the answers of the plain engine and of the scan engine on a small table.
 fn compare(args: &Args, count: usize) -> Result<()> {
     let (mut plain, mut scan) = (PlainEngine::default(), ScanEngine::default());
     let mut tickets = Tickets::new(args.seed, 6 * count.max(1000));

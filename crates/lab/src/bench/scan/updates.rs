@@ -104,8 +104,8 @@ fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], shar
     jobs
 }
 
-/// Checks that both engines, with the same rows, answer one batch of reads and updates alike, and hold the
-/// same rows afterwards.
+/// Checks that the plain engine and the scan engine, with the same rows, answer one batch of reads and
+/// updates alike, and hold the same rows afterwards.
 pub(super) fn compare(
     (plain, scan): (&mut PlainEngine, &mut ScanEngine),
     tickets: &mut Tickets,
