@@ -55,7 +55,8 @@ pub(crate) fn check(what: &str, address: &str) -> Result<(), Error> {
     }
 }
 
-/// Opens the socket for other processes. It exists before the process starts, and each life listens there.
+/// Opens the socket for other processes. The socket exists before the process starts, and each life of the
+/// process listens there.
 pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
     let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));
     let place = address.to_socket_addrs().map_err(failed)?.next();

@@ -41,7 +41,7 @@ impl Local {
         Local::builder().start()
     }
 
-    /// Returns the settings of the smallest cluster, for changes.
+    /// Returns the settings of the smallest cluster, which the caller can change.
     pub fn builder() -> LocalBuilder {
         LocalBuilder { routers: 1, storage: 1, replicas: 1 }
     }
@@ -92,8 +92,8 @@ impl LocalBuilder {
         self
     }
 
-    /// Starts the cluster. Ready when its processes listen. The first statement waits for the rest of the
-    /// start.
+    /// Starts the cluster. The future is ready when the processes listen. The first statement waits until the
+    /// cluster can execute it.
     pub fn start(self) -> Pending<'static, Local> {
         Box::pin(async move {
             let count = |count: usize| {

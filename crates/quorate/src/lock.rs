@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks `mutex`, even after a panic of a thread that held it: the state behind it is whole at every step.
+/// Locks `mutex`, even after a panic of a thread that held it: the state that it protects is valid at every
+/// step.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -174,7 +174,7 @@ impl FrameReader {
     }
 }
 
-/// The frames of a piece from an [`FrameReader`], each without its header.
+/// The frames of a piece from a [`FrameReader`], each without its header.
 pub(crate) struct Frames {
     bytes: Bytes,
     /// The last notice that the iterator has passed so far.

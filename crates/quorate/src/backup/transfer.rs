@@ -39,7 +39,8 @@ pub struct Progress {
     pub of: Option<u64>,
 }
 
-/// A backup that will be made, restored or verified: await it, or [`wait`](crate::Wait::wait) for it.
+/// A backup that will be made, restored or verified: await this future, or [`wait`](crate::Wait::wait) for
+/// it.
 ///
 /// A separate thread does the work, and continues if the future is dropped.
 #[must_use = "the transfer begins only when this future is awaited"]

@@ -183,7 +183,7 @@ impl ClusterBackend {
     async fn await_ring(&self) -> Result<(), OperationError> {
         if self.requests.unfounded().is_some() {
             let founded = self.requests.config_where(|config| !config.ring.is_empty());
-            // A timeout is ignored here: the present state decides.
+            // A timeout is ignored, because the check below decides by the present state.
             let _ = timer::timeout(self.requests.wait, founded).await;
         }
         self.requests.unfounded().map_or(Ok(()), Err)

@@ -125,7 +125,8 @@ impl Requests {
     pub(crate) fn take(&self, event: ClientEvent) {
         match event {
             ClientEvent::Config(config) => {
-                // Statements are bound against a catalog. A change of members must not invalidate it.
+                // Statements are bound against a catalog. A change of members must not invalidate the
+                // catalog.
                 let same = |before: &Arc<Config>| {
                     before.tables == config.tables && before.replicas == config.replicas
                 };
@@ -184,7 +185,7 @@ impl Requests {
             Waiter::Answer(_) => None,
         });
         if let Some(stream) = stream.flatten() {
-            // A receiver that is gone cancels the request when it is dropped.
+            // If the receiver was dropped, its drop has cancelled the request.
             let _ = stream.send(Ok(content));
         }
     }

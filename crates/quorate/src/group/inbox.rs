@@ -241,8 +241,8 @@ impl Seat {
         self.inside.store(here, Ordering::Relaxed);
         let told = catch_unwind(AssertUnwindSafe(|| read(copy)));
         self.inside.store(before, Ordering::Relaxed);
-        // `read` only borrowed the object, so the object is intact. The panic goes on once the lock is
-        // released in order.
+        // `read` only borrowed the object, so the object is intact. The panic is resumed after the lock was
+        // released normally.
         Ok(told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 

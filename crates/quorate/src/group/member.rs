@@ -101,7 +101,7 @@ impl<R: Object> Member<R> {
         self.send_as(SendStrength::Safe(members), update)
     }
 
-    /// Sends an update at the given strength. Ends when it was delivered here.
+    /// Sends an update at the given strength. The future ends once the update is delivered here.
     pub fn send_as(&self, strength: SendStrength, update: R::Update) -> Pending<'static, Place> {
         message::update(self.0.seat.id, &update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
             Box::pin(async move { Err(Error::invalid(format!("the update cannot be encoded: {why}"))) })

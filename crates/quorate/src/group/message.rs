@@ -30,7 +30,7 @@ const REKEY: u8 = 4;
 /// The kind of an update of a process's second or later member. The member's number in its process follows.
 const UPDATE_OF: u8 = 5;
 
-/// The kinds of messages about locks.
+/// First bytes of the messages about locks: a claim, and a release.
 pub(super) const CLAIM: u8 = 2;
 pub(super) const RELEASE: u8 = 3;
 

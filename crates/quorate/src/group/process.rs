@@ -356,7 +356,7 @@ impl GroupShared {
         }
     }
 
-    /// Takes the answer of a group's member to a query of a member here.
+    /// Takes the answer of a group's member to a query that a member in this process asked.
     pub(super) fn take_answer(
         &self,
         group: GroupId,
@@ -371,8 +371,8 @@ impl GroupShared {
         }
     }
 
-    /// Sends the answer of a member here. Does not run on the protocol thread, because it blocks while too
-    /// many commands wait.
+    /// Sends the answer of a member in this process. Does not run on the protocol thread, because it blocks
+    /// while too many commands wait.
     pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, answer: QueryAnswer) {
         if let Some(say) = self.answer_command(seat, asker, number, answer) {
             self.tell(say);

@@ -42,7 +42,7 @@ pub(super) enum SeatCommand {
     Leave,
 }
 
-/// The consequences of a view.
+/// The consequences of a new view for the members in this process.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ViewChange<T> {
     /// Members that were in the group, or have got its object already.

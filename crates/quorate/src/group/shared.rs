@@ -157,7 +157,7 @@ impl Delivery {
 /// Memory of a delivery in addition to its payload, in bytes.
 pub(super) const DELIVERY_BYTES: usize = mem::size_of::<Delivery>();
 
-/// A replica of any type, as the seat keeps it.
+/// A replica of any type. The seat of its member keeps it.
 pub(super) trait Replicated: Any + Send {
     fn take(&mut self, delivery: Delivery, context: &ReplicaContext<'_>) -> Result<(), Error>;
 }

@@ -22,7 +22,7 @@ pub(super) struct Signature {
     replies: Option<String>,
 }
 
-/// The advice to a program that is refused.
+/// The advice in the error of a program whose join is refused.
 const CURE: &str = "run the same program everywhere, or use another group";
 
 /// Length above which a hash stands for a structure, in bytes.

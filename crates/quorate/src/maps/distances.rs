@@ -26,7 +26,7 @@ pub struct Distance {
     pub stall: Option<Stall>,
 }
 
-/// Periodic stalls of a way: no message leaves for a span, and then all do.
+/// Periodic stalls of a way: no message leaves during a stall, and at its end all waiting messages leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// Length of a stall.

@@ -31,7 +31,7 @@ pub enum Command {
     },
     /// A command for the cell itself.
     Cell(resident::Command),
-    /// The end of a request to a map of another strategy than partial quorums. Passed on as
+    /// The end of a request to a map whose strategy is not partial quorums. The cell passes it on as
     /// [`Event::Answered`].
     Answered {
         /// The asker's name for the request.
@@ -53,7 +53,7 @@ pub enum Event {
     },
     /// An event of the cell itself.
     Cell(resident::Event),
-    /// The end of a request to a map of another strategy.
+    /// The end of a request to a map whose strategy is not partial quorums.
     Answered {
         /// The asker's name for the request.
         id: u64,

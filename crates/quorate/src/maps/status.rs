@@ -129,7 +129,7 @@ pub struct CellStatus {
     pub horizon: u64,
     /// Cells whose hints the cell gave up.
     pub lacking: Vec<u32>,
-    /// Number of cells that have not yet given this cell everything, while this cell is arriving.
+    /// Number of cells that have not yet given this cell all its entries, while this cell is arriving.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arriving: Option<usize>,
     /// Whether the cell came back from its disk, so that the hints that it kept before are gone.

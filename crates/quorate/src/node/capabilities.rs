@@ -16,7 +16,8 @@ use crate::group::groups::Groups;
 /// The state of each capability of a node.
 #[derive(Default)]
 pub(super) struct Capabilities {
-    /// The lock that is held while a client of tables starts, which waits for other processes.
+    /// The lock that a thread holds while it starts the client of tables. The start waits for other
+    /// processes.
     #[cfg(feature = "tables")]
     pub(super) starting: Mutex<()>,
     /// The groups, from their first use on.

@@ -95,7 +95,7 @@ struct NodeShared {
 }
 
 impl Node {
-    /// Returns the default settings of a node, for changes.
+    /// Returns the default settings of a node, which the caller can change.
     pub fn builder() -> Builder {
         Builder::default()
     }

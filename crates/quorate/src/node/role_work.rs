@@ -28,7 +28,8 @@ pub(super) trait RoleWork: Any + Send + Sync {
     /// Ends the requests to the process of an ended life.
     fn end_requests(&self) {}
 
-    /// Is ready when the cluster has admitted the process, if a caller of this role waits for that.
+    /// Returns a future that is ready when the cluster has admitted the process, if a caller of this role
+    /// waits for that.
     fn admitted(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(future::ready(()))
     }

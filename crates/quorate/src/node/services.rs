@@ -51,8 +51,8 @@ impl Node {
     }
 
     /// Founds a service that begins with an exported state, as another set than the exported one. `first` is
-    /// the usual first state of the service, as for replicas that [join](Begin::Join). Ready when the state
-    /// is there; if restoring fails, nothing is served.
+    /// the usual first state of the service, as for replicas that [join](Begin::Join). The future is ready
+    /// when the state is restored. If restoring fails, the node does not serve the service.
     pub fn restore<S: Service>(
         &self,
         name: impl Into<String>,

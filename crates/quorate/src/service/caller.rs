@@ -28,8 +28,7 @@ use super::{
 use crate::{error::Error, seek::Search};
 
 /// Calls one service, one call at a time, and is a client of its own. It is not for async code: calls block.
-///
-/// Between calls it does nothing. A link may break meanwhile; the next call mends that.
+/// Between calls the caller does nothing. If a link breaks meanwhile, the next call makes a new link.
 pub struct Caller<S> {
     driven: Driven<Node<ServiceEndpoint>, CallerHost>,
     channel: Channel,
@@ -48,7 +47,8 @@ pub struct Caller<S> {
     service: PhantomData<fn() -> S>,
 }
 
-/// Bounds of the pause between looks at the addresses, while nobody answers.
+/// The shortest pause between two looks at the addresses while no process answers there; `PAUSE_MAX` is the
+/// longest.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 

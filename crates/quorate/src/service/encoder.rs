@@ -28,7 +28,8 @@ impl Encoder {
     }
 }
 
-/// Size of the shared memory, and the rest at which new memory is taken, in bytes.
+/// Size of the shared memory, in bytes. New memory is taken once fewer than `ENCODER_BYTES_LEFT_MIN` bytes of
+/// it are left.
 const ENCODER_BYTES: usize = 32 << 10;
 const ENCODER_BYTES_LEFT_MIN: usize = 512;
 

@@ -484,7 +484,8 @@ struct ExecutorSettings<S: Service> {
     made: fn(ServiceExecutor<S>) -> ExecutorKind,
 }
 
-/// Returns a maker of the service. The first call uses the given state, later calls decode its bytes.
+/// Returns a function that makes the service. Its first call uses the given state, and later calls decode
+/// that state's bytes.
 fn make_service<S: Service>(
     given: (S, Restoring),
     first: Vec<u8>,
@@ -554,7 +555,8 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
 /// Time for which the seeds are asked before a set is founded.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time that the call for a part of a restored state may take. Its founder alone agrees on it.
+/// Time that the call for a part of a restored state may take. Only the set's founder has to agree on the
+/// part.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Upper bound of the number of replicas in a set.

@@ -110,7 +110,7 @@ struct KeptJournal {
 /// A function that makes a service, which records its figures in the given tally.
 pub(super) type ServiceMaker = dyn Fn(Arc<Tally>) -> Result<ExecutorKind, Error> + Send + Sync;
 
-/// A service, by the thread that executes it.
+/// A service that is executed by its endpoint's thread or by a thread of its own.
 pub(super) enum ExecutorKind {
     /// A service that its endpoint executes.
     Inline(Box<dyn Performer>),
@@ -146,7 +146,7 @@ impl ReplicaLife {
 }
 
 impl ReplicaProcess {
-    /// Returns the process as other processes know it.
+    /// Returns the id and the address of the process, by which other processes reach it.
     pub(super) fn peer(&self) -> Peer {
         Peer { id: self.process.me(), address: self.address.clone() }
     }
@@ -535,7 +535,7 @@ impl HostShared {
         true
     }
 
-    /// Removes everything of this slot.
+    /// Ends the slot's present life, and removes its kept journals and its redirect.
     pub(super) fn end(&self, slot: &ServiceSlot) {
         if let Some(life) = lock(&slot.life).take() {
             self.drop_life(life);

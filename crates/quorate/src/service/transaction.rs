@@ -8,7 +8,8 @@ use quorate_protocol::{CommandId, service::ClientCommand};
 use super::{Kind, Service, Stub, encoder::Encoder, fate_context::decode_reply, process::Process};
 use crate::error::Error;
 
-/// Calls that take effect together, at the commit, or not at all. Dropping it uncommitted aborts it.
+/// Calls that take effect together, at the commit, or not at all. Dropping the transaction before its commit
+/// aborts it.
 ///
 /// The leader executes and answers calls at once, without the other replicas; the commit is agreed on.
 /// Transactions and calls outside of them are serializable. A call that touches data of another transaction

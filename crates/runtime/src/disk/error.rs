@@ -21,7 +21,7 @@ pub enum OpenError {
         /// The holder's process id of the operating system, if the holder wrote one.
         pid: Option<u32>,
     },
-    /// The directory belongs to a domain or node other than those that asked for it.
+    /// The directory belongs to another domain or node than the process that wants to use it.
     #[error(
         "the directory {} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give \
          each node its own directory",

@@ -234,7 +234,7 @@ impl Keyspace {
     }
 
     fn scan(&self, behind: Option<u64>, limit: u32, now: u64) -> KeyspaceAnswer {
-        // The empty key is the first of its hash.
+        // The scan begins at the next hash. Among the keys of one hash, the empty key is the first.
         let Some(from) = behind.map_or(Some(0), |hash| hash.checked_add(1)) else {
             return KeyspaceAnswer::Keys { keys: Vec::new(), next: None };
         };

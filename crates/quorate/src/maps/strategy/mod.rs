@@ -334,7 +334,7 @@ struct Executor {
     strategies: Strategies,
 }
 
-/// A map, as this process keeps it.
+/// A map that this process keeps, by the map's strategy.
 enum MapKeeper {
     Service(ServiceMap),
     Group(GroupMap),

@@ -251,7 +251,7 @@ enum AnswerShape {
     Told,
 }
 
-/// Parameters in the order of a statement.
+/// The values of a statement's parameters, in the order `$1`, `$2` and so on.
 #[derive(Default)]
 struct Params(Vec<Value>);
 

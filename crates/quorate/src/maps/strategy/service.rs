@@ -139,7 +139,7 @@ impl ServiceMap {
         (is_one, status.replicas.len())
     }
 
-    /// Withdraws the replica here, because the map is gone.
+    /// Withdraws this cell's replica, because the map was dropped.
     pub(super) fn end(self) {
         // A replica that is not hosted yet ends as soon as it is hosted.
         if self.stub.borrow().is_some() {

@@ -36,7 +36,7 @@ impl RoleWork for RouterWork {
         }
         let begun = match beginning {
             Some(beginning) => beginning,
-            // Only a first life may found.
+            // Only the first life of a router may found the domain.
             None => founding::begin(setup.domain, &setup.routers, false, setup.directory.as_deref())?,
         };
         // Routers of different generations do not talk.

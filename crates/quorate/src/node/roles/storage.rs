@@ -37,7 +37,7 @@ pub struct StorageOptions {
     pub scan_thread_options: ScanThreadOptions,
     /// Upper bound of the size of all results that their clients have not yet taken, in bytes.
     pub held_bytes_max: u64,
-    /// Time for which a result is held while its client takes nothing of it.
+    /// Longest time for which a result is held while its client takes none of its rows.
     pub held_max: Duration,
 }
 

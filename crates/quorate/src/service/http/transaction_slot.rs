@@ -84,7 +84,7 @@ impl TransactionStage {
             }
             Err(Fault::Call(Error::Aborted { .. })) => TransactionStage::Aborted,
             Err(_) if asked.is_none() => TransactionStage::Aborted,
-            // The question was not sent, but the commit may have been.
+            // The question about the outcome was not sent, but the commit itself may have been sent.
             Err(_) => TransactionStage::Unknown(asked),
         };
         match (outcome, &*self) {

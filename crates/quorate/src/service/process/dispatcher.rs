@@ -236,7 +236,7 @@ impl Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        // The protocol thread also ends after a panic or a fault of the disk. Then nobody waits for it.
+        // The protocol thread also ends after a panic or a fault of the disk. No caller may wait for it then.
         let endpoints: Vec<_> = lock(&self.shared.endpoints).values().cloned().collect();
         for endpoint in endpoints {
             if let EndpointKind::Client(client) = &endpoint.kind {
@@ -251,14 +251,15 @@ enum EventMeaning {
     /// An order for the executor.
     Order,
     News,
-    /// A change for which threads that change the replicas wait.
+    /// An event for which threads wait that have requested a change of the replicas.
     Changed,
     End(String),
 }
 
 fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
     if replica.over.load(Ordering::Relaxed) {
-        // The standing now describes this replica's successor, so the event does not change it.
+        // The status in `standing` already describes this replica's successor, so the event does not change
+        // it.
         return EventMeaning::News;
     }
     let standing = || lock(&replica.standing);
