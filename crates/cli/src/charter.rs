@@ -44,8 +44,8 @@ pub(crate) struct Charter {
     pub(crate) made_with: ClusterSize,
 }
 
-/// The numbers of a cluster on disk, one for each flag. A cluster has tables, cells or both. The numbers for
-/// contents that the cluster does not have are 0.
+/// The sizes of a cluster on disk, one for each flag of `quorate up`. A cluster has tables, cells or both.
+/// The numbers of processes that the cluster does not have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterSize {

@@ -184,7 +184,8 @@ impl Cluster {
         ClusterContent::name_of(&contents.collect::<Vec<_>>())
     }
 
-    /// Returns the addresses of the Redis doors, in the order of the cells. There are none without cells.
+    /// Returns the addresses of the Redis doors, in the order of the cells. A cluster without cells has no
+    /// such door.
     pub(crate) fn redis(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())
     }

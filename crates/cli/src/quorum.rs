@@ -308,7 +308,8 @@ fn ranges_gone(survivor: &Report, answers: &BTreeSet<&str>) -> Vec<Vec<String>> 
     ring.sort_by_key(|(key, _)| *key);
     let holders = survivor.ranges;
     let copies = usize::from(survivor.replicas).min(holders);
-    // Former members hold no rows. The size of the ring shows how many holders there are.
+    // Former members hold no rows. `holders`, the size of the ring, says whether a holder is missing in the
+    // list.
     if copies == 0 || ring.len() < copies && ring.len() == holders {
         return Vec::new();
     }

@@ -227,7 +227,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Connects to a gateway. Errors of the connection surface at the statements that use it.
+/// Connects to a gateway. An error of the connection is returned by the statements that use the connection.
 pub(crate) async fn connect(address: &str) -> Result<Client> {
     let (host, port) =
         address.rsplit_once(':').with_context(|| format!("the address {address} must be host:port"))?;

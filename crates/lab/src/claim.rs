@@ -32,9 +32,9 @@ pub enum Verdict {
     Beaten,
     /// Every run is as good as the source.
     Matched,
-    /// Some runs are as good, and others are not.
+    /// Some runs are as good as the source, and other runs are not.
     Undecided,
-    /// No run is as good, or the history of a run is wrong.
+    /// No run is as good as the source, or the history
     Differs,
     /// No run measured the deciding value.
     Missing,

@@ -10,7 +10,7 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Connects to a gateway. Errors of the connection come back to the statements that it carries.
+/// Connects to a gateway. An error of the connection is returned by the statements that use the connection.
 pub(crate) async fn connect(address: &str) -> Result<Client> {
     let (client, connection) = open(address).await?;
     tokio::spawn(connection);

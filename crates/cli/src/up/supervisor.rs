@@ -201,8 +201,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Returns the last addresses of the other routers. If all routers are down, the first that comes back
-    /// listens at its old address. A lone router gets its own address, where it looks in vain.
+    /// Returns the last addresses of the other routers. If all routers are down, the first router that comes
+    /// back listens at its old address. A router without other routers gets its own address, and finds no
+    /// router there.
     fn routers_but(&self, index: usize) -> Vec<String> {
         let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
         let routers = others.filter(|(_, slot)| slot.config.role == Role::Router);
@@ -369,7 +370,7 @@ impl Supervisor {
         self.await_ends(patience, |config| config.role == role);
     }
 
-    /// Tells the processes of these roles that all of them end, and waits until they have ended.
+    /// Tells the processes of these roles that the whole cluster ends, and waits until they have ended.
     fn end_together<const ROLES: usize>(&mut self, roles: [Role; ROLES]) {
         for (slot, entry) in self.slots.iter_mut().zip(&self.cluster.processes) {
             if let ProcessLife::Running { lifeline, .. } = &mut slot.life

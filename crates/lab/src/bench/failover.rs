@@ -178,7 +178,8 @@ impl Times {
     }
 }
 
-/// Returns the next victim: routers that lead and follow in turn, or storage processes that hold rows.
+/// Returns the next process of this role to kill, with a label: for routers, a leading and a following one in
+/// turn; for storage processes and cells, one that serves.
 fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &Process)> {
     let (label, state) = match role {
         Role::Router if round.is_multiple_of(2) => ("router, leading", Some(State::Leading)),
@@ -222,7 +223,8 @@ pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process
 /// Number of storage processes that hold rows in the default cluster.
 const STORAGE: usize = 4;
 
-/// Lets two processes spin, and counts the processes that changed incarnation or state, or are gone.
+/// Lets two processes spin, and counts the processes that changed their incarnation or state meanwhile, or no
+/// longer exist.
 fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
     let before = mended(spawned, writers)?;
     let spinning = [Spinning::start()?, Spinning::start()?];

@@ -187,7 +187,8 @@ fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
                 .context("`quorate status` shows no process id of a process that runs")
         })
         .collect::<Result<_>>()?;
-    // A stopped process cannot react to the deaths of others.
+    // All processes are stopped before any is killed, because a stopped process cannot react to the end of
+    // another process.
     for signal in [Signal::STOP, Signal::KILL] {
         pids.iter().try_for_each(|pid| kill_process(*pid, signal))?;
     }

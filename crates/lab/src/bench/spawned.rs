@@ -68,7 +68,7 @@ impl Spawned {
         Spawned::up(flags)
     }
 
-    /// Starts the cluster again with its data, after all of it has ended.
+    /// Starts the cluster again with its data, after all its processes have ended.
     pub(super) fn start_again(&self, flags: &[&str]) -> Result<PendingStart> {
         let mut command = self.quorate(&["up", "--detach", "--empty"]);
         command.args(flags).stdout(Stdio::null()).stderr(Stdio::piped());

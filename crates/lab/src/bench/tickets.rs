@@ -131,7 +131,7 @@ impl Zipf {
     }
 }
 
-/// Values, some more likely than others.
+/// Values to draw from, each with its weight.
 struct Weighted(Vec<(Value, f64)>);
 
 impl Weighted {

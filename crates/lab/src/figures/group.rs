@@ -8,7 +8,7 @@ use crate::{
     record::{Record, RowAudit},
 };
 
-/// Numbers of members in figures 6 to 8, each a process. The source goes from a few to 65.
+/// Numbers of members in figures 6 to 8, each a process. The source measures groups of a few to 65 members.
 pub(super) const SIZES: [usize; 5] = [5, 17, 33, 49, 65];
 
 /// Returns the numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.

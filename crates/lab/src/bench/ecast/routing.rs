@@ -80,8 +80,8 @@ impl Routing for Ring {
         for receiver in receivers {
             found.processes.push(config.receivers[receiver]);
         }
-        // A group names its processes by the bits of a word. If there are more processes than bits, all must
-        // confirm.
+        // A group names its processes by the bits of a word. If there are more processes than bits, all
+        // processes must confirm.
         if found.processes.len() < u64::BITS as usize {
             found.groups.push((1 << found.processes.len()) - 1);
         }

@@ -36,7 +36,7 @@ const ROUTERS: usize = 3;
 const UPDATE_BYTES: usize = 100;
 /// Time between two operations.
 const PAUSE: Duration = Duration::from_millis(4);
-/// Time within which members must have all others in their view, and an operation must end.
+/// Time within which each member must have all other members in its view, and an operation must end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The operations of one run.

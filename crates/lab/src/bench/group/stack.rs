@@ -25,7 +25,8 @@ use super::{
 };
 use crate::bench::child::Child;
 
-/// Time within which members must have all others in their view, and an update must reach all.
+/// Time within which each member must have all other members in its view, and an update must reach all
+/// members.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Number of updates, one after another.
 const UPDATES: usize = 500;

@@ -178,7 +178,7 @@ impl Replica for Large {
 
 pub(super) fn take_part(spec: &GroupProcessSpec, bytes: usize, rate: u64) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
-    // The first member has the state; others get it.
+    // The first member has the state from the start; all other members get it from a member.
     let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };
     let large = Large { bytes: bytes.into(), window: Arc::new(Mutex::new(UpdateWindow::new())) };
     let member = node.group("state").join(large).wait().context("a member could not join its group")?;

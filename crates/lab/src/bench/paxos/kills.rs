@@ -183,7 +183,8 @@ impl RouterCluster<'_> {
         reports.collect()
     }
 
-    /// Waits until each router has an acknowledged value of this life: then it has learned all earlier ones.
+    /// Waits until each router has an acknowledged value of this life: then the router has learned all
+    /// earlier values.
     fn acknowledges(&mut self) -> Result<()> {
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
         wait_until("every router has an acknowledged value", || {

@@ -114,7 +114,7 @@ impl Rig {
         Ok(Rig { store: place.open()?, spawned: None, nodes, maps: 0 })
     }
 
-    /// Whether there are nodes that the bench can stop.
+    /// Whether the bench knows nodes that it can stop.
     pub(crate) fn can_pause(&self) -> bool {
         !self.nodes.is_empty()
     }

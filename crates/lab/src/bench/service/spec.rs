@@ -79,9 +79,9 @@ impl Transact {
 /// The coordination of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Mode {
-    /// Only the commit is agreed on.
+    /// The replicas agree on the commit alone.
     Optimised,
-    /// Each request is agreed on by itself, and the commit as one more write.
+    /// The replicas agree on each request by itself, and on the commit as on one more write.
     ReadWrite,
     /// As in `ReadWrite`, but all requests are writes.
     WriteOnly,
