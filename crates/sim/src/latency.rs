@@ -161,7 +161,7 @@ enum Kind {
 enum Mode {
     /// T-Paxos: the commit alone is agreed on.
     Optimised,
-    /// Each request is agreed on by itself, and the commit like a write.
+    /// The replicas agree on each request by itself, and on the commit as on a write.
     Plain,
 }
 

@@ -285,7 +285,8 @@ pub enum Mutation {
     AheadTakenForNext,
     /// A duplicate message is taken twice (groups).
     DoubleTaken,
-    /// A member reports upwards in the tree its own receipts as those of its whole branch (groups).
+    /// A member sends its own receipts up the tree, as if they were the receipts of its whole branch
+    /// (groups).
     BranchForgotten,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
@@ -351,7 +352,7 @@ pub enum Mutation {
     StampNotRaised,
     /// The answer of one replica is counted for another replica, too (maps).
     ReplicaCountedTwice,
-    /// A read takes different digests for equal ones (maps).
+    /// A read treats different digests as equal (maps).
     DigestMismatchIgnored,
     /// Replicas forget a deletion while older copies of the key exist (maps).
     TombstoneForgotten,

@@ -134,7 +134,7 @@ impl GroupLocks {
     }
 }
 
-/// A place in the order: a position, and an index there.
+/// A place in the order: a position, and the index of a message at this position.
 type OrderPlace = (Position, u32);
 
 /// The grants of all locks that any member reported, by group, lock and place.

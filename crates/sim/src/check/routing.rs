@@ -345,7 +345,7 @@ impl RoutingCheck {
     }
 
     /// Checks the claim of `who` to stand at `position`: it has delivered all its messages up to there, and
-    /// none beyond.
+    /// no message beyond.
     pub fn stamped(&self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let delivered = self.processes.get(&who).map_or(0, |seen| seen.delivered);
         let wanting = delivered < position

@@ -42,7 +42,7 @@ impl Graph {
         from != to && self.passing & 1 << self.direction(from, to) != 0
     }
 
-    /// Whether the two hear each other.
+    /// Whether the routers `one` and `other` hear each other.
     pub fn talk(self, one: usize, other: usize) -> bool {
         self.passes(one, other) && self.passes(other, one)
     }

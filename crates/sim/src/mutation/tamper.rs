@@ -238,7 +238,8 @@ impl Tamper {
     }
 }
 
-/// Returns the same submissions without refutations: each names a position at which there is no suspicion.
+/// Returns the same submissions without refutations: each refutation names a position at which there is no
+/// suspicion.
 fn without_refutations(block: &Bytes) -> Bytes {
     let mut rest = block.slice(NUMBER_AT + 8..);
     let mut forged = BytesMut::from(&block[..NUMBER_AT + 12]);

@@ -66,7 +66,8 @@ impl Workload for Domains {
         id: ProcessId,
     ) -> Node<Process> {
         let now = world.clock(machine);
-        // A sleeping router is not removed: a removed process would come back as another one in both domains.
+        // A sleeping router is not removed: a removed router would come back as a new process in both
+        // domains.
         let remove_after = Duration::from_secs(60);
         let log = paxos::Settings { wanted: ROUTERS, remove_after, ..paxos::Settings::default() };
         let me = Peer { id, address: DomainsWorld::address(machine) };

@@ -52,7 +52,7 @@ impl MapsWorkload {
         Site((self.place(machine) % 2) as u16)
     }
 
-    /// Returns the index of a machine among those of cells and spares.
+    /// Returns the index of a machine among the machines of cells and spares.
     pub(super) fn place(&self, machine: usize) -> usize {
         self.machines.iter().position(|it| *it == machine).expect("a cell's machine")
     }

@@ -196,6 +196,6 @@ impl MapsWorkload {
 
 /// Number of fields of a hash that are written and read.
 const FIELDS: u64 = 4;
-/// Offset of these users' numbers: at the end, users of strings with numbers above the usual ones read all
-/// keys, one key each.
+/// Offset of the numbers of this workload's users. It is so large because, at the end, users of strings with
+/// numbers above the usual numbers read all keys, one key each.
 const USERS: u64 = 1_000_000;

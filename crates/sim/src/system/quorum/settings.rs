@@ -16,7 +16,7 @@ use crate::{check::quorum::Promise, mutation::Mutation};
 pub struct Settings {
     /// The wanted number of routers.
     pub routers: usize,
-    /// Number of cells, at two sites in turn.
+    /// Number of cells. They are distributed over two sites in turn.
     pub cells: usize,
     /// Number of further processes that may take a cell's place.
     pub spares: usize,

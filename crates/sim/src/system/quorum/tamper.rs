@@ -21,7 +21,7 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The cells that have sent answers.
     heard: BTreeSet<ProcessId>,
-    /// The digests that replace those in answers, by the round that asked for them.
+    /// The digests that replace the digests in answers, by the round that asked for them.
     digests: BTreeMap<Round, Expected>,
     /// The rounds that asked for digests in this turn, each with its key.
     asked: Vec<(Round, MapId, Bytes)>,

@@ -114,7 +114,7 @@ impl MapsWorkload {
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its
-    /// hints are gone.
+    /// hints are lost.
     pub(super) fn forget(&mut self, machine: usize) {
         let MapsWorkload { request_log, check, counters: counted, .. } = self;
         let ended = request_log.under_way.extract_if(.., |_, (at, ..)| *at == machine);

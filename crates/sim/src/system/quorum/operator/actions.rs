@@ -46,7 +46,8 @@ impl MapsWorkload {
             }
         }
         if self.settings.disk.is_some() {
-            // A router that joins may know only former routers: all of these can come back as new processes.
+            // A router that joins may know only former routers: all routers that it knows may have come back
+            // as new processes.
             let seeds = stage.routers.living(world);
             for &machine in &stage.routers.machines {
                 if matches!(world.process(machine).map(|it| &it.role), Some(Role::Router(_))) {
@@ -130,7 +131,7 @@ impl MapsWorkload {
         if stage.is_healed() {
             *jump = None;
         } else if chance.happens(JUMP) && *calm_from <= world.now() {
-            // One clock at a time: a machine that slept may not have corrected its clock yet.
+            // Only one clock jumps at a time. A machine that slept may not have corrected its clock yet.
             let awake = |(at, ..): (usize, i64, Time)| world.slept_until(at) + CLOCKS * 2 < world.now();
             if jump.is_none_or(awake) {
                 let machine = self.machines[chance.index(self.machines.len())];
