@@ -24,8 +24,8 @@ use quorate_table::{
     engine::Answer,
     explain::Explanation,
     failure::Failure,
-    operation::{Operation, Select},
-    schema::{Schema, TableId},
+    operation::{Operation, Select, Told, Transaction, Trial},
+    schema::{KeyRange, Schema, TableId},
 };
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -118,6 +118,8 @@ pub enum RangeAnswers {
     Whole(smallvec::IntoIter<[Bytes; 1]>),
     /// Answers that are still coming.
     Stream(Box<dyn PieceStream>),
+    /// The first answer, until it is taken, and the answers behind it.
+    Begun(Option<Answer>, Box<RangeAnswers>),
 }
 
 /// A stream of pieces. Only a few pieces are under way at a time. A reader that requests no piece stops the
@@ -131,6 +133,42 @@ pub trait PieceStream: fmt::Debug + Send + Sync {
 impl PieceStream for mpsc::Receiver<Result<Piece, OperationError>> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
         self.poll_recv(cx)
+    }
+}
+
+/// The outcome of a trial.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The result of the statement, by range of ring keys, as it is compared when the transaction is executed.
+    pub told: Vec<(KeyRange, Told)>,
+    /// The answers of the statement, or the reason why the statement fails.
+    pub answers: Result<AnswerStream, Failure>,
+}
+
+impl Attempt {
+    /// Waits until the answers to a trial have begun, and takes the fingerprints out of them.
+    pub async fn of(mut stream: AnswerStream) -> Result<Attempt, OperationError> {
+        let mut told = Vec::new();
+        for part in &mut stream.parts {
+            let (fingerprints, first) = match part.next().await {
+                Some(Ok(Answer::Tried { told, answer })) => (told, Some(*answer)),
+                Some(Ok(Answer::TrialFailed { ranges, failure })) => {
+                    let failed = |range| (range, Told::Failed(failure.sqlstate.clone()));
+                    return Ok(Attempt {
+                        told: ranges.into_iter().map(failed).collect(),
+                        answers: Err(failure),
+                    });
+                }
+                Some(Ok(_)) | None => {
+                    return Err(Failure::malformed("the answer to a trial has another form").into());
+                }
+                Some(Err(error)) => return Err(error),
+            };
+            told.extend(fingerprints.into_iter().map(|(range, print)| (range, Told::Result(print))));
+            let rest = std::mem::replace(part, RangeAnswers::none());
+            *part = RangeAnswers::Begun(first, Box::new(rest));
+        }
+        Ok(Attempt { told, answers: Ok(stream) })
     }
 }
 
@@ -157,11 +195,24 @@ pub enum Piece {
 }
 
 impl RangeAnswers {
+    fn none() -> RangeAnswers {
+        RangeAnswers::Whole(smallvec::SmallVec::new().into_iter())
+    }
+
+    /// Returns a single answer.
+    pub fn begun(answer: Answer) -> RangeAnswers {
+        RangeAnswers::Begun(Some(answer), Box::new(RangeAnswers::none()))
+    }
+
     /// Returns the next piece, or `None` after the last.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
         match self {
             RangeAnswers::Whole(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Piece::Encoded(piece)))),
             RangeAnswers::Stream(pieces) => pieces.poll_next(cx),
+            RangeAnswers::Begun(first, rest) => match first.take() {
+                Some(first) => Poll::Ready(Some(Ok(Piece::Answer(first)))),
+                None => rest.poll_next(cx),
+            },
         }
     }
 
@@ -244,6 +295,19 @@ pub trait Backend: Send + Sync + 'static {
     /// Executes a write once, even if it is sent repeatedly under the same name. Returns one answer per
     /// range.
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError>;
+
+    /// Executes a transaction once, even if it is sent repeatedly under the same name. Returns the answers of
+    /// the ranges, each with one result per statement ([`Answer::Written`]). Fails with 40001 if a result that
+    /// was told differs now.
+    async fn transact(
+        &self,
+        name: WriteName,
+        transaction: Transaction,
+    ) -> Result<Vec<Answer>, OperationError>;
+
+    /// Tries a statement of a transaction that is not sent yet, at a strength. Fails with 40001 if a result
+    /// that was told differs now. Nothing is changed.
+    async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError>;
 
     /// Begins a read. A sequential read sees every write that was acknowledged before it began.
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError>;

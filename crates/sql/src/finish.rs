@@ -390,7 +390,13 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
         Answer::Failed(failure) => Err(failure.into()),
-        Answer::Groups(_) | Answer::Written(_) | Answer::Explanation(_) | Answer::Backup { .. } => {
+        Answer::Groups(_)
+        | Answer::Written(_)
+        | Answer::Explanation(_)
+        | Answer::Backup { .. }
+        | Answer::Transaction(_)
+        | Answer::Tried { .. }
+        | Answer::TrialFailed { .. } => {
             Err(SqlError::new("XX000", "a range answered a read of rows with an answer of another kind"))
         }
     }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
-    operation::{Operation, Output, Select},
+    operation::{Operation, Output, Select, Transaction, Trial},
     plain::PlainEngine,
     schema::{KeyRange, Schema, TableId},
 };
@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, Piece, RangeAnswers,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, Piece, RangeAnswers,
         RequestId, Strength, Table, WriteName,
     },
     error::code,
@@ -178,6 +178,40 @@ impl Backend for LocalBackend {
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         self.state().once(name, |state| state.run(operation))
+    }
+
+    async fn transact(
+        &self,
+        name: WriteName,
+        transaction: Transaction,
+    ) -> Result<Vec<Answer>, OperationError> {
+        let executed = self.state().once(name, |state| state.run(Operation::Transaction(transaction)))?;
+        let of_range = |answer| match answer {
+            Answer::Transaction(results) => results.into_iter().map(Answer::Written).collect(),
+            other => vec![other],
+        };
+        Ok(executed.into_iter().flat_map(of_range).collect())
+    }
+
+    async fn attempt(&self, _strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
+        let answers = {
+            let mut state = self.state();
+            let epoch = Epoch(state.epoch);
+            let job = |range| {
+                let operation = Operation::Trial(Box::new(trial.clone()));
+                Job { epoch, ranges: vec![range], operation, held: false }
+            };
+            let jobs: Vec<Job> = ranges().map(job).collect();
+            state.engine.apply(&jobs)
+        };
+        let mut parts = Vec::new();
+        for answer in answers {
+            match answer {
+                Answer::Failed(failure) => return Err(OperationError::Failed(failure)),
+                answer => parts.push(RangeAnswers::begun(answer)),
+            }
+        }
+        Attempt::of(AnswerStream { parts }).await
     }
 
     async fn read(&self, _strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {

@@ -7,6 +7,7 @@
 
 use crate::{
     explain::Explanation,
+    fingerprint::Fingerprint,
     host::{Host, SingleThread},
     operation::{LoadId, Operation, Select},
     schema::{KeyRange, Schema, TableId},
@@ -59,6 +60,24 @@ pub enum Answer {
         /// The rows.
         rows: Vec<Row>,
     },
+    /// A transaction was applied. For each range of the job, the results of its statements, in order. A
+    /// statement whose result the client was told has an empty result here.
+    Transaction(Vec<Vec<Written>>),
+    /// A trial's statement can be executed. This is the statement's answer ([`Answer::Written`],
+    /// [`Answer::Rows`] or [`Answer::Groups`]), with the fingerprints of its result.
+    Tried {
+        /// The fingerprints, by range of the job.
+        told: Vec<(KeyRange, Fingerprint)>,
+        /// The answer.
+        answer: Box<Answer>,
+    },
+    /// A trial's statement failed.
+    TrialFailed {
+        /// The ranges of the job in which it failed.
+        ranges: Vec<KeyRange>,
+        /// The reason.
+        failure: Failure,
+    },
 }
 
 impl Answer {
@@ -68,7 +87,12 @@ impl Answer {
             Answer::Rows(rows) => rows.len() as u64,
             Answer::Groups(groups) => groups.len() as u64,
             Answer::Backup { rows, .. } => rows.len() as u64,
-            Answer::Written(_) | Answer::Failed(_) | Answer::Explanation(_) => 0,
+            Answer::Tried { answer, .. } => answer.rows(),
+            Answer::Written(_)
+            | Answer::Failed(_)
+            | Answer::Explanation(_)
+            | Answer::Transaction(_)
+            | Answer::TrialFailed { .. } => 0,
         }
     }
 }

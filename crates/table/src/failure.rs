@@ -42,6 +42,9 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The SQLSTATE of a transaction that may succeed if it is tried again.
+    pub const CONFLICT: &str = "40001";
+
     /// Creates a failure without detail.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Failure {
         debug_assert_eq!(sqlstate.len(), 5, "a SQLSTATE has five characters");

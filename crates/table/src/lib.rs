@@ -58,6 +58,7 @@ pub mod explain;
 pub mod expr;
 pub mod failure;
 pub mod fields;
+pub mod fingerprint;
 pub mod function;
 mod group;
 pub mod host;

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     expr::{Aggregate, Expr},
     failure::Failure,
-    schema::{Schema, TableId},
+    fingerprint::Fingerprint,
+    schema::{KeyRange, Schema, TableId},
     value::{Row, Value},
 };
 
@@ -103,6 +104,10 @@ pub enum Operation {
     /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). An engine is given these
     /// reads one by one.
     Backup(Vec<Select>),
+    /// Executes several statements together ([`crate::versions`] has the rules).
+    Transaction(Transaction),
+    /// Tries a statement of a transaction that is not sent yet. A read: it changes nothing.
+    Trial(Box<Trial>),
 }
 
 impl Operation {
@@ -120,12 +125,17 @@ impl Operation {
             | Operation::Discard { table, .. } => *table,
             Operation::Select(select) | Operation::Explain(select) => select.table,
             Operation::Backup(selects) => selects.first().map_or(TableId(0), |select| select.table),
+            Operation::Transaction(transaction) => first_table(transaction.statements()),
+            Operation::Trial(trial) => trial.statement.operation.table(),
         }
     }
 
     /// Whether the operation changes anything.
     pub fn is_write(&self) -> bool {
-        !matches!(self, Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_))
+        !matches!(
+            self,
+            Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_) | Operation::Trial(_)
+        )
     }
 
     /// Returns the filter of the rows that the operation reads or changes; `None` for all rows, and for
@@ -138,7 +148,8 @@ impl Operation {
         }
     }
 
-    /// Returns the operation with constants for parameters (see [`Expr::bind`]).
+    /// Returns the operation with constants for parameters (see [`Expr::bind`]). Statements of transactions
+    /// have constants already.
     pub fn bind(&self, parameters: &[Value]) -> Result<Operation, Failure> {
         let many =
             |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
@@ -181,9 +192,112 @@ impl Operation {
             | Operation::DropTable { .. }
             | Operation::Stage { .. }
             | Operation::Publish { .. }
-            | Operation::Discard { .. } => self.clone(),
+            | Operation::Discard { .. }
+            | Operation::Transaction(_)
+            | Operation::Trial(_) => self.clone(),
         })
     }
+}
+
+/// Statements that take effect together, or not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// A random number for the fingerprints, so that nobody can choose rows whose fingerprints collide.
+    pub key: u128,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// A statement that is executed behind a transaction's earlier steps, and changes nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The transaction's number for fingerprints.
+    pub key: u128,
+    /// The earlier steps that may concern the statement's rows. If a result that was told differs now, the
+    /// trial fails (40001).
+    pub earlier: Vec<Step>,
+    /// Whether the results of the earlier steps are compared in all ranges, and not only in those that the
+    /// statement concerns.
+    pub compares_all: bool,
+    /// The statement, with no results told.
+    pub statement: TransactionStatement,
+}
+
+/// A step of a transaction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// Executes a statement.
+    Execute(TransactionStatement),
+    /// Remembers the state of the tables.
+    Savepoint,
+    /// Restores the state at the latest savepoint that was not restored yet. The results of the statements
+    /// between the two were told, and are compared.
+    RollBack,
+}
+
+/// The most savepoints of a transaction that are open at one step. Each may keep a state of the tables in
+/// memory.
+pub const SAVEPOINTS_MAX: usize = 16;
+
+/// A statement of a transaction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TransactionStatement {
+    /// The operation: a write of rows, or a select.
+    pub operation: Operation,
+    /// The rows whose results are compared.
+    pub compared: Compared,
+    /// The results that the client was told, by range of ring keys. Empty if the client was told nothing.
+    pub told: Vec<(KeyRange, Told)>,
+}
+
+/// The rows of a statement whose results are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compared {
+    /// All rows.
+    All,
+    /// All rows. Later selects of the transaction that are compared for [`Compared::Own`] also see these rows
+    /// as the transaction's own: SELECT FOR UPDATE.
+    Locked,
+    /// Only rows that earlier steps of the transaction wrote or locked.
+    Own,
+}
+
+/// The result that a client was told for a range of ring keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Told {
+    /// The statement succeeded with this result.
+    Result(Fingerprint),
+    /// The statement failed with this SQLSTATE.
+    Failed(String),
+}
+
+impl Step {
+    /// Returns the step's statement, if it has one.
+    pub fn statement(&self) -> Option<&TransactionStatement> {
+        match self {
+            Step::Execute(statement) => Some(statement),
+            Step::Savepoint | Step::RollBack => None,
+        }
+    }
+}
+
+impl Transaction {
+    /// Returns the statements of all steps, in order.
+    pub fn statements(&self) -> impl Iterator<Item = &TransactionStatement> {
+        self.steps.iter().filter_map(Step::statement)
+    }
+}
+
+impl Trial {
+    /// Returns the statements of the earlier steps, and the trial's own statement.
+    pub fn statements(&self) -> impl Iterator<Item = &TransactionStatement> {
+        self.earlier.iter().filter_map(Step::statement).chain([&self.statement])
+    }
+}
+
+/// Returns the table of the first statement; table 0 if there is none.
+fn first_table<'a>(mut statements: impl Iterator<Item = &'a TransactionStatement>) -> TableId {
+    statements.next().map_or(TableId(0), |statement| statement.operation.table())
 }
 
 /// The treatment of a row to add whose primary key exists already.

@@ -29,17 +29,17 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     relay::Relay,
-    rubberband::{ClientCommand, ClientError, Control, ProcessAnswer, Range},
+    rubberband::{ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE},
 };
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_runtime::{CommandError, Port};
 use quorate_sql::backend::{
-    Analyzed, AnswerStream, Backend, Catalog, OperationError, Piece, RangeAnswers, RequestId, Strength,
-    Table, WriteName,
+    Analyzed, AnswerStream, Attempt, Backend, Catalog, OperationError, Piece, RangeAnswers, RequestId,
+    Strength, Table, WriteName,
 };
 use quorate_table::{
     engine::{Answer, Failure},
-    operation::{Operation, Select},
+    operation::{Operation, Select, Transaction, Trial},
     schema::{Schema, TableId},
 };
 
@@ -189,6 +189,41 @@ impl ClusterBackend {
         self.requests.unfounded().map_or(Ok(()), Err)
     }
 
+    /// Sends a write, and waits for its end.
+    async fn submit_write(
+        &self,
+        name: WriteName,
+        request: gateway::TableRequest,
+    ) -> Result<Vec<Answer>, OperationError> {
+        let gateway::TableRequest { table, ranges, fallible, operation } = request;
+        let WriteName { request, print, repeated } = name;
+        let write = |token| ClientCommand::Write {
+            token,
+            request: Some(request),
+            print,
+            repeated,
+            table,
+            ranges,
+            fallible,
+            operation,
+        };
+        let parts = self.submit(Some(request), write).await?;
+        let pieces = parts.into_iter().flat_map(|part| part.pieces);
+        pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
+    }
+
+    /// Fails if the domain was founded by a build whose storage processes do not know transactions.
+    fn knows_transactions(&self) -> Result<(), OperationError> {
+        match self.requests.config() {
+            Some(config) if config.routing < TRANSACTIONS_SINCE => {
+                let message = "a transaction of several statements is not possible: an earlier build founded the domain";
+                let detail = "Load a backup into a new domain to use transactions.";
+                Err(Failure::new("0A000", message).with_detail(detail).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a read.
     fn ask(
         &self,
@@ -244,6 +279,11 @@ impl ClusterBackend {
     }
 }
 
+/// Returns the definition of a table.
+fn schema_in(catalog: &Catalog, table: TableId) -> Option<&Schema> {
+    catalog.tables.iter().find(|known| known.id == table).map(|table| &table.schema)
+}
+
 #[async_trait]
 impl Backend for ClusterBackend {
     fn is_ready(&self) -> bool {
@@ -297,20 +337,31 @@ impl Backend for ClusterBackend {
             // No row can match, so nothing has to be executed.
             return Ok(vec![Answer::Written(Vec::new())]);
         }
-        let WriteName { request, print, repeated } = name;
-        let write = |token| ClientCommand::Write {
-            token,
-            request: Some(request),
-            print,
-            repeated,
-            table,
-            ranges,
-            fallible,
-            operation,
-        };
-        let parts = self.submit(Some(request), write).await?;
-        let pieces = parts.into_iter().flat_map(|part| part.pieces);
-        pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
+        self.submit_write(name, gateway::TableRequest { table, ranges, fallible, operation }).await
+    }
+
+    async fn transact(
+        &self,
+        name: WriteName,
+        transaction: Transaction,
+    ) -> Result<Vec<Answer>, OperationError> {
+        self.knows_transactions()?;
+        let catalog = self.requests.catalog();
+        let request = gateway::transaction(transaction, |table| schema_in(&catalog, table));
+        let mut request = request.map_err(|_| no_such_table())?;
+        request.fits()?;
+        if request.ranges.is_empty() {
+            // No statement can match a row. The id is remembered all the same.
+            request.ranges.push(Range { low: 0, high: 0 });
+        }
+        self.submit_write(name, request).await
+    }
+
+    async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
+        self.knows_transactions()?;
+        let catalog = self.requests.catalog();
+        let request = gateway::trial(trial, |table| schema_in(&catalog, table));
+        Attempt::of(self.begin(strength, request.map_err(|_| no_such_table())?).await?).await
     }
 
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {

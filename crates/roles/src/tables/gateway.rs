@@ -11,7 +11,7 @@ use quorate_table::{
     engine::Answer,
     expr::{Binary, Expr, Unary},
     failure::Failure,
-    operation::{Conflict, Operation, Output, Select},
+    operation::{Conflict, Operation, Output, Select, Transaction, TransactionStatement, Trial},
     schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Type, Value},
 };
@@ -20,6 +20,9 @@ use smallvec::{SmallVec, smallvec};
 /// Number of distinct ring keys above which an insert goes to the whole ring. Routers read the ranges of
 /// every message, so the list must be short.
 const POINTS_MAX: usize = 16;
+
+/// Number of ring ranges above which a transaction goes to the whole ring.
+const TRANSACTION_RANGES_MAX: usize = 64;
 
 /// Length of the longest operation, in bytes. A frame carries several operations and their headers.
 pub const OPERATION_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
@@ -39,7 +42,24 @@ pub struct TableRequest {
 
 /// Makes the request of an operation on a table with this definition.
 pub fn request(operation: &Operation, schema: &Schema) -> TableRequest {
-    let ranges = match operation {
+    TableRequest {
+        table: operation.table().0,
+        ranges: ring_ranges(operation, schema),
+        fallible: can_fail(operation, schema),
+        operation: encoded_operation(operation),
+    }
+}
+
+/// Returns the ring ranges that an operation concerns, disjoint and in order.
+pub fn ranges_of(operation: &Operation, schema: &Schema) -> Vec<KeyRange> {
+    ring_ranges(operation, schema)
+        .into_iter()
+        .map(|range| KeyRange { low: range.low, high: range.high })
+        .collect()
+}
+
+fn ring_ranges(operation: &Operation, schema: &Schema) -> SmallVec<[Range; 2]> {
+    match operation {
         Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } | Operation::Stage { rows, .. } => {
             let mut points: Vec<u64> = Vec::with_capacity(rows.len().min(POINTS_MAX + 1));
             for row in rows {
@@ -58,14 +78,73 @@ pub fn request(operation: &Operation, schema: &Schema) -> TableRequest {
             }
         }
         other => ranges(other.filter(), schema),
-    };
-    let bytes = postcard::to_stdvec(operation).expect("our own types always serialise");
-    TableRequest {
-        table: operation.table().0,
-        ranges,
-        fallible: can_fail(operation, schema),
-        operation: bytes.into(),
     }
+}
+
+/// Makes the request of a transaction. `schema` returns the definition of a table; the error is the table that
+/// has none.
+pub fn transaction<'s>(
+    transaction: Transaction,
+    schema: impl Fn(TableId) -> Option<&'s Schema>,
+) -> Result<TableRequest, TableId> {
+    let mut concerned = Vec::new();
+    for statement in transaction.statements() {
+        concern(statement, &schema, &mut concerned)?;
+    }
+    Ok(TableRequest {
+        table: DataHeader::NO_TABLE,
+        ranges: few(concerned),
+        fallible: true,
+        operation: encoded_operation(&Operation::Transaction(transaction)),
+    })
+}
+
+/// Makes the request of a trial. `schema` returns the definition of a table; the error is the table that has
+/// none.
+pub fn trial<'s>(
+    trial: Trial,
+    schema: impl Fn(TableId) -> Option<&'s Schema>,
+) -> Result<TableRequest, TableId> {
+    let mut concerned = Vec::new();
+    concern(&trial.statement, &schema, &mut concerned)?;
+    if trial.compares_all {
+        for statement in trial.statements() {
+            concern(statement, &schema, &mut concerned)?;
+        }
+    }
+    Ok(TableRequest {
+        table: DataHeader::NO_TABLE,
+        ranges: few(concerned),
+        fallible: false,
+        operation: encoded_operation(&Operation::Trial(Box::new(trial))),
+    })
+}
+
+/// Adds the ranges of a statement and of its results.
+fn concern<'s>(
+    statement: &TransactionStatement,
+    schema: impl Fn(TableId) -> Option<&'s Schema>,
+    concerned: &mut Vec<KeyRange>,
+) -> Result<(), TableId> {
+    let table = statement.operation.table();
+    concerned.extend(ranges_of(&statement.operation, schema(table).ok_or(table)?));
+    concerned.extend(statement.told.iter().map(|(range, _)| *range));
+    Ok(())
+}
+
+/// Returns these ranges disjoint; the whole ring if they are many.
+fn few(concerned: Vec<KeyRange>) -> SmallVec<[Range; 2]> {
+    let disjoint = KeyRange::union(concerned);
+    match disjoint.len() {
+        0..=TRANSACTION_RANGES_MAX => {
+            disjoint.into_iter().map(|range| Range { low: range.low, high: range.high }).collect()
+        }
+        _ => smallvec![Range::ALL],
+    }
+}
+
+fn encoded_operation(operation: &Operation) -> Bytes {
+    postcard::to_stdvec(operation).expect("our own types always serialise").into()
 }
 
 impl TableRequest {
@@ -220,7 +299,9 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
         | Operation::DropTable { .. }
         | Operation::Select(_)
         | Operation::Explain(_)
-        | Operation::Backup(_) => false,
+        | Operation::Backup(_)
+        | Operation::Trial(_) => false,
+        Operation::Transaction(_) => true,
     }
 }
 

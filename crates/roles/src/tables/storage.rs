@@ -12,6 +12,7 @@ use quorate_protocol::{
 use quorate_table::{
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job, SaveTarget, SavedPart},
     failure::{Failure, catch_panic},
+    fingerprint::Fingerprint,
     host::Host,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
@@ -298,7 +299,7 @@ impl Jobs {
             Ok(mut operation) if operation.is_write() == write => {
                 let purpose = match &mut operation {
                     Operation::Select(select) => limit(select),
-                    Operation::Explain(_) => JobKind::Read,
+                    Operation::Explain(_) | Operation::Trial(_) => JobKind::Read,
                     _ => JobKind::Write,
                 };
                 self.places.push((results.len(), purpose));
@@ -337,6 +338,10 @@ impl Jobs {
                 (JobKind::Definition, _) => TaskResult::Done,
                 (JobKind::Write, Answer::Written(written)) => TaskResult::Written(
                     written.into_iter().map(|one| encode(&Answer::Written(vec![one]))).collect(),
+                ),
+                // A range's answer has the results of all statements.
+                (JobKind::Write, Answer::Transaction(results)) => TaskResult::Written(
+                    results.into_iter().map(|results| encode(&Answer::Written(results))).collect(),
                 ),
                 (JobKind::Write, answer) => TaskResult::Failed(encode(&answer)),
                 (JobKind::Plain, answer) if is_long(&answer) => TaskResult::Long,
@@ -397,6 +402,9 @@ enum AnswerPart<'a> {
 /// Cuts a read's answer into pieces, each of which fits into a message. If a single row or group fits into no
 /// message, the answer is a failure instead.
 fn pieces(answer: Answer) -> Vec<Bytes> {
+    if let Answer::Tried { told, answer } = answer {
+        return tried(&told, *answer);
+    }
     let mut pieces = Vec::new();
     match &answer {
         Answer::Rows(rows) if !rows.is_empty() => {
@@ -411,6 +419,18 @@ fn pieces(answer: Answer) -> Vec<Bytes> {
         Some(failure) => vec![encode(&Answer::Failed(failure))],
         None => pieces,
     }
+}
+
+/// Cuts the answer of a trial into pieces. The first piece also has the fingerprints.
+fn tried(told: &[(KeyRange, Fingerprint)], answer: Answer) -> Vec<Bytes> {
+    let mut pieces = pieces(answer);
+    let first = pieces.first_mut().expect("an answer has a piece");
+    if let Ok(answer) = postcard::from_bytes::<Answer>(first)
+        && !matches!(answer, Answer::Failed(_))
+    {
+        *first = encode(&Answer::Tried { told: told.to_vec(), answer: Box::new(answer) });
+    }
+    pieces
 }
 
 /// Encodes the items as one piece. Cuts them into several pieces if one piece would be too large.

@@ -74,7 +74,7 @@ impl Session {
                     }
                 }
                 Answer::Failed(failure) => return Err(failure.into()),
-                Answer::Rows(_) | Answer::Groups(_) | Answer::Explanation(_) | Answer::Backup { .. } => {
+                _ => {
                     return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
                 }
             }

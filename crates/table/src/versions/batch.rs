@@ -22,15 +22,19 @@ use crate::{
     expr::Expr,
     failure::catch_panic,
     host::Host,
-    operation::{Operation, Select},
+    operation::{Operation, Select, Trial},
     saved::{Records, SaveTarget, SavedPart},
     schema::{KeyRange, TableId},
     value::{Row, Value},
 };
 
 use super::{
-    MemoryBounds, Read, RowTask, Rows, Table, Version, budget::Budget, no_table, pins::Pins, save::Section,
-    write::Effect,
+    MemoryBounds, Read, RowTask, Rows, Table, Version,
+    budget::Budget,
+    no_table,
+    pins::Pins,
+    save::Section,
+    write::{Effect, WriteTask},
 };
 
 /// An engine: all tables, in the present version and in the pinned ones.
@@ -95,10 +99,17 @@ impl<R: Rows> Versions<R> {
         // Groups the reads by version and table.
         let mut shared: SharedPasses<R> = BTreeMap::new();
         for (index, job) in jobs.iter().enumerate() {
-            if matches!(job.operation, Operation::Backup(_)) {
-                answers[index] =
-                    Some(Answer::Failed(Failure::malformed("a backup was sent as a single read")));
-                continue;
+            match &job.operation {
+                Operation::Backup(_) => {
+                    let failure = Failure::malformed("a backup was sent as a single read");
+                    answers[index] = Some(Answer::Failed(failure));
+                    continue;
+                }
+                Operation::Trial(trial) => {
+                    answers[index] = Some(self.attempt(job, trial));
+                    continue;
+                }
+                _ => {}
             }
             let past = (job.epoch < self.written).then_some(job.epoch);
             let id = job.operation.table();
@@ -115,6 +126,16 @@ impl<R: Rows> Versions<R> {
             self.answer_reads(&table, jobs, &indexes, first, call, &mut answers);
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
+    }
+
+    /// Answers a trial. A trial that panics fails.
+    fn attempt(&mut self, job: &Job, trial: &Trial) -> Answer {
+        let version = match job.epoch >= self.written {
+            true => Ok(self.present.clone()),
+            false => self.pins.version(job.epoch, &self.present),
+        };
+        let answer = version.and_then(|version| catch_panic(|| version.attempt(job, trial, &self.costs))?);
+        answer.unwrap_or_else(Answer::Failed)
     }
 
     /// Answers the reads with these indexes, which are all of one table. A read that panics alone fails.
@@ -270,7 +291,7 @@ impl<R: Rows> Versions<R> {
                 Operation::Insert { .. } | Operation::Upsert { .. } => None,
                 _ => self.present.tables[&id].rows.found_rows(batch_results, number),
             };
-            match self.present.evaluate(job, found) {
+            match self.present.evaluate(WriteTask::of(job), found) {
                 Ok((written, effect)) => {
                     let (going, coming, changing) = effect.touched_rows();
                     self.present.tables[&id].rows.note(batch_results, &going, changing.as_deref(), false);
@@ -310,7 +331,13 @@ impl<R: Rows> Versions<R> {
 
     /// Returns the answer of a write, and its effect unless it fails.
     fn evaluate(&self, job: &Job) -> (Answer, Option<Effect<R>>) {
-        match self.present.evaluate(job, None) {
+        if let Operation::Transaction(transaction) = &job.operation {
+            return match self.present.execute(job, transaction, &self.costs) {
+                Ok((results, tables)) => (Answer::Transaction(results), Some(Effect::Tables(tables))),
+                Err(failure) => (Answer::Failed(failure), None),
+            };
+        }
+        match self.present.evaluate(WriteTask::of(job), None) {
             Ok((written, effect)) => (Answer::Written(written), Some(effect)),
             Err(failure) => (Answer::Failed(failure), None),
         }
@@ -363,6 +390,12 @@ impl<R: Rows> Versions<R> {
 
     fn take_place(&mut self, epoch: Epoch, effect: Option<Effect<R>>) {
         if let Some(effect) = effect {
+            if let Effect::Tables(tables) = &effect {
+                tables.keys().for_each(|id| self.pins.keep(&self.present, *id));
+                self.present.take_place(effect, None);
+                self.written = self.written.max(epoch);
+                return;
+            }
             let log = self.pins.log(&self.present, &effect);
             self.present.take_place(effect, log);
             self.written = self.written.max(epoch);

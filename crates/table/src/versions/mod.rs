@@ -8,7 +8,8 @@
 //! dropped. So a failed statement has changed nothing, and a held statement is an effect that waits. A
 //! version maps each table to its rows ([`Rows`]). The present changes in place, and pinned versions keep the
 //! data that it overwrites (`pins.rs`). Operations that stand together in a batch are passed to the rows
-//! together (`batch.rs`).
+//! together (`batch.rs`). Several statements of one transaction are executed on a copy of
+//! the tables, which then replaces them (`transaction.rs`).
 //!
 //! A row's [`RowPlace`] is its ring key, then a hash of its primary key, then its number. So the rows of an
 //! arc lie together (migration and pruning use slices), and rows that may have equal primary keys lie
@@ -42,6 +43,7 @@ mod row;
 mod rows;
 mod save;
 mod staged;
+mod transaction;
 mod upsert;
 mod write;
 

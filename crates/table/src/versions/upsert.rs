@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    engine::{Failure, Job, Written},
+    engine::{Failure, Written},
     eval::{eval, satisfies},
     operation::Conflict,
     schema::TableId,
@@ -18,14 +18,14 @@ use crate::{
 
 use super::{
     FoundRow, OwnedRow, RowPlace, Rows, Table,
-    write::{Effect, Results, check_length, is_long},
+    write::{Effect, Results, WriteTask, check_length, is_long},
 };
 
 impl<R: Rows> Table<R> {
     pub(super) fn upsert(
         &self,
         id: TableId,
-        job: &Job,
+        task: WriteTask<'_>,
         rows: &[Row],
         conflict: &Conflict,
         mut results: Results<'_>,
@@ -35,7 +35,7 @@ impl<R: Rows> Table<R> {
         let mut touched: BTreeMap<(u64, u64), Vec<&Row>> = BTreeMap::new();
         let all: Vec<usize> = (0..self.schema.columns.len()).collect();
         let keyed = !self.schema.primary_key.is_empty();
-        for arrival in self.checked_rows(job, rows) {
+        for arrival in self.checked_rows(task, rows) {
             let (place, row) = arrival?;
             let touched = touched.entry((place.key, place.tie)).or_default();
             let again = keyed && touched.iter().any(|other| self.same_key(row, other));

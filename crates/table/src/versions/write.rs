@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    engine::{Failure, Job, RowId, Written},
+    engine::{Epoch, Failure, Job, RowId, Written},
     eval::{eval, satisfies},
     expr::Expr,
     operation::{LoadId, Operation},
@@ -72,12 +72,15 @@ pub(super) enum Effect<R> {
         table: TableId,
         load: LoadId,
     },
+    /// Tables that several statements have changed together, in their new state.
+    Tables(BTreeMap<TableId, Arc<Table<R>>>),
 }
 
 impl<R> Effect<R> {
-    /// Returns the table that the effect changes.
+    /// Returns the table that the effect changes; the first table if there are several.
     pub(super) fn table(&self) -> TableId {
         match self {
+            Effect::Tables(tables) => tables.keys().next().copied().unwrap_or(TableId(0)),
             Effect::CreateTable { table, .. }
             | Effect::DropTable { table }
             | Effect::Rows { table, .. }
@@ -152,16 +155,36 @@ impl<'a> Results<'a> {
     }
 }
 
+/// A write to evaluate.
+#[derive(Clone, Copy)]
+pub(super) struct WriteTask<'a> {
+    /// The epoch of the rows that the write adds.
+    pub(super) epoch: Epoch,
+    /// The number of the first row that the write adds, within the epoch.
+    pub(super) first_line: u32,
+    /// The ranges that this replica must answer for.
+    pub(super) ranges: &'a [KeyRange],
+    /// The operation.
+    pub(super) operation: &'a Operation,
+}
+
+impl<'a> WriteTask<'a> {
+    /// Returns the write of a job.
+    pub(super) fn of(job: &'a Job) -> WriteTask<'a> {
+        WriteTask { epoch: job.epoch, first_line: 0, ranges: &job.ranges, operation: &job.operation }
+    }
+}
+
 impl<R: Rows> Version<R> {
     /// Returns the answer and the effect of a write. `found_rows` are the rows that an earlier search found
     /// for it.
     pub(super) fn evaluate(
         &self,
-        job: &Job,
+        task: WriteTask<'_>,
         found_rows: Option<FoundRows>,
     ) -> Result<(Vec<Written>, Effect<R>), Failure> {
-        let ranges = &job.ranges[..];
-        match &job.operation {
+        let ranges = task.ranges;
+        match task.operation {
             Operation::CreateTable { table, schema } => {
                 schema.check()?;
                 if self.tables.contains_key(table) {
@@ -177,13 +200,13 @@ impl<R: Rows> Version<R> {
             Operation::Insert { table: id, rows, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
-                let added = table.counted_rows(job, rows, &mut results)?;
+                let added = table.counted_rows(task, rows, &mut results)?;
                 table.check_unique(&[], &added)?;
                 Ok((results.written, Effect::Rows { table: *id, removed: Vec::new(), added }))
             }
             Operation::Upsert { table: id, rows, conflict, returning } => {
                 let results = Results::new(ranges, returning);
-                self.table(*id)?.upsert(*id, job, rows, conflict, results)
+                self.table(*id)?.upsert(*id, task, rows, conflict, results)
             }
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
@@ -208,7 +231,7 @@ impl<R: Rows> Version<R> {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, &[]);
                 let mut coming = Vec::with_capacity(rows.len());
-                for arrival in table.checked_rows(job, rows) {
+                for arrival in table.checked_rows(task, rows) {
                     let (place, row) = arrival?;
                     results.count(place.key, row)?;
                     coming.push((place, &row[..]));
@@ -232,7 +255,8 @@ impl<R: Rows> Version<R> {
                 self.table(*id)?;
                 Ok((nothing_written(ranges), Effect::Discard { table: *id, load: *load }))
             }
-            Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_) => {
+            Operation::Transaction(_) => Err(Failure::malformed("a transaction was sent within another")),
+            Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_) | Operation::Trial(_) => {
                 Err(Failure::malformed("a read was sent as a write"))
             }
         }
@@ -274,6 +298,7 @@ impl<R: Rows> Version<R> {
             Effect::Discard { table, load } => {
                 self.table_mut(table).staged.remove(&load);
             }
+            Effect::Tables(tables) => self.tables.extend(tables),
         }
     }
 
@@ -316,16 +341,17 @@ impl<R: Rows> Table<R> {
     /// Returns the rows of an operation that lie in the job's ranges, checked and with their places.
     pub(super) fn checked_rows<'a>(
         &self,
-        job: &Job,
+        task: WriteTask<'a>,
         rows: &'a [Row],
     ) -> impl Iterator<Item = Result<(RowPlace, &'a Row), Failure>> {
         rows.iter().enumerate().filter_map(move |(line, row)| {
             let key = self.schema.partition.key(row);
-            job.ranges.iter().any(|range| range.contains(key)).then(|| {
+            task.ranges.iter().any(|range| range.contains(key)).then(|| {
                 self.schema.check_row(row)?;
-                let line = u32::try_from(line)
-                    .map_err(|_| Failure::malformed("a write has more rows than a row number can count"))?;
-                let (tie, id) = (self.schema.primary_key_hash(row), RowId { epoch: job.epoch, line });
+                let line = u32::try_from(line).ok().and_then(|line| line.checked_add(task.first_line));
+                let line = line
+                    .ok_or_else(|| Failure::malformed("a write has more rows than a row number can count"))?;
+                let (tie, id) = (self.schema.primary_key_hash(row), RowId { epoch: task.epoch, line });
                 Ok((RowPlace { key, tie, id }, row))
             })
         })
@@ -334,12 +360,12 @@ impl<R: Rows> Table<R> {
     /// Returns the rows of an operation that lie in the job's ranges, and counts them.
     fn counted_rows(
         &self,
-        job: &Job,
+        task: WriteTask<'_>,
         rows: &[Row],
         results: &mut Results<'_>,
     ) -> Result<Vec<(RowPlace, OwnedRow)>, Failure> {
         let mut added = Vec::new();
-        for arrival in self.checked_rows(job, rows) {
+        for arrival in self.checked_rows(task, rows) {
             let (place, row) = arrival?;
             results.count(place.key, row)?;
             added.push((place, row.as_slice().into()));

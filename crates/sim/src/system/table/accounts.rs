@@ -442,7 +442,7 @@ impl AccountWorkload {
                 pending.changed += written.iter().map(|one| one.rows).sum::<u64>();
                 pending.rows.extend(written.into_iter().flat_map(|one| one.returning));
             }
-            Some(Answer::Groups(_) | Answer::Explanation(_) | Answer::Backup { .. }) | None => {
+            Some(_) | None => {
                 return Err(Violation::new(
                     "answer",
                     format!("request {token} has the answer of another kind of request"),
