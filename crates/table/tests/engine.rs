@@ -14,9 +14,9 @@ use quorate_table::{
 
 use crate::scan::Twin;
 
-const TABLE: TableId = TableId(7);
+pub(crate) const TABLE: TableId = TableId(7);
 const LOADS: u64 = 2;
-const HALVES: [KeyRange; 2] =
+pub(crate) const HALVES: [KeyRange; 2] =
     [KeyRange { low: 0, high: u64::MAX / 2 }, KeyRange { low: u64::MAX / 2 + 1, high: u64::MAX }];
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ enum Step {
     Migrate(usize, usize),
 }
 
-fn schema(hash: bool) -> Schema {
+pub(crate) fn schema(hash: bool) -> Schema {
     let column = |name: &str, ty, not_null| Column {
         name: name.to_owned(),
         ty,
@@ -61,15 +61,15 @@ fn schema(hash: bool) -> Schema {
     }
 }
 
-const K: fn() -> Expr = || Expr::Column(0, Type::Int4);
-const S: fn() -> Expr = || Expr::Column(1, Type::Text);
-const V: fn() -> Expr = || Expr::Column(2, Type::Int4);
+pub(crate) const K: fn() -> Expr = || Expr::Column(0, Type::Int4);
+pub(crate) const S: fn() -> Expr = || Expr::Column(1, Type::Text);
+pub(crate) const V: fn() -> Expr = || Expr::Column(2, Type::Int4);
 
-fn any_k() -> impl Strategy<Value = Value> {
+pub(crate) fn any_k() -> impl Strategy<Value = Value> {
     (0i32..7).prop_map(Value::Int4)
 }
 
-fn any_s() -> impl Strategy<Value = Value> {
+pub(crate) fn any_s() -> impl Strategy<Value = Value> {
     prop_oneof![20 => "[ab]{0,2}".prop_map(Value::text_of), 1 => Just(Value::Null)]
 }
 
@@ -77,11 +77,11 @@ fn any_v() -> impl Strategy<Value = Value> {
     prop_oneof![6 => (-3i32..4).prop_map(Value::Int4), 1 => Just(Value::Null), 1 => Just(Value::Int4(i32::MAX))]
 }
 
-fn any_rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
+pub(crate) fn any_rows(most: usize) -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec((any_k(), any_s(), any_v()).prop_map(|(k, s, v)| vec![k, s, v]), 0..most)
 }
 
-fn any_filter() -> impl Strategy<Value = Option<Expr>> {
+pub(crate) fn any_filter() -> impl Strategy<Value = Option<Expr>> {
     let operator = || {
         prop_oneof![
             Just(Binary::Equal),
@@ -105,7 +105,7 @@ fn any_filter() -> impl Strategy<Value = Option<Expr>> {
     prop::option::weighted(0.8, tree)
 }
 
-fn any_assignments() -> impl Strategy<Value = Vec<(usize, Expr)>> {
+pub(crate) fn any_assignments() -> impl Strategy<Value = Vec<(usize, Expr)>> {
     let sum = |by: Value| Expr::binary(Binary::Add, V(), Expr::constant(by, Type::Int4));
     prop_oneof![
         any_v().prop_map(move |by| vec![(2, sum(by))]),
@@ -218,18 +218,18 @@ fn operation(step: &Step) -> Operation {
     }
 }
 
-fn job(epoch: u64, ranges: &[KeyRange], operation: &Operation, held: bool) -> Job {
+pub(crate) fn job(epoch: u64, ranges: &[KeyRange], operation: &Operation, held: bool) -> Job {
     Job { epoch: Epoch(epoch), ranges: ranges.to_vec(), operation: operation.clone(), held }
 }
 
-fn one(engine: &mut Twin, job: Job) -> Answer {
+pub(crate) fn one(engine: &mut Twin, job: Job) -> Answer {
     let mut answers = engine.apply(&[job]);
     assert_eq!(answers.len(), 1);
     answers.remove(0)
 }
 
 /// Returns a read of every row that satisfies the filter.
-fn plain(filter: Option<Expr>) -> Select {
+pub(crate) fn plain(filter: Option<Expr>) -> Select {
     let output = Output::Rows { columns: vec![K(), S(), V()], order: vec![], limit: None, distinct: false };
     Select { table: TABLE, filter, output }
 }

@@ -13,6 +13,7 @@ mod ring;
 mod saved;
 mod scan;
 mod sqlite;
+mod transactions;
 mod twin;
 mod values;
 mod wire;
