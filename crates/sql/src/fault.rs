@@ -28,6 +28,51 @@ pub fn read_error(fault: OperationError) -> SqlError {
     }
 }
 
+/// The advice after a failure of a transaction that may succeed if it is repeated, in PostgreSQL's words.
+pub const RETRY: &str = "The transaction might succeed if retried.";
+
+/// Returns the error of a statement that was tried in an open block. The whole block has to be repeated.
+pub fn trial_error(fault: OperationError) -> SqlError {
+    let error = read_error(fault);
+    if error.code == code::SERIALIZATION_FAILURE { error.hint(RETRY) } else { error }
+}
+
+/// Returns the error of a COMMIT that was sent under `id`.
+pub fn commit_error(fault: OperationError, id: RequestName, retried: bool) -> SqlError {
+    let error = write_error(fault, id, retried);
+    match error.code.as_ref() {
+        code::SERIALIZATION_FAILURE => error.hint(RETRY),
+        code::STATEMENT_COMPLETION_UNKNOWN
+            if error.hint.as_ref().is_some_and(|hint| hint.starts_with("SET")) =>
+        {
+            error.hint(again(id))
+        }
+        _ => error,
+    }
+}
+
+/// Returns the error of a COMMIT whose outcome is unknown.
+pub fn maybe_committed(id: RequestName) -> SqlError {
+    maybe_applied(id).hint(again(id))
+}
+
+fn again(id: RequestName) -> String {
+    format!(
+        "SET quorate.request_id = '{id}' and repeat the whole transaction: both attempts together apply it once."
+    )
+}
+
+/// Returns the error of a check that the results of a block without writes were true at one position.
+pub fn check_error(fault: OperationError) -> SqlError {
+    match fault {
+        OperationError::Unanswered { about, .. } => {
+            let message = format!("the results of the transaction could not be checked: {about}");
+            SqlError::new(code::SERIALIZATION_FAILURE, message).hint(RETRY)
+        }
+        failed => trial_error(failed),
+    }
+}
+
 fn reading(error: ClientError, about: &str) -> SqlError {
     let said = |code| SqlError::new(code, words(&error, about));
     match error {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use quorate_roles::tables::gateway;
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
@@ -197,11 +198,21 @@ impl Backend for LocalBackend {
         let answers = {
             let mut state = self.state();
             let epoch = Epoch(state.epoch);
-            let job = |range| {
+            let catalog = state.catalog.clone();
+            let schema = |id| catalog.tables.iter().find(|table| table.id == id).map(|table| &table.schema);
+            // A trial has only the earlier steps that concern its own ranges.
+            let concerned = gateway::trial(trial.clone(), schema).map_err(|_| {
+                OperationError::Failed(Failure::new(code::UNDEFINED_TABLE, "the table does not exist"))
+            })?;
+            let job = |range: KeyRange| {
                 let operation = Operation::Trial(Box::new(trial.clone()));
-                Job { epoch, ranges: vec![range], operation, held: false }
+                let within = concerned.ranges.iter().filter_map(|concerned| {
+                    let (low, high) = (range.low.max(concerned.low), range.high.min(concerned.high));
+                    (low <= high).then_some(KeyRange { low, high })
+                });
+                Job { epoch, ranges: within.collect(), operation, held: false }
             };
-            let jobs: Vec<Job> = ranges().map(job).collect();
+            let jobs: Vec<Job> = ranges().map(job).filter(|job| !job.ranges.is_empty()).collect();
             state.engine.apply(&jobs)
         };
         let mut parts = Vec::new();

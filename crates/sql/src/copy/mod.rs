@@ -187,11 +187,20 @@ impl CopyIn {
         Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
-    /// Concludes a load whose publication was answered with `rows`. The ranges may have answered a `repeated`
-    /// publication from memory. Then the rows of an earlier load are visible, and the rows that this load
-    /// staged are discarded.
-    pub fn published(&mut self, rows: u64, repeated: bool) -> Result<()> {
+    /// Returns the table.
+    pub fn table(&self) -> &Table {
+        self.target.table()
+    }
+
+    /// Concludes a load whose publication took effect. The ranges may have answered a `repeated` publication
+    /// from memory. Then the rows of an earlier load are visible, and the rows that this load staged are
+    /// discarded.
+    pub fn was_published(&mut self, repeated: bool) {
         self.staged &= repeated;
+    }
+
+    /// Checks that the publication of a load was answered with all its rows.
+    pub fn check(&self, rows: u64) -> Result<()> {
         if rows == self.rows {
             return Ok(());
         }

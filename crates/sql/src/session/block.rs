@@ -5,12 +5,12 @@ use std::{
     sync::Arc,
 };
 
-use super::setting::Settings;
+use super::{setting::Settings, steps::Steps};
 use crate::{
     budget::MemoryReservation,
     error::{Result, SqlError},
     finish::Rows,
-    statement::Field,
+    statement::{Field, Isolation},
 };
 
 /// The state of the session's block.
@@ -22,11 +22,15 @@ pub(super) enum TransactionBlock {
 
 pub(super) struct OpenBlock {
     pub(super) read_only: bool,
-    /// A description of the write that was applied.
-    pub(super) written: Option<String>,
-    /// Whether the client knows that the first write stands, because an error refused a second write and said
-    /// so.
-    pub(super) client_knows_write_stands: bool,
+    pub(super) isolation: Isolation,
+    /// Whether a statement has read or written, so that the isolation level is fixed.
+    pub(super) has_begun: bool,
+    /// The statements that COMMIT sends.
+    pub(super) steps: Steps,
+    /// A description of the definition of a table that was applied. A definition takes effect at once.
+    pub(super) defined: Option<String>,
+    /// Whether the client knows that the definition stands, because an error refused a write and said so.
+    pub(super) client_knows_definition_stands: bool,
     /// The settings from before the block.
     pub(super) saved: Settings,
     /// The old values of settings that SET LOCAL changed.
@@ -41,31 +45,9 @@ pub(super) struct Savepoint {
     pub(super) cursors: BTreeSet<String>,
     pub(super) settings: Settings,
     pub(super) local: BTreeMap<String, Option<String>>,
-    pub(super) written: Option<String>,
-}
-
-/// The setting that names the next write.
-pub(super) const REQUEST_ID: &str = "quorate.request_id";
-
-impl TransactionBlock {
-    /// Removes the name of an answered write from all settings that the end of the block, or a rollback to a
-    /// savepoint, would restore. If the name came back, the next write would pass for a repetition and would
-    /// not be executed.
-    pub(super) fn forget_request(&mut self, name: &str) {
-        let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = self else { return };
-        let local = open.savepoints.iter_mut().map(|savepoint| &mut savepoint.local).chain([&mut open.local]);
-        for local in local {
-            if let Some(old) = local.get_mut(REQUEST_ID) {
-                old.take_if(|old| old == name);
-            }
-        }
-        let savepoints = open.savepoints.iter_mut().map(|savepoint| &mut savepoint.settings);
-        for settings in savepoints.chain([&mut open.saved]) {
-            if settings.get(REQUEST_ID).is_some_and(|saved| saved == name) {
-                settings.remove(REQUEST_ID);
-            }
-        }
-    }
+    /// Number of steps.
+    pub(super) steps: usize,
+    pub(super) defined: Option<String>,
 }
 
 impl OpenBlock {

@@ -2,7 +2,7 @@
 
 use quorate_table::{operation::LoadId, value::Value};
 
-use super::{Session, StatementOutcome, in_flight::InFlight};
+use super::{Session, StatementOutcome, block::TransactionBlock, in_flight::InFlight};
 use crate::{backend::OperationError, copy::CopyIn, error::Result, statement::copy};
 
 impl Session {
@@ -36,9 +36,18 @@ impl Session {
         copy.data(data, &mut || self.backend.request_id()).await
     }
 
-    /// Makes all rows of a COPY visible at once.
+    /// Makes all rows of a COPY visible at once; in a block, when the block commits.
     pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
         copy.end(&mut || self.backend.request_id()).await?;
+        if self.is_in_block() {
+            let published = self.attempt_write(copy.publication(), copy.table()).await;
+            let (rows, _) = published.map_err(|error| error.within(copy.schema()))?;
+            copy.check(rows)?;
+            if let TransactionBlock::Open(open) = &mut self.block {
+                open.steps.keep_copy(copy);
+            }
+            return Ok(format!("COPY {rows}"));
+        }
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
         let answered = self.backend.write(request.sent, copy.publication()).await;
@@ -47,9 +56,8 @@ impl Session {
         }
         let written = self.written(answered, request);
         let (rows, _) = written.map_err(|error| error.within(copy.schema()))?;
-        copy.published(rows, request.sent.repeated)?;
-        let tag = format!("COPY {rows}");
-        self.wrote(&tag);
-        Ok(tag)
+        copy.was_published(request.sent.repeated);
+        copy.check(rows)?;
+        Ok(format!("COPY {rows}"))
     }
 }

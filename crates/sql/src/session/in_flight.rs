@@ -19,6 +19,8 @@ pub(super) struct CurrentStatement {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InFlight {
     Write(WriteRequest),
+    /// The COMMIT of a block.
+    Transaction(WriteRequest),
     /// The definition of a table, which has no name under which it could be sent again.
     Definition,
 }

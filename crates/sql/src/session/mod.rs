@@ -3,12 +3,15 @@
 //!
 //! A [`Session`] takes a bound statement and returns a [`StatementOutcome`]. It knows nothing of the
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
-//! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. The parts
-//! of a session's state are in `setting`, `block` and `in_flight`.
+//! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. `attempt`
+//! tries the statements of a block, and `batch` executes several writes as one message. The parts of a session's state are in `setting`, `block`, `steps` and
+//! `in_flight`.
 //!
-//! **Ids.** Every write is sent under an id of the session. If its outcome is unknown, the error names the
+//! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its outcome is unknown, the error names the
 //! id, and `SET quorate.request_id` sends the next write under the same id.
 
+mod attempt;
+mod batch;
 mod block;
 mod bulk;
 mod cursor;
@@ -19,6 +22,7 @@ mod read;
 pub mod request;
 mod set;
 mod setting;
+mod steps;
 mod transaction;
 mod write;
 
@@ -170,7 +174,7 @@ impl Session {
         self.block = match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::Open(mut open) => {
                 if interrupted.is_some() || error.code == code::STATEMENT_COMPLETION_UNKNOWN {
-                    open.written = Some("A write may have been applied".to_owned());
+                    open.defined = Some("A definition may have been applied".to_owned());
                 }
                 TransactionBlock::Failed(open)
             }
@@ -179,6 +183,9 @@ impl Session {
         match interrupted {
             Some(InFlight::Write(request)) if error.code == code::QUERY_CANCELED => {
                 fault::maybe_applied(request.name)
+            }
+            Some(InFlight::Transaction(request)) if error.code == code::QUERY_CANCELED => {
+                fault::maybe_committed(request.name)
             }
             Some(InFlight::Definition) if error.code == code::QUERY_CANCELED => fault::maybe_defined(),
             _ => error,
@@ -232,6 +239,16 @@ impl Session {
         if let Some(verb) = statement.writes() {
             self.check_write(verb)?;
         }
+        if let TransactionBlock::Open(open) = &mut self.block {
+            open.has_begun |= statement.writes().is_some()
+                || matches!(
+                    statement,
+                    Statement::Query(_)
+                        | Statement::Copy(_)
+                        | Statement::Declare(_)
+                        | Statement::Explain { .. }
+                );
+        }
         match statement {
             Statement::Query(query) => Ok(StatementOutcome::Rows(self.query(query, values).await?, "SELECT")),
             Statement::Write(write) => self.write(write, values).await,
@@ -247,8 +264,8 @@ impl Session {
                 Ok(StatementOutcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW"))
             }
             Statement::Begin(modes) => Ok(self.begin(*modes)),
-            Statement::SetTransaction { modes, session } => Ok(self.set_transaction(*modes, *session)),
-            Statement::Commit => self.commit(),
+            Statement::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
+            Statement::Commit => self.commit().await,
             Statement::Rollback => self.rollback(),
             Statement::Savepoint(name) => self.savepoint(name),
             Statement::RollbackTo(name) => self.rollback_to(name),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use quorate_table::{
     expr::{Aggregate, Expr},
     merge,
-    operation::{Output, Select},
+    operation::{Operation, Output, Select},
     value::{Row, Value},
 };
 
@@ -73,7 +73,10 @@ impl Session {
                 }
                 Ok(Rows::plain(rows).holding(hold))
             }
-            Source::Table { select, template, .. } => {
+            Source::Table { table, select, template, lock } => {
+                if let Some(verb) = lock {
+                    self.check_read_only(verb)?;
+                }
                 let finish = query.finish.groups.as_ref().map(|groups| merge::Finish {
                     input: merge::Input::Groups {
                         keys: groups.keys,
@@ -95,18 +98,21 @@ impl Session {
                     limit: window.limit,
                     visible: window.visible,
                 });
-                let strength = self.strength();
-                let answers = match template {
-                    Some(template) => {
-                        let operation = template.fill(&arguments);
-                        self.backend.read_encoded(strength, select.table, operation).await
+                let filled = || instantiate(select, &window, &query.finish, &arguments);
+                let answers = match (self.compared_read(table, lock.is_some(), filled)?, template) {
+                    (Some((select, compared)), _) => {
+                        self.attempt(Operation::Select(select), compared, table, None).await?
                     }
-                    None => {
-                        let select = instantiate(select, &window, &query.finish, &arguments);
-                        self.backend.read(strength, &select).await
+                    (None, Some(template)) => {
+                        let operation = template.fill(&arguments);
+                        let read = self.backend.read_encoded(self.strength(), select.table, operation);
+                        read.await.map_err(fault::read_error)?
+                    }
+                    (None, None) => {
+                        let select = filled();
+                        self.backend.read(self.strength(), &select).await.map_err(fault::read_error)?
                     }
                 };
-                let answers = answers.map_err(fault::read_error)?;
                 Ok(match finish {
                     Some(finish) => Rows::grouped(answers, finish, self.hold()),
                     None => Rows::merged(answers, query.finish.order.clone(), window, self.hold()),

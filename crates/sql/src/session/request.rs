@@ -9,13 +9,17 @@
 //! A name that a client has chosen stays chosen until the outcome of its write is known. So a driver's
 //! automatic retry repeats the same write, and does not become a second write under a new name.
 //!
+//! **Blocks.** A block has one name. Its print covers all its writes with their parameters, in order. A
+//! repetition of a block whose COMMIT was applied is not applied again: its COMMIT is answered from memory.
+//! Its statements are tried as those of any other block, so they see the effects of the first COMMIT.
+//!
 //! The ranges remember the print and compare it themselves. The print that they get is mixed with a random
 //! number, the nonce, which only the name contains. So another client that knows the statement and guesses
 //! the id cannot learn what the write returned.
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use super::{Session, block::REQUEST_ID, in_flight::CurrentStatement};
+use super::{Session, in_flight::CurrentStatement};
 use crate::{
     backend::{ClientError, OperationError, RequestId, WriteName},
     error::{Result, SqlError, code},
@@ -24,11 +28,18 @@ use crate::{
 
 pub use super::in_flight::WriteRequest;
 
+/// The setting that names the next write or transaction.
+pub(super) const REQUEST_ID: &str = "quorate.request_id";
+
 impl Session {
-    /// Returns the names of the next write. A name that the client chose stays until
-    /// [`Session::conclude_request`].
+    /// Returns the names of the current statement's write.
     pub(super) fn request(&self) -> Result<WriteRequest> {
-        let own = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
+        self.request_of(self.current_statement.as_ref().map_or(0, CurrentStatement::print))
+    }
+
+    /// Returns the names of the next write or transaction, whose print is `own`. A name that the client chose
+    /// stays until [`Session::conclude_request`].
+    pub(super) fn request_of(&self, own: u64) -> Result<WriteRequest> {
         let chosen = self.settings.get(REQUEST_ID).and_then(|name| name.parse().ok());
         let Some(name @ RequestName { id, print }) = chosen else {
             let (id, nonce) = (self.backend.request_id(), rand::random());
@@ -61,13 +72,17 @@ impl Session {
     /// Concludes an answered write. If the answer settles the outcome, a name that the client chose is
     /// removed; otherwise the next write uses it, too.
     pub(super) fn conclude_request<T>(&mut self, answered: &std::result::Result<T, OperationError>) {
-        let definite = match answered {
-            Ok(_) | Err(OperationError::Failed(_)) => true,
-            Err(OperationError::Unanswered { error, .. }) => matches!(error, ClientError::Forgotten { .. }),
-        };
-        if definite && let Some(used) = self.settings.remove(REQUEST_ID) {
-            self.block.forget_request(&used);
+        if is_definite(answered) {
+            self.settings.remove(REQUEST_ID);
         }
+    }
+}
+
+/// Whether an answer settles the outcome of a write.
+pub(super) fn is_definite<T>(answered: &std::result::Result<T, OperationError>) -> bool {
+    match answered {
+        Ok(_) | Err(OperationError::Failed(_)) => true,
+        Err(OperationError::Unanswered { error, .. }) => matches!(error, ClientError::Forgotten { .. }),
     }
 }
 

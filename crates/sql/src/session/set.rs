@@ -11,7 +11,7 @@ use crate::{
     encode,
     error::{Result, SqlError},
     statement::{
-        Modes,
+        Isolation, Modes,
         parameters::{SettingDependencies, ambiguous_time_error, is_local},
         settings,
     },
@@ -27,6 +27,14 @@ impl Session {
                 if let TransactionBlock::Open(open) | TransactionBlock::Failed(open) = &self.block =>
             {
                 return if open.read_only { "on" } else { "off" }.to_owned();
+            }
+            "transaction_isolation" => {
+                return match &self.block {
+                    TransactionBlock::Open(open) | TransactionBlock::Failed(open) => open.isolation,
+                    TransactionBlock::None => self.default_isolation(),
+                }
+                .name()
+                .to_owned();
             }
             _ => {}
         }
@@ -133,8 +141,13 @@ impl Session {
 
     pub(super) fn set(&mut self, name: &str, value: Option<String>, local: bool) -> Result<StatementOutcome> {
         if name == "transaction_read_only" {
-            let modes = Modes { read_only: Some(value.as_deref() == Some("on")) };
-            return Ok(self.set_transaction(modes, false));
+            let modes = Modes { read_only: Some(value.as_deref() == Some("on")), isolation: None };
+            return self.set_transaction(modes, false);
+        }
+        if name == "transaction_isolation" {
+            let isolation = value.as_deref().and_then(Isolation::named);
+            let isolation = Some(isolation.unwrap_or_else(|| self.default_isolation()));
+            return self.set_transaction(Modes { read_only: None, isolation }, false);
         }
         let tag = if value.is_some() { "SET" } else { "RESET" };
         if local {

@@ -1,26 +1,51 @@
-//! Transaction blocks.
+//! Transaction blocks: their statements take effect together at COMMIT, or not at all.
 //!
-//! A write is applied in the total order when it is executed. Nothing is held back until COMMIT. So a block
-//! may contain reads and one write. A second write is refused, and so is a ROLLBACK after an applied write.
-//! Each of these errors says which write stands. A ROLLBACK after the refusal of a second write succeeds:
-//! drivers send it automatically, and would show its error instead of the refusal. These rules are enough for
-//! drivers that wrap all statements in blocks. A statement that fails changes nothing and fails its block, as
-//! in PostgreSQL.
+//! Nothing of an open block is in the cluster. The session keeps the block's statements as a list
+//! ([`Steps`]). A write is *tried* when the client sends it: storage processes execute it behind the block's
+//! earlier statements, answer, and change nothing (`attempt`). The client is told that result. COMMIT sends
+//! the whole list as one ordered write, with the results that the client was told. The statements are
+//! executed again at the position of that write. If each gives the result that was told, all of them take
+//! effect there. Otherwise none does, the client gets 40001, and it repeats the block. So there are no locks:
+//! an idle block costs the cluster nothing, and a client that vanishes leaves nothing behind.
 //!
-//! A savepoint keeps the settings and the record of the writes so far. ROLLBACK TO a savepoint makes a failed
-//! block usable again, unless a write was applied after the savepoint.
+//! ```text
+//! begin;                                                  nothing is sent
+//! update acct set cents = cents - 50 where id = 1;        tried: UPDATE 1
+//! select cents from acct where id = 1;                    tried behind the update: 50
+//! commit;                                                 one write: the update changes one row,
+//!                                                         and the row then has 50; or 40001
+//! ```
+//!
+//! **Isolation** decides which results have to stay true. READ COMMITTED, the default: the results of writes,
+//! and the results of reads as far as they come from rows that the block wrote or locked before (SELECT FOR
+//! UPDATE). Other reads are sent alone and leave no step. REPEATABLE READ and SERIALIZABLE: all results,
+//! errors and rolled-back parts included. A block that only read sends at COMMIT nothing, or, at the strict
+//! levels after two reads or more, one message that compares the results and changes nothing.
+//!
+//! **Failures.** A statement that fails changes nothing and fails its block, as in PostgreSQL. ROLLBACK drops
+//! the list. A savepoint keeps the settings and the length of the list.
+//!
+//! **Definitions.** CREATE TABLE and DROP TABLE take effect at once. So a block holds one of them at most, and
+//! no write besides. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the refusal
+//! of a further write succeeds: drivers send it automatically, and would show its error instead of the
+//! refusal.
 
 use std::collections::BTreeMap;
 
 use super::{
     Session, StatementOutcome,
     block::{OpenBlock, Savepoint, TransactionBlock},
+    in_flight::InFlight,
+    request::{REQUEST_ID, is_definite},
     setting::Settings,
+    steps::Steps,
 };
 use crate::{
+    backend::WriteName,
     cache::Prepared,
     error::{Result, SqlError, code},
-    statement::{Modes, Statement},
+    fault,
+    statement::{Isolation, Modes, Statement},
 };
 
 impl Session {
@@ -38,38 +63,55 @@ impl Session {
         Ok(())
     }
 
+    /// Refuses a write or a definition that the session or its block does not allow.
     pub(super) fn check_write(&mut self, verb: &str) -> Result<()> {
-        let read_only = || {
-            SqlError::new(
-                code::READ_ONLY_SQL_TRANSACTION,
-                format!("cannot execute {verb} in a read-only transaction"),
-            )
-        };
-        let TransactionBlock::Open(open) = &mut self.block else {
-            if self.setting("default_transaction_read_only") == "on" {
-                return Err(read_only());
+        self.check_read_only(verb)?;
+        let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
+        let is_definition = matches!(verb, "CREATE TABLE" | "DROP TABLE");
+        match &open.defined {
+            Some(defined) => {
+                open.client_knows_definition_stands = true;
+                Err(SqlError::unsupported(format!("{verb} after a definition in one transaction block"))
+                    .detail(format!("{defined} and cannot be rolled back; this statement changed nothing."))
+                    .hint("Commit after CREATE TABLE and DROP TABLE (autocommit)."))
             }
-            return Ok(());
-        };
-        if open.read_only {
-            return Err(read_only());
-        }
-        match &open.written {
+            None if is_definition && open.steps.has_writes() => {
+                Err(SqlError::unsupported(format!("{verb} after a write in one transaction block"))
+                    .detail("A table is created or dropped at once, and cannot wait for COMMIT.")
+                    .hint("Commit before CREATE TABLE and DROP TABLE."))
+            }
             None => Ok(()),
-            Some(written) => {
-                open.client_knows_write_stands = true;
-                Err(SqlError::unsupported("a second write in one transaction block")
-                    .detail(format!("{written} and cannot be rolled back; the second write changed nothing."))
-                    .hint("Commit after each write (autocommit), or write all rows with one statement."))
-            }
         }
     }
 
-    /// Records in the block that a write was applied.
-    pub(super) fn wrote(&mut self, what: &str) {
+    /// Refuses a statement that writes or locks rows if the transaction is read-only.
+    pub(super) fn check_read_only(&self, verb: &str) -> Result<()> {
+        let is_read_only = match &self.block {
+            TransactionBlock::Open(open) => open.read_only,
+            _ => self.setting("default_transaction_read_only") == "on",
+        };
+        if !is_read_only {
+            return Ok(());
+        }
+        let message = format!("cannot execute {verb} in a read-only transaction");
+        Err(SqlError::new(code::READ_ONLY_SQL_TRANSACTION, message))
+    }
+
+    /// Whether the session is in a block whose statements are tried.
+    pub(super) fn is_in_block(&self) -> bool {
+        matches!(self.block, TransactionBlock::Open(_))
+    }
+
+    /// Whether the session is in a block that has writes for COMMIT to send.
+    pub fn has_unsent_writes(&self) -> bool {
+        matches!(&self.block, TransactionBlock::Open(open) if open.steps.has_writes())
+    }
+
+    /// Records in the block that a definition was applied.
+    pub(super) fn has_defined(&mut self, what: &str) {
         self.in_flight = None;
         if let TransactionBlock::Open(open) = &mut self.block {
-            open.written = Some(format!("{what} was applied"));
+            open.defined = Some(format!("{what} was applied"));
         }
     }
 
@@ -79,8 +121,11 @@ impl Session {
                 modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
             self.block = TransactionBlock::Open(OpenBlock {
                 read_only,
-                written: None,
-                client_knows_write_stands: false,
+                isolation: modes.isolation.unwrap_or_else(|| self.default_isolation()),
+                has_begun: false,
+                steps: Steps::new(self.hold()),
+                defined: None,
+                client_knows_definition_stands: false,
                 saved: self.settings.clone(),
                 local: BTreeMap::new(),
                 began: self.statement_began,
@@ -95,13 +140,35 @@ impl Session {
         StatementOutcome::Done("BEGIN".to_owned())
     }
 
-    pub(super) fn set_transaction(&mut self, modes: Modes, session: bool) -> StatementOutcome {
+    /// Returns the isolation level of blocks that name none.
+    pub(super) fn default_isolation(&self) -> Isolation {
+        Isolation::named(&self.setting("default_transaction_isolation")).unwrap_or_default()
+    }
+
+    pub(super) fn set_transaction(&mut self, modes: Modes, session: bool) -> Result<StatementOutcome> {
         if session {
+            if let Some(isolation) = modes.isolation {
+                let value = isolation.name().to_owned();
+                self.settings.insert("default_transaction_isolation".to_owned(), value);
+            }
             if let Some(read_only) = modes.read_only {
                 let value = if read_only { "on" } else { "off" };
                 self.settings.insert("default_transaction_read_only".to_owned(), value.to_owned());
             }
         } else if let TransactionBlock::Open(open) = &mut self.block {
+            if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != open.isolation) {
+                let refused = |why: &str| {
+                    let message = format!("SET TRANSACTION ISOLATION LEVEL must {why}");
+                    Err(SqlError::new(code::ACTIVE_SQL_TRANSACTION, message))
+                };
+                if open.has_begun {
+                    return refused("be called before any query");
+                }
+                if !open.savepoints.is_empty() {
+                    return refused("not be called in a subtransaction");
+                }
+                open.isolation = isolation;
+            }
             open.read_only = modes.read_only.unwrap_or(open.read_only);
         } else {
             self.notices.push(SqlError::new(
@@ -109,17 +176,78 @@ impl Session {
                 "SET TRANSACTION can only be used in transaction blocks",
             ));
         }
-        StatementOutcome::Done("SET".to_owned())
+        Ok(StatementOutcome::Done("SET".to_owned()))
     }
 
-    pub(super) fn commit(&mut self) -> Result<StatementOutcome> {
+    /// Ends the block. Whatever the outcome is, the session is in no block afterwards.
+    pub(super) async fn commit(&mut self) -> Result<StatementOutcome> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::None => self.no_block(),
+            TransactionBlock::Open(open) if open.steps.has_writes() => self.apply(open).await?,
+            TransactionBlock::Open(open) if open.isolation.is_strict() && open.steps.needs_check() => {
+                self.check_results(open).await?;
+            }
             TransactionBlock::Open(open) => self.end_local(open.local),
             TransactionBlock::Failed(open) => return self.roll_back(open),
         }
         Ok(StatementOutcome::Done("COMMIT".to_owned()))
+    }
+
+    /// Sends the writes of a block.
+    async fn apply(&mut self, open: OpenBlock) -> Result<()> {
+        let OpenBlock { steps, mut saved, local, .. } = open;
+        let request = match self.request_of(steps.print()) {
+            Ok(request) => request,
+            Err(error) => {
+                self.restore(saved);
+                return Err(error);
+            }
+        };
+        let used = self.settings.get(REQUEST_ID).cloned();
+        self.end_local(local);
+        let (transaction, copies, hold) = steps.transaction();
+        self.in_flight = Some(InFlight::Transaction(request));
+        let answered = self.backend.transact(request.sent, transaction).await;
+        self.in_flight = None;
+        drop(hold);
+        // If the name of an answered transaction came back with the settings from before the block, the next
+        // write would pass for a repetition and would not be executed.
+        if is_definite(&answered)
+            && let Some(used) = used
+        {
+            for settings in [&mut self.settings, &mut saved] {
+                if settings.get(REQUEST_ID) == Some(&used) {
+                    settings.remove(REQUEST_ID);
+                }
+            }
+        }
+        match answered {
+            Ok(_) => {
+                for mut copy in copies {
+                    copy.was_published(request.sent.repeated);
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                if !fault.is_open() {
+                    self.restore(saved);
+                }
+                Err(fault::commit_error(fault, request.name, request.sent.repeated))
+            }
+        }
+    }
+
+    /// Checks that all results of a block without writes were true at one position.
+    async fn check_results(&mut self, open: OpenBlock) -> Result<()> {
+        let OpenBlock { steps, saved, local, .. } = open;
+        let name = WriteName::nameless(self.backend.request_id());
+        self.end_local(local);
+        let (transaction, _, _hold) = steps.transaction();
+        self.backend.transact(name, transaction).await.map(drop).map_err(|fault| {
+            self.restore(saved);
+            fault::check_error(fault)
+        })
     }
 
     pub(super) fn rollback(&mut self) -> Result<StatementOutcome> {
@@ -140,7 +268,8 @@ impl Session {
             cursors: self.cursors.keys().cloned().collect(),
             settings: self.settings.clone(),
             local: open.local.clone(),
-            written: open.written.clone(),
+            steps: open.steps.len(),
+            defined: open.defined.clone(),
         });
         Ok(StatementOutcome::Done("SAVEPOINT".to_owned()))
     }
@@ -157,17 +286,20 @@ impl Session {
             return Err(outside("ROLLBACK TO SAVEPOINT"));
         };
         let place = open.place(name)?;
-        let savepoint = &open.savepoints[place];
-        if open.written != savepoint.written && !open.client_knows_write_stands {
-            return Err(SqlError::new(
-                code::INVALID_TRANSACTION_TERMINATION,
-                "the transaction cannot be rolled back to the savepoint: a write takes effect when it is executed",
-            )
-            .detail(format!("{} and cannot be rolled back.", open.written.as_deref().unwrap_or_default())));
+        let savepoint = &mut open.savepoints[place];
+        if open.defined != savepoint.defined {
+            let defined = open.defined.as_deref().unwrap_or_default();
+            if !open.client_knows_definition_stands {
+                return Err(SqlError::new(
+                    code::INVALID_TRANSACTION_TERMINATION,
+                    "the transaction cannot be rolled back to the savepoint: a definition takes effect at once",
+                )
+                .detail(format!("{defined} and cannot be rolled back.")));
+            }
+            self.notices.push(stands(defined));
         }
-        if open.written != savepoint.written {
-            self.notices.push(stands(open.written.as_deref()));
-        }
+        open.steps.roll_back_to(savepoint.steps, open.isolation.is_strict())?;
+        savepoint.steps = open.steps.len();
         let settings = savepoint.settings.clone();
         self.cursors.retain(|name, _| savepoint.cursors.contains(name));
         open.local = savepoint.local.clone();
@@ -197,16 +329,16 @@ impl Session {
 
     fn roll_back(&mut self, open: OpenBlock) -> Result<StatementOutcome> {
         self.restore(open.saved);
-        match open.written {
+        match open.defined {
             None => {}
-            Some(written) if open.client_knows_write_stands => self.notices.push(stands(Some(&written))),
-            Some(written) => {
+            Some(defined) if open.client_knows_definition_stands => self.notices.push(stands(&defined)),
+            Some(defined) => {
                 return Err(SqlError::new(
                     code::INVALID_TRANSACTION_TERMINATION,
-                    "the transaction cannot be rolled back: a write takes effect when it is executed",
+                    "the transaction cannot be rolled back: a definition takes effect at once",
                 )
-                .detail(format!("{written} and cannot be rolled back."))
-                .hint("The transaction block has ended. Undo the write with another write."));
+                .detail(format!("{defined} and cannot be rolled back."))
+                .hint("The transaction block has ended. Undo the definition with another definition."));
             }
         }
         Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
@@ -228,10 +360,10 @@ impl Session {
     }
 }
 
-/// Returns the warning that a write stands although the client asked to roll it back.
-fn stands(written: Option<&str>) -> SqlError {
-    SqlError::new(code::WARNING, format!("{} and cannot be rolled back", written.unwrap_or_default()))
-        .hint("A write takes effect when it is executed. Undo it with another write.")
+/// Returns the warning that a definition stands although the client asked to roll it back.
+fn stands(defined: &str) -> SqlError {
+    SqlError::new(code::WARNING, format!("{defined} and cannot be rolled back"))
+        .hint("A definition takes effect at once. Undo it with another definition.")
 }
 
 fn outside(what: &str) -> SqlError {

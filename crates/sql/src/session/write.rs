@@ -38,13 +38,17 @@ impl Session {
             Operation::Insert { rows, .. } => returned(write, rows, &arguments, &mut hold)?,
             _ => Vec::new(),
         };
-        let request = self.request()?;
-        self.in_flight = Some(InFlight::Write(request));
-        let answered = self.backend.write(request.sent, operation).await;
-        let (rows, more) = self.written(answered, request).map_err(|error| error.within(schema))?;
+        let (rows, more) = if self.is_in_block() {
+            self.attempt_write(operation, &write.table).await
+        } else {
+            let request = self.request()?;
+            self.in_flight = Some(InFlight::Write(request));
+            let answered = self.backend.write(request.sent, operation).await;
+            self.written(answered, request)
+        }
+        .map_err(|error| error.within(schema))?;
         returned.extend(more);
         let tag = write.action.tag(rows);
-        self.wrote(&tag);
         if write.fields.is_empty() {
             Ok(StatementOutcome::Done(tag))
         } else {
@@ -94,7 +98,7 @@ impl Session {
         self.in_flight = None;
         match done {
             Ok(()) => {
-                self.wrote("CREATE TABLE");
+                self.has_defined("CREATE TABLE");
                 Ok(StatementOutcome::Done("CREATE TABLE".to_owned()))
             }
             // Another gateway may have created the table first.
@@ -148,7 +152,7 @@ impl Session {
             let done = self.backend.drop_table(id, table).await;
             self.in_flight = None;
             done.map_err(fault::unnamed_error)?;
-            self.wrote("DROP TABLE");
+            self.has_defined("DROP TABLE");
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }

@@ -49,7 +49,7 @@ use parameters::Parameters;
 
 pub use bound::{BoundStatement, Statement};
 pub use field::Field;
-pub use modes::{Modes, modes_of};
+pub use modes::{Isolation, Modes, modes_of};
 pub use scope::table;
 
 impl Statement {

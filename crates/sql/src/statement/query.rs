@@ -33,6 +33,8 @@ pub enum Source {
         select: Select,
         /// The encoded select, if an execution only fills its arguments in.
         template: Option<EncodedTemplate>,
+        /// The verb of a select that locks its rows, such as SELECT FOR UPDATE.
+        lock: Option<&'static str>,
     },
     /// Constants: `VALUES`, or a select without FROM.
     Constants {

@@ -26,7 +26,7 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
     let mut before: [Option<&Token>; 3] = [None; 3];
     // The index of the string literal directly before this token, and whether a line has ended since.
     let mut literal: Option<(usize, bool)> = None;
-    for token in tokens {
+    for (at, token) in tokens.iter().enumerate() {
         if let Token::Whitespace(space) = &token.token {
             let ends = matches!(space, Whitespace::Newline | Whitespace::SingleLineComment { .. });
             literal = literal.map(|(at, ended)| (at, ended || ends));
@@ -74,6 +74,13 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
             {
                 spelled.extend([Token::make_keyword("IS"), Token::make_keyword("NULL")].map(instead));
             }
+            // Rewrites `FOR NO KEY UPDATE` and `FOR KEY SHARE`: all locks of rows are alike here.
+            Keyword::NO if last == Keyword::FOR && follows(tokens, at, [Keyword::KEY, Keyword::UPDATE]) => {}
+            Keyword::KEY
+                if last == Keyword::NO
+                    && second == Keyword::FOR
+                    && follows(tokens, at, [Keyword::UPDATE]) => {}
+            Keyword::KEY if last == Keyword::FOR && follows(tokens, at, [Keyword::SHARE]) => {}
             // Drops FROM in `trim(from x)` and `trim(leading from x)`.
             Keyword::FROM if opened[0] && second == Keyword::TRIM => {}
             Keyword::FROM if opened[1] && third == Keyword::TRIM && TRIMMED.contains(&last) => {}
@@ -88,6 +95,12 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
         before = [Some(&token.token), before[0], before[1]];
     }
     Ok(Cow::Owned(spelled))
+}
+
+/// Whether these words follow the token at `at`.
+fn follows<const N: usize>(tokens: &[TokenWithSpan], at: usize, words: [Keyword; N]) -> bool {
+    let solid = tokens[at + 1..].iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
+    solid.map(|token| keyword(Some(&token.token))).take(N).eq(words)
 }
 
 /// Rewrites FETCH: adds FROM before the cursor's name if FROM and IN are missing, and turns FORWARD without a
@@ -123,14 +136,14 @@ fn fetch(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
 
 /// Whether any token may need rewriting.
 fn may_need_rewrite(tokens: &[TokenWithSpan]) -> bool {
-    use Keyword::{ABORT, BETWEEN, ONLY, RESET, TABLE, TRIM, UNLOGGED};
+    use Keyword::{ABORT, BETWEEN, KEY, ONLY, RESET, TABLE, TRIM, UNLOGGED};
     let mut after_literal = false;
     for token in tokens {
         match &token.token {
             Token::Whitespace(_) => continue,
             Token::SingleQuotedString(_) if after_literal => return true,
             Token::Word(word)
-                if matches!(word.keyword, ABORT | BETWEEN | ONLY | RESET | TABLE | TRIM | UNLOGGED) =>
+                if matches!(word.keyword, ABORT | BETWEEN | KEY | ONLY | RESET | TABLE | TRIM | UNLOGGED) =>
             {
                 return true;
             }

@@ -4,3 +4,4 @@ mod answers;
 mod precedence;
 mod refusals;
 mod statements;
+mod transactions;

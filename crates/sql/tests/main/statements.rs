@@ -6,14 +6,14 @@ use quorate_sql::{
     cache::Cache,
     error::Result,
     local::LocalBackend,
-    session::{Session, StatementOutcome},
+    session::{Session, StatementOutcome, Status},
     statement::parse::parse,
 };
 use quorate_table::value::Row;
 use sqlparser::ast;
 
-/// A session on tables that no other session uses.
-pub(crate) struct Client(Session);
+/// A session, and its tables.
+pub(crate) struct Client(Session, Arc<LocalBackend>);
 
 /// The result of a statement.
 #[derive(Debug)]
@@ -25,9 +25,34 @@ pub(crate) enum Done {
 }
 
 impl Client {
+    /// Creates a session on tables that no other session uses.
     pub(crate) fn new() -> Client {
-        let tables = Arc::new(LocalBackend::new());
-        Client(Session::new(tables, Arc::new(Cache::default()), "test".to_owned(), "test".to_owned(), 1))
+        Client::of(Arc::new(LocalBackend::new()))
+    }
+
+    /// Creates another session on the same tables.
+    pub(crate) fn another(&self) -> Client {
+        Client::of(self.1.clone())
+    }
+
+    fn of(tables: Arc<LocalBackend>) -> Client {
+        let cache = Arc::new(Cache::default());
+        Client(Session::new(tables.clone(), cache, "test".to_owned(), "test".to_owned(), 1), tables)
+    }
+
+    /// Returns the state of the session's block.
+    pub(crate) fn status(&self) -> Status {
+        self.0.status()
+    }
+
+    /// Executes a COPY FROM with this data.
+    pub(crate) async fn copy(&mut self, text: &str, data: &str) -> Result<String> {
+        let prepared = self.0.prepare(text, Vec::new())?;
+        let StatementOutcome::CopyIn(mut copy) = self.0.execute(&prepared, &[]).await? else {
+            panic!("{text} is no COPY FROM")
+        };
+        self.0.copy_data(&mut copy, data.as_bytes()).await?;
+        self.0.copy_done(copy).await.map_err(|error| self.0.failed(error))
     }
 
     /// Executes the statements of a text. Returns the result of each.

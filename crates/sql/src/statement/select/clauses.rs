@@ -52,9 +52,49 @@ pub fn tail(query: &ast::Query) -> Result<QueryTail<'_>> {
 /// Returns the clauses around the body for a binder that binds WITH itself.
 pub fn tail_behind_with(query: &ast::Query) -> Result<QueryTail<'_>> {
     if !query.locks.is_empty() {
-        return Err(SqlError::unsupported("SELECT FOR UPDATE or FOR SHARE")
-            .hint("A statement is atomic; there are no row locks."));
+        return Err(SqlError::unsupported("FOR UPDATE or FOR SHARE in a query of this form")
+            .hint("Select from one table, in the outermost select."));
     }
+    Ok(clauses(query))
+}
+
+/// Returns the clauses around the body of a select from one table, and the verb of the select if it locks its
+/// rows. `name` is the name of the table within the query.
+pub(super) fn locking_tail<'a>(
+    query: &'a ast::Query,
+    name: &str,
+) -> Result<(QueryTail<'a>, Option<&'static str>)> {
+    if let Some(with) = &query.with {
+        return Err(SqlError::unsupported("WITH").at(with.span()));
+    }
+    let mut verb = None;
+    for lock in &query.locks {
+        let locks = match lock.lock_type {
+            ast::LockType::Update => "SELECT FOR UPDATE",
+            ast::LockType::Share => "SELECT FOR SHARE",
+        };
+        match lock.nonblock {
+            Some(ast::NonBlock::Nowait) => return Err(SqlError::unsupported(format!("{locks} NOWAIT"))),
+            Some(ast::NonBlock::SkipLocked) => {
+                return Err(SqlError::unsupported(format!("{locks} SKIP LOCKED")));
+            }
+            None => {}
+        }
+        if let Some(of) = &lock.of
+            && scope::parts(of)? != [name]
+        {
+            let message = format!(
+                "relation \"{of}\" in {} clause not found in FROM clause",
+                locks.trim_start_matches("SELECT ")
+            );
+            return Err(SqlError::new(code::UNDEFINED_TABLE, message).at(of.span()));
+        }
+        verb = verb.or(Some(locks));
+    }
+    Ok((clauses(query), verb))
+}
+
+fn clauses(query: &ast::Query) -> QueryTail<'_> {
     let order = match &query.order_by {
         Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
         _ => &[][..],
@@ -69,7 +109,7 @@ pub fn tail_behind_with(query: &ast::Query) -> Result<QueryTail<'_>> {
         None => limit.map_or(Limit::None, Limit::Of),
         Some(fetch) => fetch.quantity.as_ref().map_or(Limit::One, Limit::Of),
     };
-    Ok(QueryTail { order, limit, offset })
+    QueryTail { order, limit, offset }
 }
 
 /// Refuses VALUES whose rows differ in length (42601), before any value is bound.

@@ -79,6 +79,7 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
             select: Select { table: table.id, filter: None, output },
             table,
             template: None,
+            lock: None,
         },
         finish: Finish { visible, ..Finish::default() },
         fields,
@@ -126,8 +127,24 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
         unreachable!("the statement selects from a table")
     };
     let From { scope, filter, sorted } = from(&select.from[0].relation, &table, parameters)?;
-    let body = Body { select, tail: tail(query)?, scope: &scope };
+    let (tail, lock) = clauses::locking_tail(query, &scope_name(&select.from[0].relation, &table))?;
+    let body = Body { select, tail, scope: &scope };
     let bound = body.bind(parameters)?;
+    if let Some(verb) = lock {
+        let grouped = !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
+        for (present, what) in [
+            (bound.finish.distinct, "DISTINCT clause"),
+            (grouped, "GROUP BY clause"),
+            (select.having.is_some(), "HAVING clause"),
+            (bound.grouping.is_some(), "aggregate functions"),
+        ] {
+            if present {
+                let clause = verb.trim_start_matches("SELECT ");
+                let message = format!("{clause} is not allowed with {what}");
+                return Err(SqlError::new(code::FEATURE_NOT_SUPPORTED, message));
+            }
+        }
+    }
     if sorted && bound.grouping.is_none() && bound.finish.order.is_empty() {
         return Err(SqlError::unsupported("ORDER BY in a sub-select without ORDER BY in the outer select")
             .hint("Write ORDER BY in the outermost select."));
@@ -155,7 +172,16 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
     let select = Select { table: table.id, filter, output };
     let whole = finish.limit.is_none() && finish.offset.is_none();
     let template = if whole { EncodedTemplate::of(&select, &table.schema) } else { None };
-    Ok(Query { source: Source::Table { table, select, template }, finish, fields })
+    Ok(Query { source: Source::Table { table, select, template, lock }, finish, fields })
+}
+
+/// Returns the name of a table within a query: its alias, or its own name.
+fn scope_name(factor: &ast::TableFactor, table: &Table) -> String {
+    let alias = match factor {
+        ast::TableFactor::Table { alias, .. } | ast::TableFactor::Derived { alias, .. } => alias.as_ref(),
+        _ => None,
+    };
+    alias.map_or_else(|| table.schema.name.clone(), |alias| scope::fold(&alias.name))
 }
 
 /// The bound FROM of a select of one table.

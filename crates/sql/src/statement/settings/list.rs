@@ -1,8 +1,11 @@
 //! The settings.
 
-use super::setting::{
-    Setting,
-    Takes::{self, *},
+use super::{
+    super::modes::Isolation,
+    setting::{
+        Setting,
+        Takes::{self, *},
+    },
 };
 
 macro_rules! settings {
@@ -68,7 +71,7 @@ settings! {
     "default_tablespace", "", Only(&["", "pg_default"]), "There is one tablespace.";
     "default_toast_compression", "pglz", Words(&["pglz", "lz4"]);
     "default_transaction_deferrable", "off", Switch;
-    "default_transaction_isolation", "read committed", Only(&["read committed"]),
+    "default_transaction_isolation", "read committed", Words(Isolation::NAMES),
         "The isolation level of new transaction blocks.";
     "default_transaction_read_only", "off", Switch, "Whether new transaction blocks refuse writes.";
     "effective_cache_size", "4GB", Size;
@@ -154,7 +157,7 @@ settings! {
     "plan_cache_mode", "auto", Words(&["auto", "force_generic_plan", "force_custom_plan"]);
     "quorate.read", "sequential", Strength, "The strength of reads.";
     "quorate.request_id", "", Request,
-        "The id under which the next write is sent, until its outcome is known.";
+        "The id under which the next write or transaction is sent, until its outcome is known.";
     "quote_all_identifiers", "off", Switch;
     "random_page_cost", "4", Number;
     "role", "none", Only(&["none"]), "The role is always the user.";
@@ -185,7 +188,7 @@ settings! {
     "track_counts", "on", Switch;
     "track_io_timing", "off", Switch;
     "transaction_deferrable", "off", Switch;
-    "transaction_isolation", "read committed", Only(&["read committed"]),
+    "transaction_isolation", "read committed", Words(Isolation::NAMES),
         "The isolation level of the present transaction block.";
     "transaction_read_only", "off", Switch, "Whether the present transaction block refuses writes.";
     "transform_null_equals", "off", Only(&["off", "false", "0"]),

@@ -1,0 +1,265 @@
+//! The list of a block's statements, which is sent at COMMIT.
+//!
+//! Nothing of an open block is in the cluster. The session keeps each write as a step, and also each read
+//! whose result has to be compared. A statement is tried behind the earlier steps that may concern its rows
+//! ([`Steps::earlier`]).
+//!
+//! **Savepoints.** A savepoint is a length of the list. ROLLBACK TO cuts the list to that length. At a strict
+//! level the results of the part were told, and have to stay true. So the part stays in the list, between a
+//! [`Step::Savepoint`] and a [`Step::RollBack`].
+
+use quorate_roles::tables::gateway::{OPERATION_BYTES_MAX, ranges_of};
+use quorate_table::{
+    operation::{Compared, Operation, SAVEPOINTS_MAX, Step, Told, Transaction, TransactionStatement, Trial},
+    schema::{KeyRange, Schema, TableId},
+};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{
+    budget::{MemoryReservation, weight},
+    copy::CopyIn,
+    error::{Result, SqlError, code},
+};
+
+/// Most steps of a block.
+const STEPS_MAX: usize = 10_000;
+
+/// Most reads of a block whose results are compared.
+const READS_MAX: usize = 1_000;
+
+/// Most bytes of a block's steps in a message. The message also has a few bytes of its own.
+const BYTES_MAX: usize = OPERATION_BYTES_MAX - 1024;
+
+/// The steps of a block, in order.
+pub(super) struct Steps {
+    /// The key of the fingerprints, a random number.
+    key: u128,
+    list: Vec<BlockStep>,
+    /// Number of reads whose results are compared.
+    reads: usize,
+    /// Length of the encoded steps, in bytes.
+    bytes: usize,
+    /// Memory of the steps.
+    hold: MemoryReservation,
+}
+
+struct BlockStep {
+    step: Step,
+    /// The ring ranges that the step's statement concerns.
+    ranges: Vec<KeyRange>,
+    /// The print of the statement and its parameters, if it is a write.
+    print: Option<u64>,
+    /// The staged rows that the step publishes. They are discarded with the step.
+    copy: Option<Box<CopyIn>>,
+    /// Length of the encoded step, in bytes.
+    bytes: usize,
+    /// Memory of the step, in bytes.
+    memory: usize,
+}
+
+/// A statement that is being tried.
+pub(super) struct Attempted {
+    statement: TransactionStatement,
+    ranges: Vec<KeyRange>,
+    print: Option<u64>,
+}
+
+impl Steps {
+    /// Creates an empty list. `hold` counts the memory of the steps.
+    pub(super) fn new(hold: MemoryReservation) -> Steps {
+        Steps { key: rand::random(), list: Vec::new(), reads: 0, bytes: 0, hold }
+    }
+
+    /// Returns the number of steps.
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether a step writes.
+    pub(super) fn has_writes(&self) -> bool {
+        self.list.iter().any(|step| step.print.is_some())
+    }
+
+    /// Whether earlier writes or locks may concern rows of a table.
+    pub(super) fn concern_table(&self, table: TableId) -> bool {
+        self.list.iter().any(|step| step.owns_rows_of(table))
+    }
+
+    /// Whether earlier writes or locks may concern rows of a table in these ranges.
+    pub(super) fn concern(&self, table: TableId, ranges: &[KeyRange]) -> bool {
+        self.list.iter().any(|step| step.owns_rows_of(table) && meet(&step.ranges, ranges))
+    }
+
+    /// Begins a statement. Returns the trial to send, and the statement for [`Steps::push`]. Fails if the
+    /// statement does not fit into the block. `print` is the print of a write.
+    pub(super) fn begin(
+        &self,
+        operation: Operation,
+        compared: Compared,
+        schema: &Schema,
+        print: Option<u64>,
+        is_strict: bool,
+    ) -> Result<(Trial, Attempted)> {
+        self.check_room(print.is_none())?;
+        let ranges = ranges_of(&operation, schema);
+        let statement = TransactionStatement { operation, compared, told: Vec::new() };
+        let table = statement.operation.table();
+        let earlier =
+            |step: &&BlockStep| is_strict || (step.owns_rows_of(table) && meet(&step.ranges, &ranges));
+        let earlier = self.list.iter().filter(earlier).map(|step| step.step.clone()).collect();
+        let trial = Trial { key: self.key, earlier, compares_all: is_strict, statement: statement.clone() };
+        if self.bytes + encoded_len(&Step::Execute(statement.clone())) > BYTES_MAX {
+            return Err(too_long());
+        }
+        Ok((trial, Attempted { statement, ranges, print }))
+    }
+
+    fn check_room(&self, is_read: bool) -> Result<()> {
+        check_count(self.list.len() + 1)?;
+        if is_read && self.reads >= READS_MAX {
+            return Err(too_many("reads whose results are compared", READS_MAX));
+        }
+        Ok(())
+    }
+
+    /// Adds a statement with the results that the client is told.
+    pub(super) fn push(&mut self, attempted: Attempted, told: Vec<(KeyRange, Told)>) -> Result<()> {
+        let Attempted { mut statement, ranges, print } = attempted;
+        statement.told = told;
+        let rows = match &statement.operation {
+            Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } => rows.iter().map(weight).sum(),
+            _ => 0,
+        };
+        let is_read = print.is_none();
+        self.add(Step::Execute(statement), ranges, print, rows)?;
+        self.reads += usize::from(is_read);
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        step: Step,
+        ranges: Vec<KeyRange>,
+        print: Option<u64>,
+        rows_memory: usize,
+    ) -> Result<()> {
+        let bytes = encoded_len(&step);
+        if self.bytes + bytes > BYTES_MAX {
+            return Err(too_long());
+        }
+        let memory = bytes + rows_memory + size_of::<BlockStep>() + ranges.len() * size_of::<KeyRange>();
+        self.hold.grow(memory)?;
+        self.bytes += bytes;
+        self.list.push(BlockStep { step, ranges, print, copy: None, bytes, memory });
+        Ok(())
+    }
+
+    /// Gives the last step the staged rows that it publishes.
+    pub(super) fn keep_copy(&mut self, copy: Box<CopyIn>) {
+        self.list.last_mut().expect("the step that publishes the rows").copy = Some(copy);
+    }
+
+    /// Rolls the list back to `len` steps. At a strict level the part behind stays in the list, because its
+    /// results were told. Fails if that nests too many savepoints.
+    pub(super) fn roll_back_to(&mut self, len: usize, is_strict: bool) -> Result<()> {
+        if self.list.len() == len {
+            return Ok(());
+        }
+        if !is_strict {
+            for step in self.list.drain(len..) {
+                self.bytes -= step.bytes;
+                self.hold.shrink(step.memory);
+                self.reads -= usize::from(step.print.is_none());
+            }
+            return Ok(());
+        }
+        if depth(&self.list[len..]) >= SAVEPOINTS_MAX {
+            return Err(SqlError::new(
+                code::PROGRAM_LIMIT_EXCEEDED,
+                format!("more than {SAVEPOINTS_MAX} savepoints within one another were rolled back"),
+            )
+            .hint("Roll the transaction back, and use fewer nested savepoints."));
+        }
+        self.add(Step::RollBack, Vec::new(), None, 0)?;
+        let end = self.list.pop().expect("the step was just added");
+        self.add(Step::Savepoint, Vec::new(), None, 0)?;
+        let begin = self.list.pop().expect("the step was just added");
+        self.list.insert(len, begin);
+        self.list.push(end);
+        Ok(())
+    }
+
+    /// Whether the results have to be compared although no step writes: two results or more were told, and
+    /// all must have been true at one position.
+    pub(super) fn needs_check(&self) -> bool {
+        self.reads > 1
+    }
+
+    /// Returns the print of all writes, in order.
+    pub(super) fn print(&self) -> u64 {
+        let mut print = Xxh3::new();
+        for step in self.list.iter().filter_map(|step| step.print) {
+            print.update(&step.to_le_bytes());
+        }
+        print.digest()
+    }
+
+    /// Returns the transaction, and the staged rows that it publishes.
+    pub(super) fn transaction(self) -> (Transaction, Vec<Box<CopyIn>>, MemoryReservation) {
+        let Steps { key, list, hold, .. } = self;
+        let mut copies = Vec::new();
+        let take = |step: BlockStep| {
+            copies.extend(step.copy);
+            step.step
+        };
+        let steps = list.into_iter().map(take).collect();
+        (Transaction { key, steps }, copies, hold)
+    }
+}
+
+impl BlockStep {
+    /// Whether the step wrote or locked rows of a table.
+    fn owns_rows_of(&self, table: TableId) -> bool {
+        let Some(statement) = self.step.statement() else { return false };
+        let owns = self.print.is_some() || statement.compared == Compared::Locked;
+        owns && statement.operation.table() == table
+    }
+}
+
+/// Fails if a transaction has more statements than fit into a block.
+pub(super) fn check_count(statements: usize) -> Result<()> {
+    if statements > STEPS_MAX { Err(too_many("statements", STEPS_MAX)) } else { Ok(()) }
+}
+
+/// Returns how many parts that were rolled back lie within one another.
+fn depth(steps: &[BlockStep]) -> usize {
+    let (mut open, mut most) = (0, 0);
+    for step in steps {
+        match step.step {
+            Step::Savepoint => open += 1,
+            Step::RollBack => open -= 1,
+            Step::Execute(_) => {}
+        }
+        most = most.max(open);
+    }
+    most
+}
+
+fn meet(left: &[KeyRange], right: &[KeyRange]) -> bool {
+    left.iter().any(|left| right.iter().any(|right| left.low <= right.high && right.low <= left.high))
+}
+
+fn encoded_len(step: &Step) -> usize {
+    postcard::to_stdvec(step).expect("our own types always serialise").len()
+}
+
+fn too_many(what: &str, most: usize) -> SqlError {
+    SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, format!("a transaction block has at most {most} {what}"))
+        .hint("Commit earlier.")
+}
+
+fn too_long() -> SqlError {
+    let message = format!("the statements of a transaction block have at most {BYTES_MAX} bytes");
+    SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, message)
+        .hint("Commit earlier, or load rows with COPY: copied rows do not count.")
+}

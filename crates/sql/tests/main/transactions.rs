@@ -1,0 +1,324 @@
+//! Tests transaction blocks, alone and of two sessions side by side.
+
+use quorate_sql::session::Status;
+
+use crate::statements::Client;
+
+/// Returns a session with accounts 1 to 8, each with 100 cents.
+async fn accounts() -> Client {
+    let mut client = Client::new();
+    client.run("create table acct (id int primary key, cents bigint not null, owner text)").await.unwrap();
+    let rows: Vec<String> = (1..=8).map(|id| format!("({id}, 100, 'o{}')", id % 2)).collect();
+    client.run(&format!("insert into acct values {}", rows.join(", "))).await.unwrap();
+    client
+}
+
+/// Returns the first column of the last statement's rows, as text.
+async fn column(client: &mut Client, text: &str) -> Vec<String> {
+    client.rows(text).await.into_iter().map(|row| row[0].clone().unwrap_or_default()).collect()
+}
+
+async fn cents(client: &mut Client, id: u32) -> String {
+    column(client, &format!("select cents from acct where id = {id}")).await.remove(0)
+}
+
+const TRANSFER: &str =
+    "update acct set cents = cents - 50 where id = 1; update acct set cents = cents + 50 where id = 2";
+
+#[tokio::test]
+async fn a_transfer_is_seen_whole_or_not_at_all() {
+    let mut one = accounts().await;
+    let mut other = one.another();
+    one.run("begin").await.unwrap();
+    one.run(TRANSFER).await.unwrap();
+    assert_eq!(cents(&mut other, 1).await, "100", "nothing is in the cluster before COMMIT");
+    assert_eq!(one.status(), Status::Block);
+    one.run("commit").await.unwrap();
+    assert_eq!(one.status(), Status::Idle);
+    assert_eq!((cents(&mut other, 1).await, cents(&mut other, 2).await), ("50".into(), "150".into()));
+    one.run("begin").await.unwrap();
+    one.run(TRANSFER).await.unwrap();
+    one.run("rollback").await.unwrap();
+    assert_eq!((cents(&mut other, 1).await, cents(&mut other, 2).await), ("50".into(), "150".into()));
+}
+
+#[tokio::test]
+async fn a_block_reads_its_own_writes() {
+    let mut client = accounts().await;
+    for level in ["read committed", "serializable"] {
+        client.run(&format!("begin isolation level {level}")).await.unwrap();
+        client.run("insert into acct values (9, 1, 'o1')").await.unwrap();
+        client.run("update acct set cents = 7 where id = 3").await.unwrap();
+        client.run("delete from acct where id = 4").await.unwrap();
+        client
+            .run("insert into acct values (3, 0, 'x') on conflict (id) do update set cents = acct.cents + 1")
+            .await
+            .unwrap();
+        assert_eq!(cents(&mut client, 9).await, "1", "{level}: by key");
+        assert_eq!(cents(&mut client, 3).await, "8", "{level}: two writes of one row");
+        assert_eq!(column(&mut client, "select count(*) from acct").await, ["8"], "{level}: aggregates");
+        assert_eq!(
+            column(&mut client, "select owner || ':' || sum(cents) from acct group by owner order by owner")
+                .await,
+            ["o0:300", "o1:309"],
+            "{level}: groups"
+        );
+        assert_eq!(
+            column(&mut client, "select id from acct order by cents, id limit 3").await,
+            ["9", "3", "1"]
+        );
+        assert_eq!(column(&mut client, "select id from acct where cents < 50 order by id").await, ["3", "9"]);
+        let returned =
+            column(&mut client, "update acct set cents = cents * 2 where cents < 50 returning cents").await;
+        assert_eq!(returned.len(), 2);
+        assert_eq!(
+            column(&mut client, "insert into acct values (10, 5, null) returning cents + 1").await,
+            ["6"]
+        );
+        client.run("truncate acct").await.unwrap();
+        assert_eq!(column(&mut client, "select count(*) from acct").await, ["0"]);
+        client.run("rollback").await.unwrap();
+        assert_eq!(column(&mut client, "select count(*), sum(cents) from acct").await, ["8"]);
+    }
+}
+
+#[tokio::test]
+async fn a_duplicate_key_fails_at_its_statement() {
+    let mut client = accounts().await;
+    client.run("begin; insert into acct values (9, 1, null)").await.unwrap();
+    assert_eq!(client.code("insert into acct values (9, 2, null)").await, "23505");
+    assert_eq!(client.status(), Status::Failed);
+    assert_eq!(client.code("select 1").await, "25P02");
+    assert_eq!(client.code("commit").await, "00000");
+    assert_eq!(column(&mut client, "select count(*) from acct").await, ["8"]);
+    // The other session commits the key first.
+    let mut other = client.another();
+    client.run("begin; insert into acct values (9, 1, null)").await.unwrap();
+    other.run("insert into acct values (9, 2, null)").await.unwrap();
+    let error = client.run("commit").await.unwrap_err();
+    assert_eq!((&*error.code, client.status()), ("40001", Status::Idle));
+    assert_eq!(error.hint.as_deref(), Some("The transaction might succeed if retried."));
+    assert_eq!(cents(&mut client, 9).await, "2");
+}
+
+#[tokio::test]
+async fn savepoints_cut_the_block() {
+    let mut client = accounts().await;
+    for level in ["read committed", "repeatable read", "serializable"] {
+        client
+            .run(&format!("begin isolation level {level}; update acct set cents = 1 where id = 1"))
+            .await
+            .unwrap();
+        client.run("savepoint a; update acct set cents = 2 where id = 1; savepoint b").await.unwrap();
+        assert_eq!(client.code("insert into acct values (2, 0, null)").await, "23505", "{level}");
+        client.run("rollback to b").await.unwrap();
+        assert_eq!(cents(&mut client, 1).await, "2", "{level}");
+        client.run("update acct set cents = 3 where id = 1; rollback to a").await.unwrap();
+        assert_eq!(cents(&mut client, 1).await, "1", "{level}");
+        client.run("update acct set cents = cents + 4 where id = 1; rollback to a; release a").await.unwrap();
+        client.run("update acct set cents = cents + 10 where id = 1; commit").await.unwrap();
+        assert_eq!(cents(&mut client, 1).await, "11", "{level}");
+    }
+}
+
+/// The error of a duplicate key was told within a part that was rolled back. At a strict level it has to stay
+/// true.
+#[tokio::test]
+async fn an_error_that_was_told_has_to_stay_true_at_a_strict_level() {
+    for (level, expected) in [("read committed", "00000"), ("serializable", "40001")] {
+        let mut client = accounts().await;
+        let mut other = client.another();
+        client.run(&format!("begin isolation level {level}; savepoint s")).await.unwrap();
+        assert_eq!(client.code("insert into acct values (2, 0, null)").await, "23505");
+        client.run("rollback to s; update acct set cents = 0 where id = 1").await.unwrap();
+        other.run("delete from acct where id = 2").await.unwrap();
+        assert_eq!(client.code("commit").await, expected, "{level}");
+        assert_eq!(cents(&mut client, 1).await, if expected == "00000" { "0" } else { "100" });
+    }
+}
+
+#[tokio::test]
+async fn a_row_locked_for_update_stays_as_it_was_told() {
+    for lock in ["for update", "for share", "for no key update", "for key share of acct"] {
+        let mut client = accounts().await;
+        let mut other = client.another();
+        client.run("begin").await.unwrap();
+        let read = format!("select cents from acct where id = 1 {lock}");
+        assert_eq!(column(&mut client, &read).await, ["100"]);
+        other.run("update acct set cents = 70 where id = 1").await.unwrap();
+        // The program computes 100 - 10 by itself, which would lose the update of the other session.
+        let update = client.code("update acct set cents = 90 where id = 1").await;
+        let commit = client.code("commit").await;
+        assert!(update == "40001" || commit == "40001", "{lock}: {update}, {commit}");
+        assert_eq!(cents(&mut other, 1).await, "70", "{lock}");
+        assert_eq!(column(&mut client, &read).await, ["70"], "outside of a block it is a plain read");
+    }
+}
+
+/// What a block reads of its own rows has to stay true also at READ COMMITTED: the update is executed again at
+/// COMMIT, and the block was told what it leaves.
+#[tokio::test]
+async fn own_rows_stay_as_they_were_told() {
+    let mut client = accounts().await;
+    let mut other = client.another();
+    client.run("begin; update acct set cents = cents - 50 where id = 1").await.unwrap();
+    assert_eq!(cents(&mut client, 1).await, "50");
+    other.run("update acct set cents = 60 where id = 1").await.unwrap();
+    assert_eq!(client.code("commit").await, "40001");
+    assert_eq!(cents(&mut client, 1).await, "60");
+    // Without the read, only the number of rows was told, and both updates take effect.
+    client.run("begin; update acct set cents = cents - 50 where id = 1").await.unwrap();
+    other.run("update acct set cents = 90 where id = 1").await.unwrap();
+    client.run("commit").await.unwrap();
+    assert_eq!(cents(&mut client, 1).await, "40");
+}
+
+#[tokio::test]
+async fn write_skew_is_refused_at_serializable_alone() {
+    for (level, expected) in [("read committed", "00000"), ("serializable", "40001")] {
+        let mut one = accounts().await;
+        let mut other = one.another();
+        for client in [&mut one, &mut other] {
+            client.run(&format!("begin isolation level {level}")).await.unwrap();
+            assert_eq!(column(client, "select sum(cents) from acct where id in (1, 2)").await, ["200"]);
+        }
+        one.run("update acct set cents = cents - 150 where id = 1").await.unwrap();
+        other.run("update acct set cents = cents - 150 where id = 2").await.unwrap();
+        one.run("commit").await.unwrap();
+        assert_eq!(other.code("commit").await, expected, "{level}");
+    }
+}
+
+#[tokio::test]
+async fn a_phantom_is_refused_at_serializable() {
+    let mut one = accounts().await;
+    let mut other = one.another();
+    one.run("begin; set transaction isolation level serializable").await.unwrap();
+    assert_eq!(column(&mut one, "select id from acct where owner = 'new'").await, Vec::<String>::new());
+    other.run("insert into acct values (20, 0, 'new')").await.unwrap();
+    // The doomed block ends at its next statement.
+    let error = one.run("insert into acct values (21, 0, 'new')").await.unwrap_err();
+    assert_eq!((&*error.code, one.status()), ("40001", Status::Failed));
+    one.run("rollback").await.unwrap();
+    // A block that only reads is checked at COMMIT.
+    one.run("begin isolation level serializable; select count(*) from acct").await.unwrap();
+    assert_eq!(cents(&mut one, 1).await, "100");
+    other.run("delete from acct where id = 20").await.unwrap();
+    assert_eq!(one.code("commit").await, "40001");
+    assert_eq!(one.status(), Status::Idle);
+    one.run("begin isolation level serializable; select count(*) from acct").await.unwrap();
+    other.run("delete from acct where id = 8").await.unwrap();
+    one.run("commit").await.unwrap();
+}
+
+#[tokio::test]
+async fn cursors_and_copies_belong_to_their_block() {
+    let mut client = accounts().await;
+    let mut other = client.another();
+    client.run("begin; update acct set cents = 5 where id = 5").await.unwrap();
+    client.run("declare c cursor for select cents from acct where id = 5").await.unwrap();
+    assert_eq!(column(&mut client, "fetch all from c").await, ["5"]);
+    let copy = "copy acct from stdin";
+    assert_eq!(client.copy(copy, "30\t1\tx\n31\t2\ty\n").await.unwrap(), "COPY 2");
+    assert_eq!(column(&mut client, "select count(*) from acct").await, ["10"]);
+    assert_eq!(column(&mut other, "select count(*) from acct").await, ["8"]);
+    client.run("rollback").await.unwrap();
+    assert_eq!(column(&mut client, "select count(*) from acct").await, ["8"]);
+    client.run("begin; savepoint s").await.unwrap();
+    client.copy(copy, "30\t1\tx\n31\t2\ty\n").await.unwrap();
+    client.run("rollback to s; update acct set cents = 6 where id = 5").await.unwrap();
+    client.copy(copy, "32\t3\tz\n").await.unwrap();
+    client.run("update acct set cents = cents + 1 where id = 32; commit").await.unwrap();
+    assert_eq!(column(&mut other, "select id || ':' || cents from acct where id > 8").await, ["32:4"]);
+    client.run("begin").await.unwrap();
+    assert_eq!(client.copy(copy, "32\t3\tz\n").await.unwrap_err().code, "23505");
+    client.run("rollback").await.unwrap();
+}
+
+#[tokio::test]
+async fn levels_and_modes_are_postgresqls() {
+    let mut client = accounts().await;
+    let show = "show transaction isolation level";
+    assert_eq!(column(&mut client, show).await, ["read committed"]);
+    client.run("begin isolation level repeatable read").await.unwrap();
+    assert_eq!(column(&mut client, show).await, ["repeatable read"]);
+    client.run("set transaction isolation level serializable; select 1").await.unwrap();
+    assert_eq!(
+        column(&mut client, "select current_setting('transaction_isolation')").await,
+        ["serializable"]
+    );
+    assert_eq!(client.code("set transaction isolation level read committed").await, "25001");
+    client.run("rollback; begin; savepoint s").await.unwrap();
+    assert_eq!(client.code("set transaction_isolation = 'serializable'").await, "25001");
+    client
+        .run("rollback; set session characteristics as transaction isolation level serializable")
+        .await
+        .unwrap();
+    assert_eq!(column(&mut client, show).await, ["serializable"]);
+    client.run("begin").await.unwrap();
+    assert_eq!(column(&mut client, show).await, ["serializable"]);
+    client.run("rollback; set default_transaction_isolation = 'READ UNCOMMITTED'").await.unwrap();
+    assert_eq!(column(&mut client, show).await, ["read uncommitted"]);
+    assert_eq!(client.code("set default_transaction_isolation = 'snapshot'").await, "22023");
+    client.run("begin read only; select * from acct").await.unwrap();
+    assert_eq!(client.code("select * from acct for update").await, "25006");
+    client.run("rollback").await.unwrap();
+    for (sql, state) in [
+        ("select * from acct for update nowait", "0A000"),
+        ("select * from acct for update skip locked", "0A000"),
+        ("select count(*) from acct for update", "0A000"),
+        ("select distinct owner from acct for share", "0A000"),
+        ("select owner from acct group by owner for update", "0A000"),
+        ("select * from acct a for update of acct", "42P01"),
+        ("select * from (select * from acct for update) a", "0A000"),
+        ("select * from acct a for update of a", "00000"),
+        ("begin; set local quorate.read = 'basic'; select * from acct", "00000"),
+        ("update acct set cents = 1 where id = 1", "00000"),
+        ("select * from acct", "55000"),
+        (
+            "rollback; begin isolation level serializable; set local quorate.read = 'basic'; select * from acct",
+            "55000",
+        ),
+        ("rollback", "00000"),
+    ] {
+        assert_eq!(client.code(sql).await, state, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn blocks_are_bounded() {
+    let mut client = accounts().await;
+    client.run("begin").await.unwrap();
+    for _ in 0..1_000 {
+        client.run("select 1 from acct where id = 1 for update").await.unwrap();
+    }
+    assert_eq!(client.code("select 1 from acct where id = 1 for update").await, "54000");
+    client.run("rollback; begin; savepoint s").await.unwrap();
+    let long = "x".repeat(1 << 20);
+    for number in 0..15 {
+        let sql = format!("update acct set owner = '{long}' where id = {}", number % 8 + 1);
+        client.run(&sql).await.unwrap();
+    }
+    assert_eq!(client.code(&format!("insert into acct values (9, 1, '{long}')")).await, "54000");
+    client.run("rollback to s; update acct set cents = 0; commit").await.unwrap();
+    assert_eq!(column(&mut client, "select sum(cents) from acct").await, ["0"]);
+}
+
+/// A block has one name. Writes in the block do not use it up, and COMMIT does.
+#[tokio::test]
+async fn a_request_id_names_the_whole_block() {
+    let mut client = accounts().await;
+    let id = "5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-1";
+    let name = format!("set quorate.request_id = '{id}'");
+    for _ in 0..2 {
+        client.run(&format!("{name}; begin")).await.unwrap();
+        client.run(TRANSFER).await.unwrap();
+        assert_eq!(column(&mut client, "show quorate.request_id").await, [id]);
+        client.run("commit").await.unwrap();
+        assert_eq!(column(&mut client, "show quorate.request_id").await, [""]);
+        assert_eq!(cents(&mut client, 1).await, "50", "the second COMMIT is answered from memory");
+    }
+    client.run(&format!("{name}; begin; update acct set cents = 0 where id = 1")).await.unwrap();
+    assert_eq!(client.code("commit").await, "22023");
+    assert_eq!((client.status(), cents(&mut client, 1).await), (Status::Idle, "50".to_owned()));
+}
