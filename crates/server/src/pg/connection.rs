@@ -265,6 +265,8 @@ impl Connection<'_> {
         values: &[Value],
     ) -> Result<StatementOutcome> {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
+        let commits_writes =
+            matches!(statement, Some(statement::Statement::Commit)) && self.session.has_unsent_writes();
         self.running = Some(ExecutingStatement::begin(statement));
         self.limit = Limit::new(&self.cancel, self.session.timeout());
         let outcome = {
@@ -274,8 +276,8 @@ impl Connection<'_> {
             self.limit.run(work).await?
         };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
-        if writes && !matches!(outcome, StatementOutcome::CopyIn(_)) && self.session.status() == Status::Idle
-        {
+        let applied = (writes && !matches!(outcome, StatementOutcome::CopyIn(_))) || commits_writes;
+        if applied && self.session.status() == Status::Idle {
             self.applied += 1;
         }
         self.notices();

@@ -11,14 +11,14 @@ use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
         WriteName, refusal,
     },
     local::LocalBackend,
 };
 use quorate_table::{
     engine::Answer,
-    operation::{LoadId, Operation, Select},
+    operation::{LoadId, Operation, Select, Transaction, Trial},
     schema::{Schema, TableId},
 };
 use tokio_postgres::Client;
@@ -105,6 +105,23 @@ impl Backend for Observed {
         self.tables.write(name, operation).await
     }
 
+    async fn transact(
+        &self,
+        name: WriteName,
+        transaction: Transaction,
+    ) -> Result<Vec<Answer>, OperationError> {
+        for statement in transaction.statements() {
+            if let Operation::Publish { load, .. } = &statement.operation {
+                self.seen.lock().unwrap().push(("publish", *load, name));
+            }
+        }
+        self.tables.transact(name, transaction).await
+    }
+
+    async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
+        self.tables.attempt(strength, trial).await
+    }
+
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
         self.tables.read(strength, select).await
     }
@@ -185,6 +202,28 @@ async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
     let staged =
         seen.iter().filter(|(what, ..)| *what == "stage").map(|(.., name)| name.request.number).max();
     assert!(numbers[0] > staged.unwrap(), "drawn when it is used, and not before");
+}
+
+/// In a block, COMMIT publishes the rows. However else the block ends, the rows are discarded.
+#[tokio::test]
+async fn a_copy_in_a_block_is_published_at_commit_or_discarded() {
+    let backend = Observed::new();
+    let (_gateway, client) = table(&backend).await;
+    client.batch_execute("begin").await.unwrap();
+    assert_eq!(load(&client, "1\n2\n").await.unwrap(), 2);
+    assert_eq!(backend.loads("publish").len(), 0);
+    client.batch_execute("commit").await.unwrap();
+    assert_eq!(backend.loads("publish").len(), 1);
+    for end in ["rollback", "select 1 / 0; commit", "rollback to s; commit"] {
+        client.batch_execute("begin; savepoint s").await.unwrap();
+        assert_eq!(load(&client, "3\n").await.unwrap(), 1);
+        let before = backend.loads("discard").len();
+        let _ = client.batch_execute(end).await;
+        let _ = client.batch_execute("rollback").await;
+        assert_eq!(backend.wait_for_discards(before + 1).await.len(), before + 1, "{end}");
+    }
+    assert_eq!(client.query_one("select count(*) from t", &[]).await.unwrap().get::<_, i64>(0), 2);
+    assert_eq!(backend.loads("publish").len(), 1);
 }
 
 #[tokio::test]

@@ -8,14 +8,14 @@ use std::{
 use async_trait::async_trait;
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
         WriteName, refusal,
     },
     local::LocalBackend,
 };
 use quorate_table::{
     engine::Answer,
-    operation::{Operation, Select},
+    operation::{Operation, Select, Transaction, Trial},
     schema::{Schema, TableId},
 };
 
@@ -36,6 +36,32 @@ enum Way {
 struct Troubled {
     tables: LocalBackend,
     ways: Mutex<VecDeque<Way>>,
+}
+
+impl Troubled {
+    /// Lets a write end in the next of the given ways.
+    async fn trouble(
+        &self,
+        name: WriteName,
+        write: impl Future<Output = Result<Vec<Answer>, OperationError>>,
+    ) -> Result<Vec<Answer>, OperationError> {
+        let way = self.ways.lock().unwrap().pop_front();
+        match way {
+            None => write.await,
+            Some(Way::AppliedSilently) => {
+                write.await?;
+                Err(OperationError::from_client(ClientError::MaybeApplied { request: name.request }))
+            }
+            Some(Way::NotSent) => Err(OperationError::not_sent("no router took it")),
+            Some(Way::Unavailable) => {
+                Err(OperationError::from_client(ClientError::Rejected(refusal::range(0))))
+            }
+            Some(Way::Rejected) => {
+                Err(OperationError::from_client(ClientError::Rejected(refusal::PLACEMENT_CHANGED)))
+            }
+            Some(Way::Expired) => Err(OperationError::from_client(ClientError::Expired)),
+        }
+    }
 }
 
 #[async_trait]
@@ -66,22 +92,19 @@ impl Backend for Troubled {
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
-        let way = self.ways.lock().unwrap().pop_front();
-        match way {
-            None => self.tables.write(name, operation).await,
-            Some(Way::AppliedSilently) => {
-                self.tables.write(name, operation).await?;
-                Err(OperationError::from_client(ClientError::MaybeApplied { request: name.request }))
-            }
-            Some(Way::NotSent) => Err(OperationError::not_sent("no router took it")),
-            Some(Way::Unavailable) => {
-                Err(OperationError::from_client(ClientError::Rejected(refusal::range(0))))
-            }
-            Some(Way::Rejected) => {
-                Err(OperationError::from_client(ClientError::Rejected(refusal::PLACEMENT_CHANGED)))
-            }
-            Some(Way::Expired) => Err(OperationError::from_client(ClientError::Expired)),
-        }
+        self.trouble(name, self.tables.write(name, operation)).await
+    }
+
+    async fn transact(
+        &self,
+        name: WriteName,
+        transaction: Transaction,
+    ) -> Result<Vec<Answer>, OperationError> {
+        self.trouble(name, self.tables.transact(name, transaction)).await
+    }
+
+    async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
+        self.tables.attempt(strength, trial).await
     }
 
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
@@ -148,8 +171,9 @@ async fn a_repetition_is_open_until_the_ranges_answer() {
     assert_eq!(count(&client).await, 2);
 }
 
-/// A block used a request id for a write, and its end restores the settings from before the block. The end
-/// must not restore the id: the next write would pass for a repetition and would have no effect.
+/// The COMMIT of a block used a request id, and the end of the block restores the settings that SET LOCAL
+/// changed. The end must not restore the id: the next write would pass for a repetition and would have no
+/// effect.
 #[tokio::test]
 async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
     let tables = LocalBackend::new();
@@ -157,18 +181,18 @@ async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int)").await.unwrap();
     let insert = "insert into log values (1)";
+    let local = "set local quorate.request_id = '5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-9'";
     let blocks = [
-        &["begin", insert, "rollback"][..],
-        &["begin", "savepoint s", insert, insert, "rollback to s", "rollback"],
-        &["begin", "set local quorate.request_id = '5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-9'", insert, "commit"],
+        &["begin", insert, "commit"][..],
+        &["begin", "savepoint s", insert, "rollback to s", insert, "commit"],
+        &["begin", local, insert, "commit"],
     ];
     let mut expected = 0;
     for (number, block) in blocks.into_iter().enumerate() {
         let id = format!("5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-{number}");
         client.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
         for sql in block {
-            // The rollback of a write, and a second write, are refused.
-            let _ = client.batch_execute(sql).await;
+            client.batch_execute(sql).await.unwrap();
         }
         expected += 1;
         assert_eq!(count(&client).await, expected, "{block:?}");
@@ -179,6 +203,37 @@ async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
         assert_eq!(send(&client, insert).await, Ok(1));
         expected += 1;
         assert_eq!(count(&client).await, expected, "{block:?}");
+    }
+}
+
+/// The outcome of a COMMIT is unknown. The client repeats the whole block under the id of the error, and the
+/// block is applied once.
+#[tokio::test]
+async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
+    let tables = LocalBackend::new();
+    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int); insert into log values (0)").await.unwrap();
+    let block = "begin; insert into log values (1); update log set n = n + 1 where n < 10";
+    backend.ways.lock().unwrap().push_back(Way::AppliedSilently);
+    client.batch_execute(block).await.unwrap();
+    let Err((code, Some(id))) = send(&client, "commit").await else { panic!("the outcome is unknown") };
+    assert_eq!(code, "40003");
+    let named = format!("set quorate.request_id = '{id}'");
+    // Another block is refused under this id, and changes nothing.
+    client.batch_execute(&format!("{named}; begin; insert into log values (1)")).await.unwrap();
+    assert_eq!(send(&client, "commit").await, Err(("22023".to_owned(), Some(id))));
+    assert_eq!(count(&client).await, 2);
+    client.batch_execute(block).await.unwrap();
+    client.batch_execute("commit").await.unwrap();
+    assert_eq!(count(&client).await, 2);
+    // The cluster did not take the COMMIT. Nothing was applied, and the block is over.
+    for way in [Way::NotSent, Way::Rejected] {
+        backend.ways.lock().unwrap().push_back(way);
+        client.batch_execute(block).await.unwrap();
+        assert!(matches!(send(&client, "commit").await, Err((code, _)) if code == "40001"), "{way:?}");
+        assert_eq!(count(&client).await, 2);
     }
 }
 
