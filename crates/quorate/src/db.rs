@@ -11,11 +11,14 @@
 mod services;
 
 use std::{
-    fmt, process,
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    process,
     sync::{
         Arc,
         atomic::{AtomicI32, Ordering},
     },
+    time::Duration,
 };
 
 use quorate_protocol::{DomainId, Strength};
@@ -35,6 +38,7 @@ use crate::{
     node::{Member, Node},
     param::{Column, Param, Row},
     pending::Pending,
+    timer,
 };
 
 /// A client of a cluster's tables, and of services. Clones share one client.
@@ -53,6 +57,15 @@ struct DbShared {
 
 /// The client's process, and the access of SQL to tables.
 struct Tables(Member, Arc<ClusterBackend>);
+
+/// The setting that names the next write or transaction.
+const REQUEST_ID: &str = "quorate.request_id";
+
+/// Most attempts of [`Db::transaction`].
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Longest pause after the first failed attempt of [`Db::transaction`]. It doubles with each attempt.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// The value of `current_user` and `current_database`.
 const USER: &str = "quorate";
@@ -112,13 +125,102 @@ impl Db {
         Session { db: self.clone(), inner, is_asking: false }
     }
 
-    /// Begins a transaction. A write takes effect when it is executed, in the total order, and not at the
-    /// commit. So a transaction may hold reads and *one* write. A second write is refused, and so is a
-    /// rollback after an applied write.
+    /// Begins a transaction at READ COMMITTED. Its statements take effect together at its commit, or not at
+    /// all. Nothing is locked, and the cluster keeps nothing of an open transaction. The commit fails with
+    /// SQLSTATE 40001 if another transaction has changed a result that a write of this transaction returned,
+    /// or that a read returned of rows that this transaction wrote or locked (`for update`).
+    /// [`Db::transaction`] repeats the transaction then.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// let mut transfer = db.begin().await?;
+    /// transfer.execute("update acct set cents = cents - $1 where id = 1").bind(50).await?;
+    /// transfer.execute("update acct set cents = cents + $1 where id = 2").bind(50).await?;
+    /// transfer.commit().await
+    /// # }
+    /// ```
     pub async fn begin(&self) -> Result<Transaction, Error> {
         let mut session = self.session();
         session.execute("begin").await?;
         Ok(Transaction(session))
+    }
+
+    /// Runs `work` in a transaction and commits it. If a statement or the commit fails because of another
+    /// transaction (SQLSTATE 40001, or [`Error::NotSent`]), begins a new transaction after a short random
+    /// pause and calls `work` again, eight times at most. If `work` fails with another error, nothing takes
+    /// effect and the error is returned. `work` should have no effect outside of its transaction.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// let left: i64 = db
+    ///     .transaction(async |tx| {
+    ///         tx.execute("update acct set cents = cents - 50 where id = 1").await?;
+    ///         tx.execute("update acct set cents = cents + 50 where id = 2").await?;
+    ///         let mut rows = tx.query("select cents from acct where id = 1").await?;
+    ///         rows.next().map_or(Ok(0), |row| row.get(0))
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transaction<T>(
+        &self,
+        work: impl AsyncFn(&mut Transaction) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut attempt = 1;
+        loop {
+            let mut transaction = self.begin().await?;
+            let outcome = match work(&mut transaction).await {
+                Ok(value) => transaction.commit().await.map(|()| value),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(error) if is_conflict(&error) && attempt < ATTEMPTS_MAX => {
+                    timer::sleep(retry_pause(attempt)).await;
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Executes several writes in order as one message, which needs one round trip. All of them take effect,
+    /// or none does. A batch never fails because of other transactions. Yields the number of rows that each
+    /// statement changed. A name of one of the statements ([`Execute::request`]) is the name of the batch.
+    ///
+    /// ```no_run
+    /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
+    /// let changed = db
+    ///     .batch([
+    ///         db.execute("update acct set cents = cents - $1 where id = 1").bind(50),
+    ///         db.execute("update acct set cents = cents + $1 where id = 2").bind(50),
+    ///     ])
+    ///     .await?;
+    /// assert_eq!(changed, [1, 1]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn batch<'a>(
+        &self,
+        statements: impl IntoIterator<Item = Execute<'a>>,
+    ) -> Result<Vec<u64>, Error> {
+        self.check()?;
+        let mut session = self.session();
+        let inner = session.inner()?;
+        let mut bound = Vec::new();
+        for Execute(StatementRequest { target, text, params, request, .. }) in statements {
+            if matches!(target, StatementTarget::Session(_)) {
+                return Err(Error::unsupported("a session's statement in a batch"));
+            }
+            if let Some(name) = request {
+                inner.start_with(REQUEST_ID, &name.to_string())?;
+            }
+            let prepared = inner.prepare(text, Vec::new())?;
+            let values = values(&prepared, params)?;
+            bound.push((prepared, values));
+        }
+        let changed = inner.batch(&bound).await;
+        changed.map_err(|error| self.judged(inner.failed(error)))
     }
 
     /// Leaves the cluster, once the last statement has ended. Ready when the other processes have
@@ -153,6 +255,18 @@ impl Db {
             (error, _) => error,
         }
     }
+}
+
+/// Whether a transaction that failed with this error may succeed if it is repeated.
+fn is_conflict(error: &Error) -> bool {
+    error.sqlstate() == Some(code::SERIALIZATION_FAILURE) || matches!(error, Error::NotSent { .. })
+}
+
+/// Returns a random pause after a failed attempt, so that two transactions that met do not meet again.
+fn retry_pause(attempt: u32) -> Duration {
+    let random = RandomState::new().build_hasher().finish() as u32;
+    let longest = RETRY_PAUSE * 2u32.pow(attempt - 1);
+    longest.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 fn no_tables() -> Error {
@@ -238,14 +352,14 @@ impl Session {
         }
         let values = values(&prepared, params)?;
         if let Some(name) = request {
-            inner.start_with("quorate.request_id", &name.to_string())?;
+            inner.start_with(REQUEST_ID, &name.to_string())?;
         }
         let outcome = inner.execute(&prepared, &values).await?;
-        // Over the wire, a write before a rollback may be a warning. Nobody reads warnings here.
+        // Over the wire, a definition before a rollback may be a warning. Nobody reads warnings here.
         if matches!(statement(&prepared), Some(Statement::Rollback | Statement::RollbackTo(_)))
             && let Some(warning) = inner.notices().into_iter().find(|notice| notice.code == code::WARNING)
         {
-            let message = "the transaction cannot be rolled back: a write takes effect when it is executed";
+            let message = "the transaction cannot be rolled back: a definition takes effect at once";
             return Err(
                 SqlError::new(code::INVALID_TRANSACTION_TERMINATION, message).detail(warning.message.clone())
             );
@@ -288,8 +402,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Reads and one write that belong together ([`Db::begin`]). If the block is dropped before its commit, it
-/// ends, and its write stays applied.
+/// Statements that take effect together ([`Db::begin`]). If the transaction is dropped before its commit,
+/// nothing takes effect.
 #[derive(Debug)]
 pub struct Transaction(Session);
 
@@ -304,8 +418,10 @@ impl Transaction {
         self.0.query(text)
     }
 
-    /// Commits. Fails with [`Error::Aborted`] if a statement of the block failed, or was given up before its
-    /// outcome was seen, and nothing was applied.
+    /// Commits. Fails with SQLSTATE 40001 if another transaction has changed a result that this transaction
+    /// returned and that has to stay true, and with [`Error::Aborted`] if a statement of the transaction
+    /// failed, or was given up before its outcome was seen. Nothing was applied then. A commit whose future is
+    /// dropped may have been applied.
     pub async fn commit(mut self) -> Result<(), Error> {
         let (answer, _) = self.0.execute("commit").0.ask().await?;
         match answer.rolled_back {
@@ -316,7 +432,7 @@ impl Transaction {
         }
     }
 
-    /// Rolls the block back. Fails if a write was applied, because that write stays.
+    /// Drops all statements. Fails after CREATE TABLE and DROP TABLE, which take effect at once.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.0.execute("rollback").await.map(drop)
     }

@@ -2,6 +2,7 @@
 
 use std::{
     future::IntoFuture,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -85,17 +86,66 @@ fn a_session_keeps_what_a_statement_alone_does_not() {
 
     let mut transaction = db.begin().wait().unwrap();
     assert_eq!(transaction.execute("delete from t where id = 0").wait().unwrap(), 1);
-    let second = transaction.execute("delete from t where id = 1").wait();
-    assert!(
-        matches!(&second, Err(Error::Rejected(rejection)) if rejection.sqlstate.as_deref() == Some("0A000")),
-        "{second:?}"
-    );
-    let rolled_back = transaction.rollback().wait();
-    assert!(
-        matches!(&rolled_back, Err(Error::Rejected(rejection)) if rejection.sqlstate.as_deref() == Some("2D000")),
-        "the write stands: {rolled_back:?}"
-    );
-    assert_eq!(count(&db), 2);
+    assert_eq!(transaction.execute("delete from t where id = 1").wait().unwrap(), 1);
+    assert_eq!(transaction.query("select id from t").wait().unwrap().count(), 1);
+    assert_eq!(count(&db), 3);
+    transaction.rollback().wait().unwrap();
+    assert_eq!(count(&db), 3);
+}
+
+#[test]
+fn a_transaction_is_applied_whole_and_is_repeated_after_a_conflict() {
+    let (_cluster, db) = with_rows(3);
+    let runs = AtomicU32::new(0);
+    let told = db
+        .transaction(async |tx| {
+            let mut rows = tx.query("select v from t where id = 0 for update").await?;
+            let v: String = rows.next().unwrap().get(0)?;
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                db.execute("update t set v = 'other' where id = 0").await?;
+            }
+            tx.execute("update t set v = $1 where id = 1").bind(v.clone()).await?;
+            tx.execute("insert into t values (10, 'new')").await?;
+            Ok(v)
+        })
+        .wait()
+        .unwrap();
+    assert_eq!((&*told, runs.load(Ordering::Relaxed)), ("other", 2));
+    let ids = db.query("select id from t where v = 'other' order by id").wait().unwrap();
+    assert_eq!(ids.map(|row| row.get::<i32>(0).unwrap()).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(count(&db), 4);
+    let failed = db
+        .transaction(async |tx| {
+            tx.execute("delete from t").await?;
+            tx.execute("insert into t values (0, 'a'), (0, 'b')").await
+        })
+        .wait();
+    assert_eq!(failed.unwrap_err().sqlstate(), Some("23505"));
+    assert_eq!(count(&db), 4);
+    drop(db.begin().wait().unwrap().execute("delete from t").wait().unwrap());
+    assert_eq!(count(&db), 4);
+}
+
+#[test]
+fn a_batch_is_one_write() {
+    let (_cluster, db) = with_rows(3);
+    let name = RequestName::made_up();
+    let batch = || {
+        [
+            db.execute("insert into t values ($1, 'a'), (21, 'b')").bind(20).request(name),
+            db.execute("update t set v = 'c' where id >= 20 or id = 0"),
+            db.execute("delete from t where id = 1"),
+        ]
+    };
+    assert_eq!(db.batch(batch()).wait().unwrap(), [2, 3, 1]);
+    assert_eq!(db.batch(batch()).wait().unwrap(), [2, 3, 1], "it is answered from memory");
+    assert_eq!(count(&db), 4);
+    let failed = db.batch([db.execute("delete from t"), db.execute("insert into t values (9, ''), (9, '')")]);
+    assert_eq!(failed.wait().unwrap_err().sqlstate(), Some("23505"));
+    let refused = db.batch([db.execute("delete from t"), db.execute("select * from t")]).wait();
+    assert_eq!(refused.unwrap_err().sqlstate(), Some("0A000"));
+    assert_eq!(count(&db), 4);
+    assert_eq!(db.batch([]).wait().unwrap(), []);
 }
 
 #[test]
