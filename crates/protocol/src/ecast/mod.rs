@@ -103,6 +103,7 @@ mod refound;
 #[cfg(test)]
 mod rig;
 mod router;
+mod station;
 #[cfg(test)]
 mod toy;
 mod unconfirmed;
@@ -129,6 +130,7 @@ pub use self::{
     poll::{Pledge, RefoundRefusal, Witness},
     reform::{Reformed, Tail},
     router::{Router, RouterSettings, RouterStatus},
+    station::{OrderCarrier, Station, StationCommand, StationEvent},
 };
 
 /// A position in the total order, counted from 1; 0 means "nothing yet".

@@ -31,6 +31,19 @@ pub enum Message {
     },
 }
 
+impl ecast::OrderCarrier for Message {
+    fn of_order(message: ecast::Message) -> Self {
+        Message::Order(message)
+    }
+
+    fn into_order(self) -> Option<ecast::Message> {
+        match self {
+            Message::Order(message) => Some(message),
+            Message::Group { .. } => None,
+        }
+    }
+}
+
 /// A direct message between members of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub enum Direct {

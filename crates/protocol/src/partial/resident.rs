@@ -48,6 +48,19 @@ pub enum Message {
     Cell(message::Message),
 }
 
+impl ecast::OrderCarrier for Message {
+    fn of_order(message: ecast::Message) -> Self {
+        Message::Order(message)
+    }
+
+    fn into_order(self) -> Option<ecast::Message> {
+        match self {
+            Message::Order(message) => Some(message),
+            Message::Cell(_) => None,
+        }
+    }
+}
+
 /// The properties with which a process joins a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinOptions {

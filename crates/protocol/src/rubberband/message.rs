@@ -169,6 +169,19 @@ pub enum Message {
     Direct(Direct),
 }
 
+impl ecast::OrderCarrier for Message {
+    fn of_order(message: ecast::Message) -> Self {
+        Message::Order(message)
+    }
+
+    fn into_order(self) -> Option<ecast::Message> {
+        match self {
+            Message::Order(message) => Some(message),
+            Message::Direct(_) => None,
+        }
+    }
+}
+
 /// A direct message between a client and a storage process, between storage processes, or to a super.
 #[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Direct {

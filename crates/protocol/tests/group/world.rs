@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, Context, Incarnation, Input, Lift, MulticastAddress, Peer, ProcessId, Protocol, Sink, Time,
-    ecast::{MemberSettings, Router, RouterSettings},
+    CommandId, Incarnation, MulticastAddress, Peer, ProcessId,
+    ecast::{MemberSettings, Router, RouterSettings, Station, StationCommand, StationEvent},
     group::{
         self, Command, CommandOutcome, Direct, Event, Groups, Mark, Message, Offer, PackWriter, Place,
         Roster, SeatId, SendStrength, Sending, Settings, Soft, Standing,
@@ -38,51 +38,7 @@ fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("{}:1", name(process)) }
 }
 
-pub(crate) enum Role {
-    Router(Box<Router<Groups>>),
-    Member(Box<group::Process>),
-}
-
-impl Protocol for Role {
-    type Message = Message;
-    type Record = paxos::Record;
-    type Command = Command;
-    type Event = Event;
-
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        match self {
-            Role::Member(member) => {
-                let input = input.map(std::convert::identity, std::convert::identity);
-                let mut lift = Lift::<Role, _, _>::new::<group::Process>(
-                    out,
-                    |_, _, message| Some(message),
-                    |out, event| out.emit(event),
-                );
-                member.handle(cx, input, &mut lift);
-            }
-            Role::Router(router) => {
-                let order = |message| match message {
-                    Message::Order(message) => message,
-                    other => panic!("a router is told {other:?}"),
-                };
-                let input = input.map(order, |command| panic!("a router is asked {command:?}"));
-                let mut lift = Lift::<Role, _, _>::new::<Router<Groups>>(
-                    out,
-                    |_, _, message| Some(Message::Order(message)),
-                    |_, _| {},
-                );
-                router.handle(cx, input, &mut lift);
-            }
-        }
-    }
-
-    fn deadline(&self) -> Option<Time> {
-        match self {
-            Role::Router(router) => router.deadline(),
-            Role::Member(member) => member.deadline(),
-        }
-    }
-}
+pub(crate) type Role = Station<Groups, group::Process>;
 
 /// The users of the members.
 pub(crate) struct Members {
@@ -114,14 +70,20 @@ impl Environment<Role> for Members {
         Role::Member(Box::new(member))
     }
 
-    fn event(&mut self, world: &mut Virtual, machine: usize, event: Event) -> Result<(), Violation> {
+    fn event(
+        &mut self,
+        world: &mut Virtual,
+        machine: usize,
+        event: StationEvent<Roster, Event>,
+    ) -> Result<(), Violation> {
+        let StationEvent::Member(event) = event else { return Ok(()) };
         let id = world.id(machine).expect("it lives");
         if let Event::ProgressWanted { group } = event {
             if self.slow.contains(&id) {
                 self.trace.say(world.now(), &format!("{} applies slowly", name(id)));
                 return Ok(());
             }
-            return world.ask(self, id, Command::Progress { group });
+            return world.ask(self, id, StationCommand::Member(Command::Progress { group }));
         }
         let begins = matches!(event, Event::Restore { state: None, .. });
         let shown = match self.files.get(&id).filter(|_| begins) {
@@ -139,14 +101,15 @@ impl Environment<Role> for Members {
             }
             Event::CheckpointWanted { group, view } => {
                 let state = Bytes::from(words.join(" "));
-                world.ask(self, id, Command::Checkpoint { group, view, state })?;
+                let checkpoint = Command::Checkpoint { group, view, state };
+                world.ask(self, id, StationCommand::Member(checkpoint))?;
             }
             Event::Keep { group, checkpoint } => {
                 let me = id;
                 self.files.insert(id, (checkpoint, words.join(" ")));
                 if !self.mute.contains(&id) {
                     let id = CommandId(1_000 + checkpoint.view.0);
-                    world.ask(self, me, Command::Kept { id, group, checkpoint })?;
+                    world.ask(self, me, StationCommand::Member(Command::Kept { id, group, checkpoint }))?;
                 }
             }
             _ => {}
@@ -209,14 +172,15 @@ impl World {
 
     pub(crate) fn start(&mut self, who: &str) {
         self.add(who);
-        self.command(process(who), Command::Seeds(vec![peer(process("r"))]));
+        let seeds = Command::Seeds(vec![peer(process("r"))]);
+        self.command(process(who), StationCommand::Member(seeds));
     }
 
     /// Gives a member a command. The command ends its batch unless a script bundles several commands.
     pub(crate) fn ask(&mut self, who: &str, command: impl FnOnce(CommandId) -> Command) {
         self.commands += 1;
         let command = command(CommandId(self.commands));
-        self.command(process(who), command);
+        self.command(process(who), StationCommand::Member(command));
     }
 
     /// Returns the checkpoint that this process offers when it joins.

@@ -39,7 +39,7 @@ use quorate_protocol::{
     CommandId, Context, Duration, Generation, Input, Lift, NotAdmitted, Peer, Policy, ProcessId, Protocol,
     Sink, Time,
     domain::{Config, Domain, Shared},
-    ecast::{self, Member, Router, RouterCommand, RouterEvent},
+    ecast::{self, Member, OrderCarrier, Router, RouterCommand, RouterEvent},
     group::Roster,
     paxos,
     relay::{Counters, Relayed},
@@ -286,10 +286,7 @@ impl Protocol for Process {
         match self {
             Process::Router(router) => {
                 // Direct messages are exchanged between members only.
-                let message = |message| match message {
-                    Message::Order(message) => Ok(message),
-                    Message::Direct(_) => Err(Misdirected::Message),
-                };
+                let message = |message: Message| message.into_order().ok_or(Misdirected::Message);
                 let own = input.try_map(message, |command| match command {
                     Command::Router(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),

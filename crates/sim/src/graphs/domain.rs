@@ -13,8 +13,8 @@ use std::{
 use quorate_protocol::{
     ProcessId, Time,
     ecast::{
-        Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position, Router,
-        RouterEvent, RouterSettings,
+        Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Router, RouterEvent,
+        RouterSettings,
     },
     paxos::{self, Ballot, StateKind},
     wire::decode_body,
@@ -315,7 +315,7 @@ impl Domain {
             )
         });
         let clients = self.clients.iter().enumerate().filter_map(|(at, client)| {
-            let Some(Kind::Member(member, _)) = kind(world, client.machine) else { return None };
+            let Some(Kind::Member(member)) = kind(world, client.machine) else { return None };
             (member.outstanding() != (0, 0)).then(|| {
                 format!(
                     "{} has {:?} messages without an outcome, has sent again {} times, and its leader is \
@@ -433,7 +433,7 @@ impl Domain {
     /// Judges a change of the members: the leader must not remove a router from which it hears, directly or
     /// through other routers.
     fn members_changed(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
-        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router)) = kind(world, machine) else { return Ok(()) };
         let (told_at, members) = (router.log().applied().0, router.log().members().to_vec());
         let before = self.routers.members.clone();
         self.routers.told_members(world, told_at, &members, false)?;
@@ -462,8 +462,8 @@ impl Domain {
 /// Returns the running routers, with their machines.
 fn routers(world: &World<Process>) -> impl Iterator<Item = (usize, &Router<Rooms>)> {
     (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
-        Kind::Router(router, _) => Some((machine, router.as_ref())),
-        Kind::Member(..) => None,
+        Kind::Router(router) => Some((machine, router.as_ref())),
+        Kind::Member(_) => None,
     })
 }
 
@@ -476,14 +476,11 @@ impl Environment<Process> for Domain {
         let tamper = self.mutation.map(Tamper::new);
         if let Some(client) = self.clients.iter().position(|client| client.machine == machine) {
             world.timer(Duration::ZERO, JOIN | client as u64);
-            return Process::new(
-                Kind::Member(Box::new(Member::new(id, MemberSettings::default())), None),
-                tamper,
-            );
+            return Process::new(Kind::Member(Box::new(Member::new(id, MemberSettings::default()))), tamper);
         }
         let paxos = self.routers.start(world, machine, id, self.router_settings.paxos.clone());
         let router = Router::new(paxos, Floor::default(), self.router_settings.clone());
-        Process::new(Kind::Router(Box::new(router), Position(0)), tamper)
+        Process::new(Kind::Router(Box::new(router)), tamper)
     }
 
     fn event(
@@ -500,7 +497,7 @@ impl Environment<Process> for Domain {
             EcastEvent::Router(RouterEvent::Leader(leader)) => {
                 if leader.is_some()
                     && leader == world.id(machine)
-                    && let Some(Kind::Router(router, _)) = kind(world, machine)
+                    && let Some(Kind::Router(router)) = kind(world, machine)
                 {
                     self.reigns.insert(router.log().status().promised);
                     self.leader = Some(machine);

@@ -80,8 +80,8 @@ impl Workload for Domains {
         let member = Member::new(id, MemberSettings::default());
         let mut node = Node::new();
         for (domain, kind) in [
-            (routed(machine), Kind::Router(Box::new(router), Position(0))),
-            (joined(machine), Kind::Member(Box::new(member), None)),
+            (routed(machine), Kind::Router(Box::new(router))),
+            (joined(machine), Kind::Member(Box::new(member))),
         ] {
             assert!(node.add(NewEndpoint::typed(channel(domain), Process::new(kind, None)).vital()).is_ok());
         }

@@ -142,7 +142,7 @@ impl Workload for EcastWorkload {
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
         match &process.kind {
-            Kind::Router(router, _) if router.generation() == self.orders.current() => Some(router.log()),
+            Kind::Router(router) if router.generation() == self.orders.current() => Some(router.log()),
             _ => None,
         }
     }

@@ -22,10 +22,10 @@ use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::stage::Workload;
-use process::{GroupCommand, GroupEvent, Kind, Process};
+use process::{GroupCommand, GroupEvent, Process, TamperedMember};
 use workload::EXODUS;
 pub(crate) use workload::GroupWorkload;
-use world::{GroupStage, GroupTimer, GroupWorld, kind};
+use world::{GroupStage, GroupTimer, GroupWorld, member, router};
 
 impl Workload for GroupWorkload {
     const NAME: &'static str = "group";
@@ -51,7 +51,7 @@ impl Workload for GroupWorkload {
             let me = Peer { id, address: GroupWorld::address(machine) };
             let settings = self.settings.group(stage.seed);
             let member = group::Process::new(me, settings, MemberSettings::default());
-            return Process::new(Kind::Member(Box::new(member)), stage.mutation);
+            return Process::Member(Box::new(TamperedMember::new(member, stage.mutation)));
         }
         let log = paxos::Settings {
             wanted: self.settings.routers,
@@ -60,8 +60,7 @@ impl Workload for GroupWorkload {
         };
         let paxos = stage.routers.start(world, machine, id, log.clone());
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        let router = Router::new(paxos, Roster::default(), settings);
-        Process::new(Kind::Router(Box::new(router)), stage.mutation)
+        Process::Router(Box::new(Router::new(paxos, Roster::default(), settings)))
     }
 
     fn act(
@@ -106,11 +105,11 @@ impl Workload for GroupWorkload {
         world: &mut GroupWorld,
         machine: usize,
     ) -> Result<(), Violation> {
-        if let Some(Kind::Router(router)) = kind(world, machine) {
+        if let Some(router) = router(world, machine) {
             let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
             stage.routers.told_members(world, told_at, &routers, false)?;
         }
-        if let (Some(me), Some(Kind::Member(member))) = (world.id(machine), kind(world, machine)) {
+        if let (Some(me), Some(member)) = (world.id(machine), member(world, machine)) {
             self.check.stepped(me, member.order().delivered());
             let unwanted = member.unwanted();
             if std::mem::replace(self.unwanted.entry(me).or_default(), unwanted) < unwanted {
@@ -127,15 +126,15 @@ impl Workload for GroupWorkload {
             let states: Vec<_> = all.iter().filter_map(|id| self.check.history(*id, group)).collect();
             states.len() == self.members.len() && states.windows(2).all(|pair| pair[0] == pair[1])
         };
-        let quiet = |machine: &usize, group: u64| match kind(world, *machine) {
-            Some(Kind::Member(member)) => {
+        let quiet = |machine: &usize, group: u64| match member(world, *machine) {
+            Some(member) => {
                 let view = member.view(GroupId(group));
                 view.map(|view| view.ids().collect::<BTreeSet<_>>()).as_ref() == Some(&all)
                     && view.zip(world.id(*machine)).is_some_and(|(view, me)| self.is_stacked(me, group, view))
                     && !member.is_changing(GroupId(group))
                     && member.held(GroupId(group)) == (0, 0)
             }
-            _ => false,
+            None => false,
         };
         self.words >= self.settings.words
             && !waits
@@ -144,8 +143,8 @@ impl Workload for GroupWorkload {
     }
 
     fn report(&self, _: &GroupStage, world: &GroupWorld) -> String {
-        let of = |machine: &usize| match kind(world, *machine) {
-            Some(Kind::Member(member)) => {
+        let of = |machine: &usize| match member(world, *machine) {
+            Some(member) => {
                 let me = world.id(*machine).expect("it runs");
                 let group = |group: u64| {
                     let view = member.view(GroupId(group));
@@ -161,7 +160,7 @@ impl Workload for GroupWorkload {
                 let groups: Vec<String> = (0..self.settings.groups).map(group).collect();
                 format!("machine {machine}: wedged: {}, {}", member.is_wedged(), groups.join(", "))
             }
-            _ => format!("machine {machine} is down"),
+            None => format!("machine {machine} is down"),
         };
         let members: Vec<String> = self.members.iter().map(of).collect();
         let waits = self.pending.iter().filter(|((process, _), _)| world.alive(*process)).take(9);
@@ -169,7 +168,7 @@ impl Workload for GroupWorkload {
     }
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        if let Kind::Router(router) = &process.kind { Some(router.log()) } else { None }
+        if let Process::Router(router) = process { Some(router.log()) } else { None }
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<GroupCommand> {

@@ -40,7 +40,7 @@ use crate::{
 };
 use disks::Disks;
 use operator::Operator;
-use process::{Process, QuorumCommand, QuorumEvent, Role};
+use process::{Process, QuorumCommand, QuorumEvent};
 use request_log::RequestLog;
 pub(crate) use workload::MapsWorkload;
 use world::{QuorumStage, QuorumTimer, QuorumWorld, cell};
@@ -125,7 +125,7 @@ impl Workload for MapsWorkload {
     ) -> Result<(), Violation> {
         match told {
             QuorumEvent::Router(event) => routers::router_told(stage, world, on, event),
-            QuorumEvent::Cell(event) => {
+            QuorumEvent::Member(event) => {
                 world.id(on).map_or(Ok(()), |me| self.on_event(stage, world, (on, me), event))
             }
         }
@@ -174,7 +174,7 @@ impl Workload for MapsWorkload {
     }
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        if let Role::Router(router) = &process.role { Some(router.log()) } else { None }
+        if let Process::Router(router) = process { Some(router.log()) } else { None }
     }
 
     fn removal(id: CommandId, router: ProcessId) -> Option<QuorumCommand> {

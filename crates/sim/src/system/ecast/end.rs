@@ -10,11 +10,11 @@ impl EcastWorkload {
     pub(super) fn is_settled(&mut self, stage: &EcastStage, world: &EcastWorld) -> bool {
         let end = self.orders.last().end();
         let at_end = |id: &ProcessId| match kind(world, id.node as usize) {
-            Some(Kind::Router(router, _)) => router.position().0 == end,
+            Some(Kind::Router(router)) => router.position().0 == end,
             _ => false,
         };
         let idle = |&machine: &usize| match kind(world, machine) {
-            Some(Kind::Member(member, _)) => member.outstanding() == (0, 0),
+            Some(Kind::Member(member)) => member.outstanding() == (0, 0),
             _ => false,
         };
         self.words >= self.settings.words
@@ -58,8 +58,8 @@ impl EcastWorkload {
     pub(super) fn describe(&self, world: &EcastWorld) -> String {
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match kind(world, machine) {
-                Some(Kind::Router(router, _)) => format!("router {machine}: {:?}", router.status()),
-                Some(Kind::Member(member, _)) => format!(
+                Some(Kind::Router(router)) => format!("router {machine}: {:?}", router.status()),
+                Some(Kind::Member(member)) => format!(
                     "member {machine}: {:?} in {:?}, delivered {}, outstanding {:?}, leader {:?}",
                     world.id(machine),
                     generation(world, machine),
@@ -76,5 +76,5 @@ impl EcastWorkload {
 
 /// Whether the member on `machine` lives and has delivered anything.
 fn has_delivered(world: &EcastWorld, machine: usize) -> bool {
-    matches!(kind(world, machine), Some(Kind::Member(member, _)) if member.delivered() > Position(0))
+    matches!(kind(world, machine), Some(Kind::Member(member)) if member.delivered() > Position(0))
 }

@@ -85,12 +85,12 @@ impl EcastWorkload {
         machine: usize,
     ) -> Result<(), Violation> {
         match kind(world, machine) {
-            Some(Kind::Router(router, _)) => {
+            Some(Kind::Router(router)) => {
                 let again = ("delivered again", router.resends());
                 self.resend_counters.note(world, machine, again, false);
                 self.look(stage, world, machine)?;
             }
-            Some(Kind::Member(member, _)) => {
+            Some(Kind::Member(member)) => {
                 let (again, starved) = (("submitted again", member.resends()), member.starved());
                 self.resend_counters.note(world, machine, again, starved);
             }
@@ -106,7 +106,7 @@ impl EcastWorkload {
         world: &mut EcastWorld,
         machine: usize,
     ) -> Result<(), Violation> {
-        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router)) = kind(world, machine) else { return Ok(()) };
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         let generation = router.generation();
         // The check of the new generation's order begins with the survivor's next report.

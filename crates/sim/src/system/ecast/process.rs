@@ -1,4 +1,4 @@
-//! A process: a router or a member, and the adapter that tampers with it.
+//! A process: a router or a member, and the adapter that reports on it and tampers with it.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use quorate_protocol::{
     Context, Destination, Input, Lift, Policy, Protocol, Sink, Time,
     ecast::{
-        Class, Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand,
-        RouterEvent, Routing,
+        Class, Member, MemberCommand, MemberEvent, Message, Ordered, Position, RouterEvent, Routing, Station,
+        StationCommand, StationEvent,
     },
     paxos,
     wire::{decode_body, encode_body},
@@ -19,25 +19,20 @@ use crate::{
     system::rooms::{Floor, Rooms},
 };
 
-/// A process, and the adapter that tampers with it.
+/// A router or a member.
+pub(crate) type Kind = Station<Rooms, Member>;
+pub(crate) type EcastCommand = StationCommand<MemberCommand>;
+
+/// A process, and the adapter that reports on it and tampers with it.
 pub(crate) struct Process {
     pub(crate) kind: Kind,
+    /// The last position that a router reported.
+    told: Position,
+    /// The configuration at the last delivery to a member.
+    floor: Option<Floor>,
     /// Number of submissions that the process has sent.
     submitted: u64,
     tamper: Option<Tamper>,
-}
-
-/// The kinds of process.
-pub(crate) enum Kind {
-    /// A router, with the last position that it reported.
-    Router(Box<Router<Rooms>>, Position),
-    /// A member, with the configuration at its last delivery.
-    Member(Box<Member>, Option<Floor>),
-}
-
-pub(crate) enum EcastCommand {
-    Router(RouterCommand),
-    Member(MemberCommand),
 }
 
 #[derive(Debug)]
@@ -53,7 +48,70 @@ pub(crate) enum EcastEvent {
 
 impl Process {
     pub(crate) fn new(kind: Kind, tamper: Option<Tamper>) -> Self {
-        Process { kind, submitted: 0, tamper }
+        Process { kind, told: Position(0), floor: None, submitted: 0, tamper }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Kind>, out: &mut dyn Sink<Process>) {
+        let Process { kind, told, floor, submitted, tamper } = self;
+        let twice = tamper.as_ref().is_some_and(Tamper::delivers_twice);
+        let (mut events, mut founder) = (Vec::new(), None);
+        let mut lift = Lift::<Process, _, _>::new::<Kind>(
+            out,
+            |out, _, message| {
+                if let Message::Route(block) = &message {
+                    for (number, content) in submissions(block) {
+                        // A repeated submission was reported before.
+                        if number == *submitted + 1 {
+                            *submitted = number;
+                            out.emit(EcastEvent::Submitted(content));
+                        }
+                    }
+                }
+                match tamper {
+                    Some(tamper) => tamper.send(message),
+                    None => Some(message),
+                }
+            },
+            |out, event| match event {
+                StationEvent::Router(event) => events.push(event),
+                StationEvent::Member(event) => {
+                    follow(floor, &event);
+                    if let MemberEvent::WitnessWanted { founder: asks } = event {
+                        founder = Some(asks);
+                    }
+                    if twice && matches!(event, MemberEvent::Deliver { .. }) {
+                        out.emit(EcastEvent::Member(event.clone()));
+                    }
+                    out.emit(EcastEvent::Member(event));
+                }
+            },
+        );
+        kind.handle(cx, input, &mut lift);
+        match kind {
+            // The position that the router learned is reported now, and not at the end of the batch: if it is
+            // the only router, a message may be stable and dropped by then.
+            Station::Router(router) if router.position() > *told => {
+                let learned = router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();
+                *told = router.position();
+                out.emit(EcastEvent::Learned(*told, learned));
+            }
+            Station::Router(_) => {}
+            Station::Member(member) => {
+                if let Some(founder) = founder {
+                    let mut config = BytesMut::new();
+                    if let Some(floor) = floor {
+                        encode_body(&mut config, floor);
+                    }
+                    let witness = member.witness(config.freeze());
+                    let sent = match tamper {
+                        Some(tamper) => tamper.send(witness),
+                        None => Some(witness),
+                    };
+                    sent.into_iter().for_each(|it| out.send(Destination::One(founder), it, None));
+                }
+            }
+        }
+        events.into_iter().for_each(|event| out.emit(EcastEvent::Router(event)));
     }
 }
 
@@ -64,118 +122,22 @@ impl Protocol for Process {
     type Event = EcastEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        let Process { kind, submitted, tamper } = self;
-        let inputs = match (input, &mut *tamper) {
+        match (input.map(std::convert::identity, std::convert::identity), &mut self.tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
-                let messages = tamper.receive(cx.random, from, message);
-                messages.into_iter().map(|(from, message)| Input::Receive { from, message }).collect()
+                for (from, message) in tamper.receive(cx.random, from, message) {
+                    self.give(cx, Input::Receive { from, message }, out);
+                }
             }
-            (other, _) => vec![other],
-        };
-        let twice = tamper.as_ref().is_some_and(Tamper::delivers_twice);
-        for input in inputs {
-            let mut lift = Lift::<Process, _, _>::new::<Process>(
-                out,
-                |out, _, message| {
-                    if let Message::Route(block) = &message {
-                        for (number, content) in submissions(block) {
-                            // A repeated submission was reported before.
-                            if number == *submitted + 1 {
-                                *submitted = number;
-                                out.emit(EcastEvent::Submitted(content));
-                            }
-                        }
-                    }
-                    match tamper {
-                        Some(tamper) => tamper.send(message),
-                        None => Some(message),
-                    }
-                },
-                |out, event| {
-                    if let EcastEvent::Member(event @ MemberEvent::Deliver { .. }) = &event
-                        && twice
-                    {
-                        out.emit(EcastEvent::Member(event.clone()));
-                    }
-                    out.emit(event);
-                },
-            );
-            kind.handle(cx, input, &mut lift);
+            (input, _) => self.give(cx, input, out),
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.kind {
-            Kind::Router(router, _) => router.deadline(),
-            Kind::Member(member, _) => member.deadline(),
-        }
+        self.kind.deadline()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        match &self.kind {
-            Kind::Router(router, _) => router.policy(),
-            Kind::Member(member, _) => member.policy(),
-        }
-    }
-}
-
-impl Kind {
-    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Process>, out: &mut dyn Sink<Process>) {
-        match self {
-            Kind::Router(router, told) => {
-                let mut events = Vec::new();
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    EcastCommand::Router(command) => command,
-                    EcastCommand::Member(_) => {
-                        unreachable!("only a router receives the commands of routers")
-                    }
-                });
-                let mut lift = Lift::<Process, _, _>::new::<Router<Rooms>>(
-                    out,
-                    |_, _, message| Some(message),
-                    |_, event| events.push(event),
-                );
-                router.handle(cx, input, &mut lift);
-                // The position that the router learned is reported now, and not at the end of the batch: if
-                // it is the only router, a message may be stable and dropped by then.
-                if router.position() > *told {
-                    let learned =
-                        router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();
-                    *told = router.position();
-                    out.emit(EcastEvent::Learned(*told, learned));
-                }
-                events.into_iter().for_each(|event| out.emit(EcastEvent::Router(event)));
-            }
-            Kind::Member(member, floor) => {
-                let mut founder = None;
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    EcastCommand::Member(command) => command,
-                    EcastCommand::Router(_) => {
-                        unreachable!("only a member receives the commands of members")
-                    }
-                });
-                let mut lift = Lift::<Process, _, _>::new::<Member>(
-                    out,
-                    |_, _, message| Some(message),
-                    |out, event| {
-                        follow(floor, &event);
-                        if let MemberEvent::WitnessWanted { founder: asks } = event {
-                            founder = Some(asks);
-                        }
-                        out.emit(EcastEvent::Member(event));
-                    },
-                );
-                member.handle(cx, input, &mut lift);
-                if let Some(founder) = founder {
-                    let mut config = BytesMut::new();
-                    if let Some(floor) = floor {
-                        encode_body(&mut config, floor);
-                    }
-                    let witness = member.witness(config.freeze());
-                    out.send(Destination::One(founder), witness, None);
-                }
-            }
-        }
+        self.kind.policy()
     }
 }
 

@@ -84,7 +84,7 @@ impl EcastWorkload {
         let seeds = stage.routers.living(world);
         for machine in self.members.clone() {
             // A member that knows only former routers asks its host, which knows where routers run.
-            if let Some(Kind::Member(member, _)) = kind(world, machine)
+            if let Some(Kind::Member(member)) = kind(world, machine)
                 && member.leader().is_none_or(|leader| !world.alive(leader))
             {
                 world.command(machine, EcastCommand::Member(MemberCommand::Seeds(seeds.clone())));

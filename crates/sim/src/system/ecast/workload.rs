@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use quorate_protocol::{
     Generation, Peer, ProcessId, Time,
-    ecast::{Member, MemberSettings, Position, Router, RouterSettings},
+    ecast::{Member, MemberSettings, Router, RouterSettings},
     paxos::Paxos,
 };
 
@@ -108,13 +108,13 @@ impl EcastWorkload {
             // The first submission makes the process a member. The process gets the request to submit as soon
             // as it runs.
             stage.after(world, Duration::ZERO, EcastTimer::Join(machine));
-            let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
+            let kind = Kind::Member(Box::new(Member::new(id, settings)));
             return Process::new(kind, stage.mutation.map(Tamper::new));
         }
         let (paxos, generation) = self.router_log(stage, world, machine, id);
         let settings = RouterSettings { generation, ..self.router_settings.clone() };
         let router = Router::new(paxos, Floor::default(), settings);
-        Process::new(Kind::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+        Process::new(Kind::Router(Box::new(router)), stage.mutation.map(Tamper::new))
     }
 
     /// Returns the log of the router that starts on `machine`, from its disk if there is one, and its
@@ -144,8 +144,8 @@ impl EcastWorkload {
         }
         // A router finds out the generation of the other routers before it joins them.
         let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
-            Kind::Router(router, _) => Some(router.generation()),
-            Kind::Member(..) => None,
+            Kind::Router(router) => Some(router.generation()),
+            Kind::Member(_) => None,
         });
         let generation = known.max().unwrap_or_default();
         (stage.routers.start(world, machine, id, settings), generation)

@@ -1,18 +1,23 @@
-//! A process: a router or a member, and the adapter that tampers with it.
+//! A process: a router or a member, and the adapter that tampers with a member.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
-    ecast::{Position, Router, RouterCommand, RouterEvent},
+    ecast::{Position, Station, StationCommand, StationEvent},
     group::{self, Command, Direct, Event, Failure, GroupId, Groups, Holders, Message, Place, Roster, Soft},
     paxos,
 };
 
 use crate::mutation::Mutation;
 
-pub(crate) struct Process {
-    pub(crate) kind: Kind,
+pub(crate) type Process = Station<Groups, TamperedMember>;
+pub(crate) type GroupCommand = StationCommand<Command>;
+pub(crate) type GroupEvent = StationEvent<Roster, Event>;
+
+/// A process with groups, with the adapter that tampers with it in some runs.
+pub(crate) struct TamperedMember {
+    pub(super) process: group::Process,
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
@@ -22,25 +27,9 @@ pub(crate) struct Process {
 
 type Streams = BTreeMap<(GroupId, Position, ProcessId), u64>;
 
-pub(crate) enum Kind {
-    Router(Box<Router<Groups>>),
-    Member(Box<group::Process>),
-}
-
-pub(crate) enum GroupCommand {
-    Router(RouterCommand),
-    Member(Command),
-}
-
-#[derive(Debug)]
-pub(crate) enum GroupEvent {
-    Router(RouterEvent<Roster>),
-    Member(Event),
-}
-
-impl Process {
-    pub(crate) fn new(kind: Kind, mutation: Option<Mutation>) -> Self {
-        Process { kind, mutation, late: Vec::new(), next: Streams::new() }
+impl TamperedMember {
+    pub(super) fn new(process: group::Process, mutation: Option<Mutation>) -> Self {
+        TamperedMember { process, mutation, late: Vec::new(), next: Streams::new() }
     }
 
     /// Returns the message that a process receives instead of `message` if it breaks a rule.
@@ -128,94 +117,54 @@ impl Process {
     }
 }
 
-impl Protocol for Process {
+impl Protocol for TamperedMember {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = GroupCommand;
-    type Event = GroupEvent;
+    type Command = Command;
+    type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        let Process { kind, mutation, late, next } = self;
-        match kind {
-            Kind::Router(router) => {
-                // Members send routers only the messages of the order.
-                if let Input::Receive { message: Message::Group { .. }, .. } = &input {
-                    return;
+        let TamperedMember { process, mutation, late, next } = self;
+        let input = match input {
+            Input::Cast { from, message } if *mutation == Some(Mutation::ForeignGroupTaken) => {
+                Input::Cast { from, message: Self::naturalised(process, next, message) }
+            }
+            input => input,
+        };
+        let input = input.map(|message| Self::taken(*mutation, next, message), std::convert::identity);
+        let denies = *mutation == Some(Mutation::SendsDenied) && Self::is_quit(&input);
+        let chance = (cx.random)();
+        let mut lift = Lift::<TamperedMember, _, _>::new::<group::Process>(
+            out,
+            |_, _, message| Some(Self::tamper(*mutation, chance, next, message)),
+            |out, event| match event {
+                Event::Done { id, result: Err(Failure::MaybeApplied) } if denies => {
+                    out.emit(Event::Done { id, result: Err(Failure::NotSent) });
                 }
-                let order = |message| match message {
-                    Message::Order(message) => message,
-                    _ => unreachable!("returned above"),
-                };
-                let input = input.map(order, |ask| match ask {
-                    GroupCommand::Router(command) => command,
-                    GroupCommand::Member(_) => {
-                        unreachable!("only a router receives the commands of routers")
-                    }
-                });
-                let mut lift = Lift::<Process, _, _>::new::<Router<Groups>>(
-                    out,
-                    |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(GroupEvent::Router(event)),
-                );
-                router.handle(cx, input, &mut lift);
-            }
-            Kind::Member(member) => {
-                let input = match input {
-                    Input::Cast { from, message } if *mutation == Some(Mutation::ForeignGroupTaken) => {
-                        Input::Cast { from, message: Self::naturalised(member, next, message) }
-                    }
-                    input => input,
-                };
-                let input = input.map(
-                    |message| Self::taken(*mutation, next, message),
-                    |ask| match ask {
-                        GroupCommand::Member(command) => command,
-                        GroupCommand::Router(_) => {
-                            unreachable!("only a member receives the commands of members")
-                        }
-                    },
-                );
-                let denies = *mutation == Some(Mutation::SendsDenied) && Self::is_quit(&input);
-                let chance = (cx.random)();
-                let mut lift = Lift::<Process, _, _>::new::<group::Process>(
-                    out,
-                    |_, _, message| Some(Self::tamper(*mutation, chance, next, message)),
-                    |out, event| match event {
-                        Event::Done { id, result: Err(Failure::MaybeApplied) } if denies => {
-                            out.emit(GroupEvent::Member(Event::Done { id, result: Err(Failure::NotSent) }));
-                        }
-                        Event::Deliver { ref updates, .. }
-                            if *mutation == Some(Mutation::DeliversLate)
-                                && updates.iter().any(|(place, _)| match place {
-                                    Place::Soft(number) => !late.is_empty() || number.is_multiple_of(16),
-                                    Place::Ordered(..) => false,
-                                }) =>
-                        {
-                            late.push(event);
-                        }
-                        Event::View { .. } => {
-                            out.emit(GroupEvent::Member(event));
-                            late.drain(..).for_each(|event| out.emit(GroupEvent::Member(event)));
-                        }
-                        event => out.emit(GroupEvent::Member(event)),
-                    },
-                );
-                member.handle(cx, input, &mut lift);
-            }
-        }
+                Event::Deliver { ref updates, .. }
+                    if *mutation == Some(Mutation::DeliversLate)
+                        && updates.iter().any(|(place, _)| match place {
+                            Place::Soft(number) => !late.is_empty() || number.is_multiple_of(16),
+                            Place::Ordered(..) => false,
+                        }) =>
+                {
+                    late.push(event);
+                }
+                Event::View { .. } => {
+                    out.emit(event);
+                    late.drain(..).for_each(|event| out.emit(event));
+                }
+                event => out.emit(event),
+            },
+        );
+        process.handle(cx, input, &mut lift);
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.kind {
-            Kind::Router(router) => router.deadline(),
-            Kind::Member(member) => member.deadline(),
-        }
+        self.process.deadline()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        match &self.kind {
-            Kind::Router(router) => router.policy(),
-            Kind::Member(member) => member.policy(),
-        }
+        self.process.policy()
     }
 }

@@ -7,7 +7,7 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 
-use super::{GroupCommand, GroupStage, GroupWorkload, GroupWorld, Kind, kind, status::PendingRequest};
+use super::{GroupCommand, GroupStage, GroupWorkload, GroupWorld, member, status::PendingRequest};
 
 impl GroupWorkload {
     /// Makes a process quit a group. A request for its counters follows; the answer shows that it has quit.
@@ -26,7 +26,7 @@ impl GroupWorkload {
         if !place.inside {
             world.count("quit while joining");
         }
-        if let Some(Kind::Member(member)) = kind(world, machine)
+        if let Some(member) = member(world, machine)
             && member.is_changing(GroupId(group))
         {
             world.count("quit while a view changes");

@@ -18,9 +18,9 @@ use quorate_world::Violation;
 
 use super::{
     Settings,
-    process::{GroupCommand, GroupEvent, Kind},
+    process::{GroupCommand, GroupEvent},
     status::{GroupStatus, PendingRequest},
-    world::{GroupStage, GroupTimer, GroupWorld, kind},
+    world::{GroupStage, GroupTimer, GroupWorld, member},
 };
 use crate::{
     check::views::{GroupMessage, ViewCheck},
@@ -89,7 +89,7 @@ impl GroupWorkload {
     /// Makes each process join the groups that it is not in, and gives routers to processes that know none.
     pub(super) fn watch(&mut self, stage: &GroupStage, world: &mut GroupWorld) {
         for machine in self.members.clone() {
-            let (Some(me), Some(Kind::Member(process))) = (world.id(machine), kind(world, machine)) else {
+            let (Some(me), Some(process)) = (world.id(machine), member(world, machine)) else {
                 continue;
             };
             let lost = process.order().leader().is_none_or(|leader| !world.alive(leader));

@@ -12,6 +12,7 @@ use quorate_world::Violation;
 use super::{
     MapsWorkload, Process, QuorumStage, QuorumWorld,
     keys::{key_of, part_of},
+    process::TamperedCell,
     settings::{LOOSE, MAPS, MapKind, compares, forgets},
     tamper::Tamper,
     world::cell,
@@ -44,7 +45,7 @@ impl MapsWorkload {
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
         let resident = self.comes_back(machine).unwrap_or_else(fresh);
-        Process::cell(resident, stage.mutation.map(Tamper::new))
+        Process::Member(Box::new(TamperedCell::new(resident, stage.mutation.map(Tamper::new))))
     }
 
     /// Returns the site at which the process on a machine joins.

@@ -1,11 +1,11 @@
-//! A process: a router or a cell, and the adapter that tampers with it.
+//! A process: a router or a cell, and the adapter that tampers with a cell.
 
 use std::sync::Arc;
 
 use quorate_protocol::{
     Context, Input, Lift, Policy, Protocol, Sink, Time,
     domain::{self, Domain},
-    ecast::{Router, RouterCommand, RouterEvent},
+    ecast::{Station, StationCommand, StationEvent},
     partial::{
         Record, Resident,
         resident::{Command, Event, Message},
@@ -14,115 +14,60 @@ use quorate_protocol::{
 
 use super::tamper::Tamper;
 
-pub(crate) struct Process {
-    pub(crate) role: Role,
+pub(crate) type Process = Station<Domain, TamperedCell>;
+pub(crate) type QuorumCommand = StationCommand<Command>;
+pub(crate) type QuorumEvent = StationEvent<domain::Config, Event>;
+
+/// A cell, with the adapter that tampers with it in some runs.
+pub(crate) struct TamperedCell {
+    pub(super) resident: Resident,
     tamper: Option<Tamper>,
 }
 
-pub(crate) enum Role {
-    Router(Box<Router<Domain>>),
-    Cell(Box<Resident>),
-}
-
-pub(crate) enum QuorumCommand {
-    Router(RouterCommand),
-    Cell(Command),
-}
-
-#[derive(Debug)]
-pub(crate) enum QuorumEvent {
-    Router(RouterEvent<domain::Config>),
-    Cell(Event),
-}
-
-impl Process {
-    pub(super) fn router(router: Router<Domain>) -> Self {
-        Process { role: Role::Router(Box::new(router)), tamper: None }
+impl TamperedCell {
+    pub(super) fn new(resident: Resident, tamper: Option<Tamper>) -> Self {
+        TamperedCell { resident, tamper }
     }
 
-    pub(super) fn cell(resident: Resident, tamper: Option<Tamper>) -> Self {
-        Process { role: Role::Cell(Box::new(resident)), tamper }
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Resident>, out: &mut dyn Sink<Self>) {
+        let TamperedCell { resident, tamper } = self;
+        let mut lift = Lift::<TamperedCell, _, _>::new::<Resident>(
+            out,
+            |_, _, message| match tamper {
+                Some(tamper) => Some(tamper.sent(message)),
+                None => Some(message),
+            },
+            |out, event| out.emit(event),
+        );
+        resident.handle(cx, input, &mut lift);
+        if let Some(tamper) = tamper {
+            tamper.turned(resident);
+        }
     }
 }
 
-impl Protocol for Process {
+impl Protocol for TamperedCell {
     type Message = Message;
     type Record = Record;
-    type Command = QuorumCommand;
-    type Event = QuorumEvent;
+    type Command = Command;
+    type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        let Process { role, tamper } = self;
-        match (role, input) {
-            // Cells send routers only the messages of the order.
-            (Role::Router(_), Input::Receive { message: Message::Cell(_), .. }) => {}
-            (Role::Router(router), input) => {
-                let order = |message| match message {
-                    Message::Order(message) => message,
-                    Message::Cell(_) => unreachable!("passed over above"),
-                };
-                let input = input.map(order, |ask| match ask {
-                    QuorumCommand::Router(command) => command,
-                    QuorumCommand::Cell(_) => unreachable!("only a router receives the commands of routers"),
-                });
-                let mut lift = Lift::<Process, _, _>::new::<Router<Domain>>(
-                    out,
-                    |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(QuorumEvent::Router(event)),
-                );
-                router.handle(cx, input, &mut lift);
-            }
-            (Role::Cell(resident), Input::Receive { from, message }) => {
-                let inputs = match tamper {
-                    Some(tamper) => tamper.received(cx, (from, message), resident, out),
-                    None => vec![(from, message)],
-                };
-                for (from, message) in inputs {
-                    give(resident, tamper, cx, Input::Receive { from, message }, out);
+        match (input.map(std::convert::identity, std::convert::identity), &mut self.tamper) {
+            (Input::Receive { from, message }, Some(tamper)) => {
+                for (from, message) in tamper.received(cx, (from, message), &self.resident, out) {
+                    self.give(cx, Input::Receive { from, message }, out);
                 }
             }
-            (Role::Cell(resident), input) => {
-                let input = input.map(std::convert::identity, |ask| match ask {
-                    QuorumCommand::Cell(command) => command,
-                    QuorumCommand::Router(_) => unreachable!("only a cell receives the commands of cells"),
-                });
-                give(resident, tamper, cx, input, out);
-            }
+            (input, _) => self.give(cx, input, out),
         }
     }
 
     fn deadline(&self) -> Option<Time> {
-        match &self.role {
-            Role::Router(router) => router.deadline(),
-            Role::Cell(resident) => resident.deadline(),
-        }
+        self.resident.deadline()
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        match &self.role {
-            Role::Router(router) => router.policy(),
-            Role::Cell(resident) => resident.policy(),
-        }
-    }
-}
-
-fn give(
-    resident: &mut Resident,
-    tamper: &mut Option<Tamper>,
-    cx: &mut Context<'_>,
-    input: Input<Resident>,
-    out: &mut dyn Sink<Process>,
-) {
-    let mut lift = Lift::<Process, _, _>::new::<Resident>(
-        out,
-        |_, _, message| match tamper {
-            Some(tamper) => Some(tamper.sent(message)),
-            None => Some(message),
-        },
-        |out, event| out.emit(QuorumEvent::Cell(event)),
-    );
-    resident.handle(cx, input, &mut lift);
-    if let Some(tamper) = tamper {
-        tamper.turned(resident);
+        self.resident.policy()
     }
 }

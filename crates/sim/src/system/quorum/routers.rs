@@ -4,7 +4,7 @@ use quorate_protocol::{domain, ecast::RouterEvent};
 use quorate_world::Violation;
 
 use super::{
-    process::Role,
+    process::Process,
     world::{QuorumStage, QuorumWorld},
 };
 
@@ -39,7 +39,7 @@ pub(super) fn router_stepped(
     world: &mut QuorumWorld,
     machine: usize,
 ) -> Result<(), Violation> {
-    if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
+    if let Some(Process::Router(router)) = world.process(machine) {
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         stage.routers.told_members(world, told_at, &routers, false)?;
     }

@@ -110,7 +110,7 @@ impl MapsWorkload {
             latest,
         };
         self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, QuorumCommand::Cell(Command::Operate(operation)));
+        world.command(machine, QuorumCommand::Member(Command::Operate(operation)));
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its

@@ -99,7 +99,7 @@ impl EcastWorkload {
     /// Asks a fresh router to continue from the living members. The router may die before it has done so.
     fn refound(&mut self, world: &mut EcastWorld) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
-            Some(Kind::Router(router, _)) => router.log().can_found(),
+            Some(Kind::Router(router)) => router.log().can_found(),
             _ => false,
         });
         let fresh: Vec<usize> = fresh.collect();
@@ -207,7 +207,7 @@ impl EcastWorkload {
         machine: usize,
         reformed: &Reformed,
     ) -> Result<(), Violation> {
-        let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
+        let Some(Kind::Router(router)) = kind(world, machine) else { return Ok(()) };
         let open_command =
             self.operator.open_command.take().filter(|open_command| open_command.life == world.life(machine));
         let Some(open_command) = open_command else {
@@ -264,8 +264,8 @@ impl EcastWorkload {
 fn routers(world: &EcastWorld, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
     let processes = (0..world.machines()).filter_map(|machine| kind(world, machine));
     let routers = processes.filter_map(|process| match process {
-        Kind::Router(router, _) => Some(router.as_ref()),
-        Kind::Member(..) => None,
+        Kind::Router(router) => Some(router.as_ref()),
+        Kind::Member(_) => None,
     });
     routers.filter(move |router| router.generation() == generation)
 }

@@ -105,7 +105,7 @@ impl MapsWorkload {
             }
         };
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        Process::router(Router::new(paxos, domain::Config::vacant(), settings))
+        Process::Router(Box::new(Router::new(paxos, domain::Config::vacant(), settings)))
     }
 }
 
