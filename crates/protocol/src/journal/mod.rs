@@ -295,6 +295,11 @@ impl Journal {
         std::mem::take(&mut self.writes)
     }
 
+    /// Returns the number of bytes that [`Journal::take_writes`] would return.
+    pub fn unwritten_bytes(&self) -> usize {
+        self.buffer.len() + self.writes.iter().map(|write| write.bytes.len()).sum::<usize>()
+    }
+
     /// Notes that all records up to `through` are durable.
     pub fn synced(&mut self, through: Ticket) {
         assert!(through <= self.last, "a record is appended before it is durable");

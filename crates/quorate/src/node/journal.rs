@@ -9,7 +9,10 @@ mod cell;
 #[cfg(feature = "tables")]
 mod storage;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use quorate_node::{Channel, EndpointId, records_by_channel};
@@ -43,15 +46,21 @@ impl Owner {
     }
 
     /// Returns the settings of the owner's journal. A storage process still needs some fragments of
-    /// checkpoints before the last checkpoint, and names these fragments, so its journal may have gaps.
+    /// checkpoints before the last checkpoint, and names these fragments, so its journal may have gaps. No
+    /// answer waits for its disk, so its records gather.
     fn settings(self) -> Settings {
-        let gaps = self.role == Role::Storage;
+        let is_storage = self.role == Role::Storage;
         Settings {
-            journal: journal::Settings { gaps, ..journal::Settings::default() },
+            journal: journal::Settings { gaps: is_storage, ..journal::Settings::default() },
+            gathering: if is_storage { STORAGE_GATHERING } else { Duration::ZERO },
             ..Settings::default()
         }
     }
 }
+
+/// Time for which the records of a storage process gather. Routers keep each message until it is durable
+/// here, so a longer time costs them memory.
+const STORAGE_GATHERING: Duration = Duration::from_millis(5);
 
 /// The disk of a process that is about to begin.
 pub(crate) struct Journal {

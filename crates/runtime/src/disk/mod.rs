@@ -7,7 +7,8 @@
 //! ```text
 //! protocol thread                          disk thread
 //!   persist: a frame in the journal            │
-//!   end of turn: writes ──────────────────────▶│ takes all that waits
+//!   end of turn, or when enough has gathered:  │
+//!   writes ───────────────────────────────────▶│ takes all that waits
 //!   goes on                                    │ one write and one sync a segment
 //!   Persisted, held messages leave ◀── wakes ──┤ then reports the last durable record
 //! ```
@@ -67,7 +68,7 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    DomainId, ProcessId, Ticket,
+    DomainId, Duration, ProcessId, Ticket,
     journal::{self, Damage, Journal, Key, Recovered},
 };
 use tracing::{info, warn};
@@ -90,11 +91,18 @@ pub struct Settings {
     /// Limit of the bytes that wait for the disk. It holds separately for unwritten records, and for messages
     /// that wait for records. Above the limit, the process accepts no further input.
     pub waiting_bytes_max: usize,
+    /// Time for which records may gather before they are written together, while no message waits for a
+    /// record. Zero writes the records of each turn at its end.
+    pub gathering: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { journal: journal::Settings::default(), waiting_bytes_max: 64 << 20 }
+        Settings {
+            journal: journal::Settings::default(),
+            waiting_bytes_max: 64 << 20,
+            gathering: Duration::ZERO,
+        }
     }
 }
 

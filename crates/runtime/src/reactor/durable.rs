@@ -5,6 +5,10 @@
 //! same peer, and nothing else. A message of `Sink::send_aside` does not pass through here. When a session
 //! ends, the messages that wait for it are dropped.
 //!
+//! A sync takes processor time, and syncs of several processes on one disk wait for each other. So a process
+//! may let records gather for [`Settings::gathering`](crate::disk::Settings) before it writes them, as long
+//! as no message waits.
+//!
 //! **Bounds.** While [`Settings::waiting_bytes_max`](crate::disk::Settings) bytes of records or of messages
 //! wait, the reactor reads no links and takes no commands ([`Durable::is_pressed`]). To senders, such a
 //! process looks slow. Deadlines are still served, and so signs of life are still sent.
@@ -48,6 +52,8 @@ pub(super) struct Durable<M> {
     held_bytes: usize,
     /// Waiting messages of this process to itself, each with the record for which it waits, if any.
     to_self: VecDeque<(Option<Ticket>, M)>,
+    /// The time at which the records that gather are written. Unset if no record gathers.
+    gather_until: Option<Time>,
     /// The time at which the journal is sealed, unless a record is written earlier.
     seal_at: Option<Time>,
     /// The time at which this process announces how far its journal is durable, and notes the announcements
@@ -101,6 +107,7 @@ impl<M: Wire> Durable<M> {
             held: BTreeMap::new(),
             held_bytes: 0,
             to_self: VecDeque::new(),
+            gather_until: None,
             seal_at: None,
             announce_at: None,
             announce_from: None,
@@ -236,7 +243,7 @@ impl<M: Wire> Durable<M> {
 
     /// Returns the latest time for the next call of [`Durable::submit_turn`].
     pub(super) fn deadline(&self) -> Option<Time> {
-        [self.seal_at, self.announce_at].into_iter().flatten().min()
+        [self.gather_until, self.seal_at, self.announce_at].into_iter().flatten().min()
     }
 
     /// Sends the messages whose records have become durable. Returns the last durable record, if it is new.
@@ -299,17 +306,7 @@ impl<M: Wire> Durable<M> {
         if self.seal_at.take_if(|at| *at <= now).is_some() {
             self.journal.seal();
         }
-        // A new journal has no record yet, and its header is written together with the first record.
-        if self.journal.last() > Ticket(0) {
-            let writes = self.journal.take_writes();
-            if !writes.is_empty() {
-                for write in &writes {
-                    self.lengths.insert(write.segment, write.offset + write.bytes.len() as u64);
-                }
-                self.count_restart();
-                self.writer.write(writes, self.journal.last());
-            }
-        }
+        self.write(now);
         let reserved = self.writer.numbers();
         let left = reserved.saturating_sub(links.number());
         if left < NUMBERS_RESERVED / 2
@@ -322,6 +319,27 @@ impl<M: Wire> Durable<M> {
         if left < RESERVED_NUMBERS_MIN { Err(DiskError::Stuck) } else { Ok(()) }
     }
 
+    /// Passes records to the disk thread, unless they may gather for longer.
+    fn write(&mut self, now: Time) {
+        let bytes = self.journal.unwritten_bytes();
+        // A new journal has no record yet, and its header is written together with the first record.
+        if bytes == 0 || self.journal.last() == Ticket(0) {
+            return;
+        }
+        let is_awaited = !self.held.is_empty() || !self.to_self.is_empty();
+        let gather_until = *self.gather_until.get_or_insert(now + self.settings.gathering);
+        if gather_until > now && !is_awaited && bytes < GATHERED_BYTES_MAX {
+            return;
+        }
+        self.gather_until = None;
+        let writes = self.journal.take_writes();
+        for write in &writes {
+            self.lengths.insert(write.segment, write.offset + write.bytes.len() as u64);
+        }
+        self.count_restart();
+        self.writer.write(writes, self.journal.last());
+    }
+
     /// Announces to peers how far the journal is durable.
     pub(super) fn tell(&self, links: &mut Links) {
         links.tell_durable(self.reported);
@@ -332,6 +350,10 @@ impl<M: Wire> Durable<M> {
     pub(super) fn finish(self, remote_durability: &RemoteDurability) -> Result<(), DiskError> {
         let Durable { mut journal, mut writer, identity, lock, .. } = self;
         let last = journal.last();
+        let writes = journal.take_writes();
+        if last > Ticket(0) && !writes.is_empty() {
+            writer.write(writes, last);
+        }
         if writer.durable() < last {
             writer.write_identity_and_wait(identity);
         }
@@ -350,6 +372,8 @@ impl<M: Wire> Durable<M> {
     }
 }
 
+/// Bytes of records that may gather.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
 /// Idle time after which the journal gets a seal, so that damage to its last records is detected.
 const SEAL_AFTER: Duration = Duration::from_millis(20);
 /// Time from a change to the next exchange of announcements. It is long enough for the exchange to cost

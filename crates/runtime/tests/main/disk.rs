@@ -405,6 +405,41 @@ fn a_slow_disk_presses_back() {
     assert_eq!(numbers(&open(&place).records), (0..taken).collect::<Vec<_>>());
 }
 
+/// Gathered records are written together, as soon as a message waits for one of them. The end of the process
+/// writes the rest.
+#[test]
+fn records_gather_until_a_message_waits() {
+    let place = tempfile::tempdir().unwrap();
+    let settings = Settings { gathering: Duration::from_secs(3600), ..small() };
+    let disk = Disk::open(place.path(), DOMAIN, NODE, settings).unwrap().disk;
+    let (process, peer) = (Process::with(disk, config(id(1))), Process::in_memory());
+    process.reach(&peer);
+    (0..3).for_each(|number| process.tell(Command::Write(number)));
+    process.tell(Command::Plain(peer.id, 7));
+    assert_eq!(peer.next(), Event::Heard(7));
+    assert!(process.events.is_empty(), "nothing is durable yet");
+    process.tell(Command::Durable(vec![peer.id], 3));
+    assert_eq!((process.next(), peer.next()), (Event::Persisted(Ticket(4)), Event::Heard(3)));
+    process.tell(Command::Write(4));
+    process.handle.stop().unwrap();
+    assert_eq!(numbers(&open(&place).records), (0..5).collect::<Vec<_>>());
+}
+
+/// Records that gather are written at the latest after the time of the settings, or when they are many.
+#[test]
+fn records_gather_for_a_time_and_up_to_a_size() {
+    let place = tempfile::tempdir().unwrap();
+    for (gathering, count) in [(Duration::from_millis(20), 1), (Duration::from_secs(3600), 4000)] {
+        let Opened { disk, records, .. } =
+            Disk::open(place.path(), DOMAIN, NODE, Settings { gathering, ..small() }).unwrap();
+        let before = records.len() as u64;
+        let process = Process::start(disk);
+        (0..count).for_each(|number| process.tell(Command::Write(number)));
+        assert!(matches!(process.next(), Event::Persisted(through) if through.0 > before));
+        process.handle.stop().unwrap();
+    }
+}
+
 #[test]
 fn one_directory_has_one_process() {
     let place = tempfile::tempdir().unwrap();
