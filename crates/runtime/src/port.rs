@@ -125,6 +125,10 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for SingleEndpointHos
         }
     }
 
+    fn completed(&mut self) -> Option<Command<P>> {
+        self.host.completed().map(|command| Command::Typed(self.channel, command))
+    }
+
     fn complete_command(&mut self, command: &mut Command<P>) {
         if let Command::Typed(_, command) = command {
             self.host.complete_command(command);

@@ -306,6 +306,7 @@ where
                 persisted: None,
                 durable,
                 has_emitted: false,
+                completed: VecDeque::new(),
                 send_counts: SendCounts::default(),
             },
         };
@@ -377,7 +378,8 @@ where
             sealing = durable.deadline();
         }
         let unread = self.datagrams.as_ref().is_some_and(Datagrams::is_readable);
-        if unread || !self.pending.to_self.is_empty() || !self.commands.is_empty() {
+        let PendingOutputs { to_self, completed, .. } = &self.pending;
+        if unread || !to_self.is_empty() || !completed.is_empty() || !self.commands.is_empty() {
             return Some(Duration::ZERO);
         }
         let clients = self.clients.as_ref().and_then(Clients::deadline);
@@ -406,7 +408,7 @@ where
 
     /// Handles all waiting input, and passes on all output that follows from it. Returns the number of
     /// inputs.
-    fn turn(&mut self, now: Time) -> usize {
+    fn turn(&mut self, mut now: Time) -> usize {
         let mut inputs = 0;
         let readable = self.links.attend(now);
         if self.links.may_be_questioned() {
@@ -434,11 +436,12 @@ where
             inputs += 1;
         }
         inputs += self.take_own(now);
+        inputs += self.take_completed(&mut now);
         if inputs > 0 {
             self.handle(now, Input::Drained);
-            // Messages that the protocol has just sent to itself are handled before anything is written, so
-            // that their output shares the write.
-            let own = self.take_own(now);
+            // Messages that the protocol has just sent to itself, and the host's commands, are handled before
+            // anything is written, so that their output shares the write.
+            let own = self.take_own(now) + self.take_completed(&mut now);
             if own > 0 {
                 self.handle(now, Input::Drained);
                 inputs += own;
@@ -614,6 +617,21 @@ where
         for _ in 0..count {
             let message = self.pending.to_self.pop_front().expect("only this loop takes from it");
             self.handle(now, Input::Receive { from: self.me, message });
+        }
+        count
+    }
+
+    /// Handles the commands that the host has made of events. Commands that it makes meanwhile wait for the
+    /// next call. Sets `now` to the time after the host's work, so that the protocol sees how long the work
+    /// took.
+    fn take_completed(&mut self, now: &mut Time) -> usize {
+        let count = self.pending.completed.len();
+        if count > 0 {
+            *now = clock::now();
+        }
+        for _ in 0..count {
+            let command = self.pending.completed.pop_front().expect("only this loop takes from it");
+            self.handle(*now, Input::Command(command));
         }
         count
     }

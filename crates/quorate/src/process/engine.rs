@@ -1,13 +1,25 @@
-//! The engine on its own thread: batches of tasks in, results to the protocol thread.
+//! The engine: batches of tasks in, results to the protocol thread.
+//!
+//! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of one
+//! key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten times
+//! as long. So the protocol thread itself executes a batch of a few tasks, each at one point of the ring, if
+//! the engine is idle. It never waits for the engine.
+//!
+//! **The meter.** Many rows may share a point of the ring, and then a task at this point is long. So the time
+//! of each such batch is measured, on either thread. A long batch adds to an account, the more the longer it
+//! took, and a short batch subtracts from it. While the account is full, all batches go to the engine's
+//! thread. One batch of 64 ms fills the account. The few milliseconds for which the system may suspend a
+//! thread do not.
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, PoisonError, TryLockError},
     time::Duration,
 };
 
 use crossbeam_channel::{Sender, bounded};
-use quorate_protocol::rubberband::{Handover, StorageCommand, Task};
+use quorate_protocol::rubberband::{Handover, Range, StorageCommand, Task, TaskKind, TaskResult};
 use quorate_roles::tables::{Command, storage::execute};
 use quorate_runtime::{
     StartError, clock,
@@ -100,33 +112,133 @@ impl Passes {
 /// requests for the tables' memory.
 const ENGINE_JOBS_MAX: usize = 64;
 
-/// The engine of a storage process, on its thread.
+/// The engine of a storage process, with its thread.
 struct EngineThread {
     worker: Worker<Job>,
+    shared: Arc<EngineShared>,
     /// The withdrawals of the last batch.
     withdrawals: Mutex<Arc<Withdrawals>>,
 }
 
+/// The parts that the protocol thread and the engine's thread share.
+struct EngineShared {
+    /// The engine, locked by the thread that uses it.
+    state: Mutex<EngineState>,
+    scan_threads: ScanThreads,
+    passes: Passes,
+    end: EndReporter,
+}
+
+struct EngineState {
+    /// `None` once the engine was given away, or has panicked.
+    engine: Option<Box<dyn Engine>>,
+    meter: Meter,
+}
+
 /// Returns the start of an executor that has this engine, and these threads to scan its rows.
 pub(crate) fn on_engine(engine: Box<dyn Engine>, scan_thread_options: ScanThreadOptions) -> StartExecutor {
-    Box::new(move |metrics, shared, end| {
-        let scan_threads = ScanThreads::start(scan_thread_options)?;
-        let worker = start(engine, scan_threads, Passes::new(metrics), shared, end)?;
-        Ok(Arc::new(EngineThread { worker, withdrawals: Mutex::default() }))
+    Box::new(move |metrics, process, end| {
+        let shared = Arc::new(EngineShared {
+            state: Mutex::new(EngineState { engine: Some(engine), meter: Meter::default() }),
+            scan_threads: ScanThreads::start(scan_thread_options)?,
+            passes: Passes::new(metrics),
+            end,
+        });
+        let worker = start(shared.clone(), process)?;
+        Ok(Arc::new(EngineThread { worker, shared, withdrawals: Mutex::default() }))
     })
 }
 
 impl TaskExecutor for EngineThread {
-    fn execute(&self, tasks: Vec<Task>) -> Result<(), ExecutorEnded> {
+    fn execute(&self, tasks: Vec<Task>) -> Result<Option<Vec<TaskResult>>, ExecutorEnded> {
         let withdrawals = Arc::<Withdrawals>::default();
         *lock(&self.withdrawals) = withdrawals.clone();
-        self.worker.submit(Job::Execute(tasks, withdrawals)).map_err(|_| ExecutorEnded)
+        if is_short(&tasks) {
+            let state = match self.shared.state.try_lock() {
+                Ok(state) => Some(state),
+                Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
+                // The engine's thread answers a request for the memory of its tables.
+                Err(TryLockError::WouldBlock) => None,
+            };
+            if let Some(mut state) = state.filter(|state| state.engine.is_some() && !state.meter.is_full()) {
+                return self.shared.run(&mut state, tasks, &withdrawals).map(Some).ok_or(ExecutorEnded);
+            }
+        }
+        let queued = self.worker.submit(Job::Execute(tasks, withdrawals));
+        queued.map(|()| None).map_err(|_| ExecutorEnded)
     }
 
     fn withdraw(&self, task: usize) {
         lock(&self.withdrawals).add(task);
     }
 }
+
+impl EngineShared {
+    /// Executes a batch. Returns `None` if the engine is gone, or has panicked.
+    fn run(
+        &self,
+        state: &mut EngineState,
+        tasks: Vec<Task>,
+        withdrawals: &Withdrawals,
+    ) -> Option<Vec<TaskResult>> {
+        let engine = state.engine.as_mut()?;
+        let (began, count, short) = (clock::now(), tasks.len() as u64, is_short(&tasks));
+        let host =
+            EngineHost { scan_threads: &self.scan_threads, withdrawals, panicked: &self.passes.panicked };
+        let run = || execute(&mut **engine, tasks, &host);
+        let Ok(results) = catch_unwind(AssertUnwindSafe(run)) else {
+            state.engine = None;
+            self.end.report(End::Broken(String::from("the engine panicked")));
+            return None;
+        };
+        let took = clock::now().since(began);
+        if short {
+            state.meter.count(took);
+        }
+        self.passes.batch(count, took, engine.pinned());
+        self.passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
+        Some(results)
+    }
+}
+
+/// Whether the tasks are few, and each is at one point of the ring.
+fn is_short(tasks: &[Task]) -> bool {
+    let is_point = |ranges: &[Range]| matches!(ranges, [range] if range.span() == 0);
+    tasks.len() <= SHORT_TASKS_MAX
+        && tasks.iter().all(|task| match &task.kind {
+            TaskKind::Read { ranges, .. } | TaskKind::Write { ranges, .. } => is_point(ranges),
+            _ => false,
+        })
+}
+
+/// An account of long batches.
+#[derive(Debug, Default)]
+struct Meter {
+    account: u32,
+}
+
+impl Meter {
+    /// Counts a batch of a few tasks, each at one point of the ring.
+    fn count(&mut self, took: Duration) {
+        if took > SHORT_BATCH_MAX {
+            let more = 1 + took.as_millis();
+            let account = self.account.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
+            self.account = account.min(2 * ACCOUNT_MAX);
+        } else {
+            self.account = self.account.saturating_sub(1);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.account >= ACCOUNT_MAX
+    }
+}
+
+/// Most tasks that the protocol thread executes in one batch.
+const SHORT_TASKS_MAX: usize = 8;
+/// Upper bound of the time of a short batch.
+const SHORT_BATCH_MAX: Duration = Duration::from_micros(400);
+const ACCOUNT_MAX: u32 = 64;
 
 impl Process {
     fn engine(&self) -> Option<&EngineThread> {
@@ -152,52 +264,37 @@ impl Process {
     }
 }
 
-fn start(
-    engine: Box<dyn Engine>,
-    scan_threads: ScanThreads,
-    passes: Passes,
-    shared: Arc<ProcessShared>,
-    end: EndReporter,
-) -> Result<Worker<Job>, StartError> {
+fn start(shared: Arc<EngineShared>, process: Arc<ProcessShared>) -> Result<Worker<Job>, StartError> {
     let mut joined = false;
-    let mut held = Some(engine);
     let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
         if !std::mem::replace(&mut joined, true) {
-            scan_threads.join();
+            shared.scan_threads.join();
         }
         for job in jobs {
-            let Some(engine) = &mut held else { return };
+            let mut state = lock(&shared.state);
+            if state.engine.is_none() {
+                return;
+            }
             let (tasks, withdrawals) = match job {
                 Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
                 Job::Usage(asker) => {
                     // The asker may have lost patience.
-                    let _ = asker.try_send(engine.usage());
+                    let _ = state.engine.as_mut().map(|engine| asker.try_send(engine.usage()));
                     continue;
                 }
                 Job::Hand(taker) => {
                     // If the taker has lost patience, the rows end with this process.
-                    let _ = held.take().map(|engine| taker.try_send(engine));
+                    let _ = state.engine.take().map(|engine| taker.try_send(engine));
                     return;
                 }
             };
-            let (began, count) = (clock::now(), tasks.len() as u64);
-            let host = EngineHost {
-                scan_threads: &scan_threads,
-                withdrawals: &withdrawals,
-                panicked: &passes.panicked,
-            };
-            let run = || execute(&mut **engine, tasks, &host);
-            let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-            let Ok(results) = ran else {
-                end.report(End::Broken(String::from("the engine thread panicked")));
-                return;
-            };
-            passes.batch(count, clock::now().since(began), engine.pinned());
-            passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
+            let Some(results) = shared.run(&mut state, tasks, &withdrawals) else { return };
+            // The protocol thread may use the engine as soon as it has the results.
+            drop(state);
             // A process that comes back from its disk has its first batch before the port is set. That batch
             // comes from a running protocol thread, so the port will be set within a moment. The command is
             // refused only if the process is ending.
-            let _ = shared.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
+            let _ = process.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
         }
     })?;
     Ok(worker)
@@ -226,5 +323,49 @@ impl Host for EngineHost<'_> {
 
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         self.scan_threads.each(count, work);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use quorate_protocol::ecast::Position;
+
+    use super::*;
+
+    fn read(low: u64, high: u64) -> Task {
+        let kind = TaskKind::Read { ranges: vec![Range { low, high }], operation: Bytes::new() };
+        Task { at: Position(1), kind }
+    }
+
+    #[test]
+    fn only_a_few_tasks_at_points_are_short() {
+        assert!(is_short(&[read(3, 3)]));
+        assert!(is_short(&(0..8).map(|key| read(key, key)).collect::<Vec<_>>()));
+        assert!(!is_short(&(0..9).map(|key| read(key, key)).collect::<Vec<_>>()));
+        assert!(!is_short(&[read(3, 3), read(3, 4)]));
+        assert!(!is_short(&[Task { at: Position(1), kind: TaskKind::Pin }]));
+    }
+
+    #[test]
+    fn long_batches_go_to_the_thread_of_the_engine_until_batches_are_short_again() {
+        let mut meter = Meter::default();
+        let [short, suspended, long] = [20, 3000, 70_000].map(Duration::from_micros);
+        for batch in 0..10_000 {
+            meter.count(if batch % 10 == 0 { suspended } else { short });
+            assert!(!meter.is_full(), "the system suspends the thread now and then");
+        }
+        meter.count(long);
+        assert!(meter.is_full());
+        let until_short = (0..).take_while(|_| {
+            meter.count(short);
+            meter.is_full()
+        });
+        assert!(until_short.count() < 10);
+        (0..100).for_each(|_| meter.count(long));
+        assert!((0..1000).any(|_| {
+            meter.count(short);
+            !meter.is_full()
+        }));
     }
 }

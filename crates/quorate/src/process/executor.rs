@@ -2,7 +2,7 @@
 
 use std::{any::Any, sync::Arc};
 
-use quorate_protocol::rubberband::Task;
+use quorate_protocol::rubberband::{Task, TaskResult};
 use quorate_runtime::{StartError, metrics::Metrics};
 use thiserror::Error;
 
@@ -10,10 +10,11 @@ use super::shared::ProcessShared;
 use crate::end::EndReporter;
 
 /// An executor of tasks, on threads of its own. It returns the results of a batch as a command to the
-/// process.
+/// process. It may execute a short batch on the calling thread, and then returns the results at once.
 pub(crate) trait TaskExecutor: Any + Send + Sync {
-    /// Hands over a batch of tasks, after the results of the batch before have come. Never blocks.
-    fn execute(&self, tasks: Vec<Task>) -> Result<(), ExecutorEnded>;
+    /// Takes a batch of tasks, after the results of the batch before have come. Returns the results if the
+    /// batch was executed at once. Never blocks.
+    fn execute(&self, tasks: Vec<Task>) -> Result<Option<Vec<TaskResult>>, ExecutorEnded>;
 
     /// Withdraws the task with this index from the last batch, because nobody waits for its result.
     fn withdraw(&self, task: usize);

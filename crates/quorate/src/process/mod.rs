@@ -1,7 +1,7 @@
 //! One real process: a node on a reactor, the executor of a storage process's tasks, and a watching thread.
 //!
 //! ```text
-//!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread
+//!   protocol thread ── tasks ──▶ executor ── Executed(results) ──▶ protocol thread (short tasks: at once)
 //!                   ── client events ───▶ a callback that never blocks
 //! ```
 //!
@@ -33,7 +33,7 @@ use quorate_protocol::{
     ecast::RouterEvent,
     group::Roster,
     relay::{self, Relay},
-    rubberband::{ClientEvent, StorageEvent, SuperEvent},
+    rubberband::{ClientEvent, StorageCommand, StorageEvent, SuperEvent, TaskResult},
 };
 use quorate_roles::tables::{
     self as tables, Command, Event, health::Unhealthy, operate::AdminOperation, status::Status,
@@ -106,6 +106,8 @@ pub struct Process {
 struct NodeHost {
     shared: Arc<ProcessShared>,
     executor: Option<Arc<dyn TaskExecutor>>,
+    /// The results of the batch that the executor has just executed on this thread.
+    executed: Option<Vec<TaskResult>>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
@@ -136,6 +138,7 @@ impl Process {
         let host = NodeHost {
             shared: shared.clone(),
             executor: executor.clone(),
+            executed: None,
             client: parts.client,
             identity: Identity {
                 domain: config.domain,
@@ -333,6 +336,10 @@ impl Host<Relay<tables::Process>> for NodeHost {
         self.end.disk_failed(error);
     }
 
+    fn completed(&mut self) -> Option<Command> {
+        Some(Command::Storage(StorageCommand::Executed(self.executed.take()?)))
+    }
+
     fn event(&mut self, event: Event, _now: Time) {
         match event {
             Event::Status { token, status } => self.shared.statuses.answer(token, *status),
@@ -348,12 +355,13 @@ impl Host<Relay<tables::Process>> for NodeHost {
             Event::Unserved(command) => {
                 error!(?command, "a command was refused, because this process has another role")
             }
-            Event::Storage(StorageEvent::Execute(tasks)) => {
-                if let Err(ended) = self.executor().execute(tasks) {
+            Event::Storage(StorageEvent::Execute(tasks)) => match self.executor().execute(tasks) {
+                Ok(results) => self.executed = results,
+                Err(ended) => {
                     error!("{ended}");
                     self.end(End::Broken(ended.to_string()));
                 }
-            }
+            },
             Event::Storage(StorageEvent::Out(remains)) => {
                 info!(
                     ?remains,

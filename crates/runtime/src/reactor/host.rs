@@ -15,6 +15,13 @@ pub trait Host<P: Protocol>: Send {
     /// Receives an event of the protocol.
     fn event(&mut self, event: P::Event, now: Time);
 
+    /// Returns a command that the host has made of the event just received, if it has. The protocol gets the
+    /// command in the same turn. A host may so carry out short work at once, for which waking another thread
+    /// would take longer than the work.
+    fn completed(&mut self) -> Option<P::Command> {
+        None
+    }
+
     /// Completes a queued command just before the protocol receives it. A host may add all requests that have
     /// gathered since the command was queued, so that a busy protocol gets many requests at once.
     fn complete_command(&mut self, command: &mut P::Command) {

@@ -15,5 +15,8 @@ pub(super) struct PendingOutputs<P: Protocol> {
     /// The journal, if the process has a disk.
     pub(super) durable: Option<Durable<P::Message>>,
     pub(super) has_emitted: bool,
+    /// Commands that the host has made of events ([`Host::completed`](super::Host::completed)). Bounded by
+    /// the events of one turn.
+    pub(super) completed: VecDeque<P::Command>,
     pub(super) send_counts: SendCounts,
 }

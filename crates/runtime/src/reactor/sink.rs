@@ -130,6 +130,7 @@ where
     fn emit(&mut self, event: P::Event) {
         self.pending.has_emitted = true;
         self.host.event(event, self.now);
+        self.pending.completed.extend(self.host.completed());
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {
