@@ -12,6 +12,7 @@ use crate::{
     id::{Peer, ProcessId},
     quorum,
     seam::{Sink, Ticket},
+    time::Time,
 };
 
 impl Reign {
@@ -44,6 +45,7 @@ impl Reign {
             open_bytes: open.iter().sum(),
             open,
             told: core.chosen,
+            tell_at: None,
             snapshot: None,
             asked: None,
             removals: VecDeque::new(),
@@ -118,7 +120,7 @@ impl Reign {
         let slot = core.log.last();
         self.tickets.push_back((ticket, slot));
         let accept = Message::Accept { ballot: self.ballot, slot, chosen: core.chosen, value };
-        self.told = core.chosen;
+        self.note_told(core);
         core.send_all(self.streaming(), accept, out);
     }
 
@@ -193,18 +195,25 @@ impl Reign {
             .collect()
     }
 
-    /// Sends the last chosen slot to followers that do not know yet that it is chosen.
-    pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
-        if self.told < core.chosen {
-            self.told = core.chosen;
+    /// Sends the watermark to followers that do not have it, once it has waited for another message long
+    /// enough.
+    pub(super) fn tell_chosen(&mut self, core: &Core, now: Time, out: &mut dyn Sink<Paxos>) {
+        if self.told < core.chosen && *self.tell_at.get_or_insert(now + core.settings.chosen_after) <= now {
+            self.note_told(core);
             let message = Message::Chosen { ballot: self.ballot, through: core.chosen };
             core.send_all(self.streaming(), message, out);
         }
     }
 
+    /// Notes that a message with the watermark goes to the followers.
+    fn note_told(&mut self, core: &Core) {
+        self.told = core.chosen;
+        self.tell_at = None;
+    }
+
     /// Sends a sign of life.
     pub(super) fn heartbeat(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
-        self.told = core.chosen;
+        self.note_told(core);
         core.send_all(self.streaming(), self.beat(core, core.log.last()), out);
         let probed = self
             .peers

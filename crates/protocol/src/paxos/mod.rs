@@ -137,7 +137,8 @@
 //! **Speed.** Payloads are shared, never copied. An `Accept` is encoded once for all followers. Proposals
 //! gather while a batch of inputs is handled, and go into a slot at its end, or when a batch is full. The
 //! window opens while full batches wait for it, and closes while slots are small, so that a deep pipeline
-//! does not prevent batching.
+//! does not prevent batching. Followers learn what is chosen from the leader's next message, and only if none
+//! goes out for [`Settings::chosen_after`] from a message of its own.
 //!
 //! **Disk.** A router writes everything on which others rely ([`Record`]), and makes it durable before it
 //! reports it. A promise is durable before any message that depends on it, an acceptance before its report,
@@ -422,6 +423,7 @@ impl Protocol for Paxos {
             State::Candidate(candidacy) => Some(candidacy.until),
             // The deadline is the exact instant of suspicion: a fast failover must not wait for a tick.
             State::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
+            State::Leader(reign) => reign.tell_at,
             _ => None,
         };
         [Some(self.tick_at), self.election, until].into_iter().flatten().min()
@@ -745,7 +747,7 @@ impl Paxos {
             State::Leader(reign) => {
                 reign.open_slots(&mut self.core, out, false);
                 reign.consider_change(&mut self.core, cx.now, out);
-                reign.tell_chosen(&self.core, out);
+                reign.tell_chosen(&self.core, cx.now, out);
                 reign.open_rounds(&self.core, out);
             }
             _ => self.flush_follower(out),

@@ -38,6 +38,9 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// Maximum size in bytes of the part of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
+    /// Time for which the leader lets the news of chosen slots wait for its next message to the followers,
+    /// which carries the news. Followers need it only to forget log and to be ready to lead.
+    pub chosen_after: Duration,
     /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
 }
@@ -56,9 +59,16 @@ impl Default for Settings {
             pending_bytes_max: 256 << 20,
             log_bytes_kept: 64 << 20,
             chunk_bytes: 256 << 10,
+            chosen_after: Duration::ZERO,
             checkpoint_bytes: None,
         }
     }
+}
+
+impl Settings {
+    /// The usual [`chosen_after`](Settings::chosen_after) of a router among other work: longer than an update
+    /// takes, so that a single client's next update carries the news.
+    pub const CHOSEN_AFTER: Duration = Duration::from_millis(1);
 }
 
 /// Commands of the user of the log.

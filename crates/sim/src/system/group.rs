@@ -56,6 +56,7 @@ impl Workload for GroupWorkload {
         let log = paxos::Settings {
             wanted: self.settings.routers,
             log_bytes_kept: 64 << 10,
+            chosen_after: paxos::Settings::CHOSEN_AFTER,
             ..paxos::Settings::default()
         };
         let paxos = stage.routers.start(world, machine, id, log.clone());

@@ -74,6 +74,7 @@ impl Workload for PaxosWorkload {
                 batch_bytes_max: 2 << 10,
                 window_max: 8,
                 checkpoint_bytes: settings.disk.map(|_| CHECKPOINT_BYTES),
+                chosen_after: paxos::Settings::CHOSEN_AFTER,
                 ..paxos::Settings::default()
             },
             check: LogCheck::default(),

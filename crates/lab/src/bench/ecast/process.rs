@@ -79,7 +79,13 @@ pub(super) fn run(domain: DomainId, spec: EcastProcessSpec) -> Result<()> {
     match spec.part {
         ProcessPart::Founder | ProcessPart::Router => {
             let checkpoint_bytes = disk.as_ref().map(|_| SEGMENT_BYTES as usize);
-            let log = paxos::Settings { wanted: spec.wanted, checkpoint_bytes, ..paxos::Settings::default() };
+            let chosen_after = paxos::Settings::CHOSEN_AFTER;
+            let log = paxos::Settings {
+                wanted: spec.wanted,
+                checkpoint_bytes,
+                chosen_after,
+                ..paxos::Settings::default()
+            };
             let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
             let paxos = match spec.part {
                 ProcessPart::Founder => Paxos::found(peer, log, clock::now()),

@@ -61,6 +61,7 @@ fn log_settings(setup: &Setup) -> paxos::Settings {
         detector: setup.detector,
         wanted: setup.terms.unwrap_or_default().wanted_routers as usize,
         checkpoint_bytes: setup.journal.as_ref().map(|_| CHECKPOINT_BYTES),
+        chosen_after: paxos::Settings::CHOSEN_AFTER,
         ..paxos::Settings::default()
     }
 }

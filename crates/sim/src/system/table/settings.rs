@@ -137,6 +137,7 @@ impl Settings {
                 batch_bytes_max: 4 << 10,
                 window_max: 8,
                 checkpoint_bytes: self.disk.map(|_| LOG_CHECKPOINT_BYTES),
+                chosen_after: paxos::Settings::CHOSEN_AFTER,
                 ..paxos::Settings::default()
             },
             credit: self.credit,
