@@ -85,7 +85,7 @@
 //!   - asserted: a replica publishes only a write whose verdict is favourable here (`Storage::decide`)
 //!   - tested: scripts `atomic_or_void`, `verdict_of_the_dead` and `verdict_from_memory`; unit tests
 //!     `what_a_member_may_have_lost_is_kept` and `a_debt_outlives_the_bound_of_bytes`
-//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `WriteSkipped`,
+//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `ToldForgotten`, `WriteSkipped`,
 //!     `ImportLost`, `RetryAnswered`
 //! - **S16, reads of tables**
 //!   - asserted: nothing in product code (`ecast::latest` has the argument)
@@ -314,6 +314,8 @@ pub enum Mutation {
     VerdictUnanswered,
     /// Reasons of failures are kept without a bound on their length or number (S15).
     ReasonsUnbounded,
+    /// A gateway commits a transaction without the results that its client was told (S15).
+    ToldForgotten,
     /// A replica skips a write (S15).
     WriteSkipped,
     /// A migration loses rows (S15).
@@ -415,7 +417,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All mutations. The seeds must catch each.
-    pub const ALL: [Mutation; 95] = [
+    pub const ALL: [Mutation; 96] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -465,6 +467,7 @@ impl Mutation {
         Mutation::VoidedPublished,
         Mutation::VerdictUnanswered,
         Mutation::ReasonsUnbounded,
+        Mutation::ToldForgotten,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
         Mutation::AnsweredUnchosen,
@@ -533,6 +536,7 @@ impl Mutation {
             | Mutation::DeliverTwice
             | Mutation::OutcomeForged
             | Mutation::CreditsOnConfirmation => "ecast",
+            Mutation::ToldForgotten => "transactions",
             Mutation::FenceOpen | Mutation::TailKeptBack | Mutation::TailUnheard => "reform",
             Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName

@@ -43,6 +43,7 @@ impl Workload for TableWorkload {
         ("power", include_str!("../../../../scenarios/power.toml")),
         ("replies", include_str!("../../../../scenarios/replies.toml")),
         ("together", include_str!("../../../../scenarios/together.toml")),
+        ("transactions", include_str!("../../../../scenarios/transactions.toml")),
     ];
     const CALM: Duration = Duration::from_millis(1_500);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);

@@ -34,6 +34,12 @@ fn joiners_that_outlive_whom_they_know_come_in() {
     }
 }
 
+/// What the clients of all transactions were told is strict serializable, whatever fails.
+#[test]
+fn transactions_hold() {
+    check("transactions", 0..40);
+}
+
 #[test]
 fn a_token_goes_round() {
     check("token", 0..50);

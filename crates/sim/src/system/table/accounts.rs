@@ -1,6 +1,7 @@
 //! The workload, and the judgement of its answers.
 
 mod book;
+mod conversation;
 mod judge;
 mod operations;
 mod repeat;
@@ -17,8 +18,9 @@ use quorate_protocol::{
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_table::{
     engine::Answer,
+    fingerprint::Fingerprint,
     operation::Operation,
-    schema::{Column, Partition, Schema},
+    schema::{Column, KeyRange, Partition, Schema},
     value::{Row, Type, Value},
 };
 
@@ -31,6 +33,7 @@ use super::{
 use quorate_world::{Chance, Violation, World};
 
 use crate::{check::holders::Keys, mutation::Mutation};
+use conversation::{CELLS, Conversations};
 use request_log::{RequestLog, RowOutcome};
 
 /// The requests of the gateways, and their outcomes.
@@ -40,7 +43,10 @@ pub(super) struct AccountWorkload {
     returned_bytes: usize,
     left: u64,
     tokens: u64,
-    schemas: [Schema; 4],
+    schemas: Vec<Schema>,
+    /// Share of the commands that begin a conversation.
+    conversations_share: f64,
+    conversations: Conversations,
     phase: AccountPhase,
     pending: BTreeMap<u64, PendingStatement>,
     operations: Vec<history::Operation>,
@@ -88,6 +94,8 @@ struct PendingStatement {
     rows: Vec<Row>,
     /// Number of rows that a write changed.
     changed: u64,
+    /// The fingerprints in the answer to a trial.
+    told: Vec<(KeyRange, Fingerprint)>,
     failed: bool,
 }
 
@@ -95,20 +103,54 @@ struct PendingStatement {
 enum AccountStatement {
     Create,
     Open,
-    Mark { account: i64, mark: i64 },
-    Look { account: i64 },
-    Transfer { from: i64, to: i64, amount: i64 },
+    Mark {
+        account: i64,
+        mark: i64,
+    },
+    Look {
+        account: i64,
+    },
+    Transfer {
+        from: i64,
+        to: i64,
+        amount: i64,
+    },
     Sum,
-    Log { row: i64 },
-    Fail { account: i64 },
+    Log {
+        row: i64,
+    },
+    Fail {
+        account: i64,
+    },
     Glance,
-    Enter { entry: i64 },
-    Count { counters: [i64; 2] },
-    Stage { load: i64, part: i64 },
-    Publish { load: i64 },
-    Discard { load: i64 },
-    LastLook { table: usize },
-    KillerQuery { account: i64, number: i64, wide: bool },
+    Enter {
+        entry: i64,
+    },
+    Count {
+        counters: [i64; 2],
+    },
+    Stage {
+        load: i64,
+        part: i64,
+    },
+    Publish {
+        load: i64,
+    },
+    Discard {
+        load: i64,
+    },
+    LastLook {
+        table: usize,
+    },
+    KillerQuery {
+        account: i64,
+        number: i64,
+        wide: bool,
+    },
+    /// A statement of a conversation, or its commit.
+    Turn {
+        conversation: i64,
+    },
 }
 
 const ACCOUNTS: &str = "accounts";
@@ -136,18 +178,24 @@ impl AccountWorkload {
         };
         let account = vec![column("id", true), column("balance", true), column("mark", false)];
         let counter = vec![column("id", true), column("value", true)];
-        let schemas = [
+        let mut schemas = vec![
             schema(ACCOUNTS, account, true),
             schema(LOG, vec![column("id", true)], false),
             schema(ENTRIES, vec![column("id", true)], true),
             schema(COUNTERS, counter, true),
         ];
+        if settings.conversations > 0.0 {
+            let cell = vec![column("id", true), column("value", true)];
+            schemas.push(schema(CELLS, cell, true));
+        }
         AccountWorkload {
             accounts: settings.accounts,
             returned_bytes: settings.returned_bytes,
             left: settings.commands,
             tokens: 0,
             schemas,
+            conversations_share: settings.conversations,
+            conversations: Conversations::new(mutation),
             phase: AccountPhase::Founding,
             pending: BTreeMap::new(),
             operations: Vec::new(),
@@ -211,6 +259,9 @@ impl AccountWorkload {
     }
 
     fn one(&mut self, world: &mut World<TableProcess>, machine: usize, config: &Config, chance: &mut Chance) {
+        if self.conversations_share > 0.0 && chance.happens(self.conversations_share) {
+            return self.converse(world, machine, config, chance);
+        }
         let account = chance.below(self.accounts as u64) as i64;
         let other = (account + 1 + chance.below(self.accounts as u64 - 1) as i64) % self.accounts;
         let unique = self.tokens as i64 + 1;
@@ -298,6 +349,7 @@ impl AccountWorkload {
             doubtful,
             rows: Vec::new(),
             changed: 0,
+            told: Vec::new(),
             failed: false,
         };
         self.pending.insert(token, pending);
@@ -437,7 +489,13 @@ impl AccountWorkload {
         let pending = self.known(token)?;
         match gateway::answer(content) {
             Some(Answer::Rows(rows)) => pending.rows.extend(rows),
-            Some(Answer::Failed(_)) => pending.failed = true,
+            Some(Answer::Tried { told, answer }) => {
+                pending.told.extend(told);
+                if let Answer::Rows(rows) = *answer {
+                    pending.rows.extend(rows);
+                }
+            }
+            Some(Answer::Failed(_) | Answer::TrialFailed { .. }) => pending.failed = true,
             Some(Answer::Written(written)) => {
                 pending.changed += written.iter().map(|one| one.rows).sum::<u64>();
                 pending.rows.extend(written.into_iter().flat_map(|one| one.returning));
@@ -457,6 +515,7 @@ impl AccountWorkload {
             AccountStatement::Open => None,
             // If the account is lost, no row divides by zero.
             AccountStatement::Fail { account } => self.account_lost_at(account).is_none().then_some(true),
+            AccountStatement::Turn { .. } => None,
             _ => Some(false),
         };
         if expected_failure.is_some_and(|expected| expected != pending.failed) {
@@ -559,6 +618,7 @@ impl AccountWorkload {
             }
             // The query killed no process, because it arrived when no process could be spared.
             AccountStatement::KillerQuery { .. } => world.count("deadly read answered"),
+            AccountStatement::Turn { conversation } => self.turned(world, conversation, &pending)?,
         }
         Ok(())
     }

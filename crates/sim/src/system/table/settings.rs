@@ -38,6 +38,8 @@ pub struct Settings {
     pub accounts: i64,
     /// Number of commands of all gateways together.
     pub commands: u64,
+    /// Share of the commands that begin a conversation, a transaction whose client tries each statement.
+    pub conversations: f64,
     /// Maximum number of unexecuted data messages of one gateway.
     pub credit: u64,
     /// Size of the chosen log that the routers keep, in bytes.
@@ -81,6 +83,7 @@ impl Default for Settings {
             together: 0,
             accounts: 24,
             commands: 1_200,
+            conversations: 0.0,
             credit: 32,
             log_bytes_kept: 32 << 10,
             task_micros: 40,

@@ -67,6 +67,7 @@ impl AccountWorkload {
         for (_, pending) in std::mem::take(&mut self.pending) {
             self.abandon(&pending);
         }
+        self.judge_conversations()?;
         let history: History = std::mem::take(&mut self.operations).into_iter().collect();
         let report = history::check(&history);
         match report.verdict {

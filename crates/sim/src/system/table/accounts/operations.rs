@@ -16,7 +16,9 @@ impl AccountWorkload {
         let log = TableId(config.table(LOG)?.0);
         let entries = TableId(config.table(ENTRIES)?.0);
         let counters = TableId(config.table(COUNTERS)?.0);
-        let [accounts_schema, log_schema, entries_schema, counters_schema] = &self.schemas;
+        let [accounts_schema, log_schema, entries_schema, counters_schema, ..] = &self.schemas[..] else {
+            return None;
+        };
         let single = |id: i64| vec![Value::Int8(id)];
         let load_id = |load: i64| LoadId(LOADS, load as u64);
         let column = |index| Expr::Column(index, Type::Int8);
@@ -35,7 +37,7 @@ impl AccountWorkload {
         let insert = |table, rows| Operation::Insert { table, rows, returning: Vec::new() };
         let account = |id| vec![Value::Int8(id), Value::Int8(BALANCE), Value::Null];
         Some(match what {
-            AccountStatement::Create => return None,
+            AccountStatement::Create | AccountStatement::Turn { .. } => return None,
             AccountStatement::Open => {
                 (insert(accounts, (0..self.accounts).map(account).collect()), accounts_schema)
             }

@@ -63,6 +63,9 @@ impl AccountWorkload {
             {
                 self.insist(world, pending);
             }
+            AccountStatement::Turn { conversation } => {
+                self.unanswered(conversation, !doubtful, world.now());
+            }
             _ => {}
         }
     }
@@ -141,6 +144,9 @@ impl AccountWorkload {
         for token in dead {
             let pending = self.pending.remove(&token).expect("just seen");
             self.abandon(&pending);
+            if let AccountStatement::Turn { conversation } = pending.what {
+                self.unanswered(conversation, false, world.now());
+            }
             if let (Some(request), true) = (pending.request, pending.doubtful)
                 && !matches!(pending.what, AccountStatement::Open)
             {
