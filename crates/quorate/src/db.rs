@@ -420,8 +420,8 @@ impl Transaction {
 
     /// Commits. Fails with SQLSTATE 40001 if another transaction has changed a result that this transaction
     /// returned and that has to stay true, and with [`Error::Aborted`] if a statement of the transaction
-    /// failed, or was given up before its outcome was seen. Nothing was applied then. A commit whose future is
-    /// dropped may have been applied.
+    /// failed, or was given up before its outcome was seen. Nothing was applied then. A commit whose future
+    /// is dropped may have been applied.
     pub async fn commit(mut self) -> Result<(), Error> {
         let (answer, _) = self.0.execute("commit").0.ask().await?;
         match answer.rolled_back {

@@ -122,7 +122,8 @@ fn a_transaction_is_applied_whole_and_is_repeated_after_a_conflict() {
         .wait();
     assert_eq!(failed.unwrap_err().sqlstate(), Some("23505"));
     assert_eq!(count(&db), 4);
-    drop(db.begin().wait().unwrap().execute("delete from t").wait().unwrap());
+    let dropped = db.begin().wait().unwrap().execute("delete from t").wait();
+    assert_eq!(dropped.unwrap(), 4);
     assert_eq!(count(&db), 4);
 }
 
@@ -145,7 +146,7 @@ fn a_batch_is_one_write() {
     let refused = db.batch([db.execute("delete from t"), db.execute("select * from t")]).wait();
     assert_eq!(refused.unwrap_err().sqlstate(), Some("0A000"));
     assert_eq!(count(&db), 4);
-    assert_eq!(db.batch([]).wait().unwrap(), []);
+    assert!(db.batch([]).wait().unwrap().is_empty());
 }
 
 #[test]

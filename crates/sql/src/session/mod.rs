@@ -4,11 +4,12 @@
 //! A [`Session`] takes a bound statement and returns a [`StatementOutcome`]. It knows nothing of the
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
 //! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. `attempt`
-//! tries the statements of a block, and `batch` executes several writes as one message. The parts of a session's state are in `setting`, `block`, `steps` and
-//! `in_flight`.
+//! tries the statements of a block, and `batch` executes several writes as one message. The parts of a
+//! session's state are in `setting`, `block`, `steps` and `in_flight`.
 //!
-//! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its outcome is unknown, the error names the
-//! id, and `SET quorate.request_id` sends the next write under the same id.
+//! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its
+//! outcome is unknown, the error names the id, and `SET quorate.request_id` sends the next write under the
+//! same id.
 
 mod attempt;
 mod batch;
