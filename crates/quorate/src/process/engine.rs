@@ -132,14 +132,14 @@ struct EngineShared {
 struct EngineState {
     /// `None` once the engine was given away, or has panicked.
     engine: Option<Box<dyn Engine>>,
-    meter: Meter,
+    meter: BatchMeter,
 }
 
 /// Returns the start of an executor that has this engine, and these threads to scan its rows.
 pub(crate) fn on_engine(engine: Box<dyn Engine>, scan_thread_options: ScanThreadOptions) -> StartExecutor {
     Box::new(move |metrics, process, end| {
         let shared = Arc::new(EngineShared {
-            state: Mutex::new(EngineState { engine: Some(engine), meter: Meter::default() }),
+            state: Mutex::new(EngineState { engine: Some(engine), meter: BatchMeter::default() }),
             scan_threads: ScanThreads::start(scan_thread_options)?,
             passes: Passes::new(metrics),
             end,
@@ -213,11 +213,11 @@ fn is_short(tasks: &[Task]) -> bool {
 
 /// An account of long batches.
 #[derive(Debug, Default)]
-struct Meter {
+struct BatchMeter {
     account: u32,
 }
 
-impl Meter {
+impl BatchMeter {
     /// Counts a batch of a few tasks, each at one point of the ring.
     fn count(&mut self, took: Duration) {
         if took > SHORT_BATCH_MAX {
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn long_batches_go_to_the_thread_of_the_engine_until_batches_are_short_again() {
-        let mut meter = Meter::default();
+        let mut meter = BatchMeter::default();
         let [short, suspended, long] = [20, 3000, 70_000].map(Duration::from_micros);
         for batch in 0..10_000 {
             meter.count(if batch % 10 == 0 { suspended } else { short });

@@ -91,8 +91,7 @@ impl Workload for PaxosWorkload {
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Replica {
-        let me = Peer { id, address: World::address(machine) };
-        let (paxos, author) = self.router(stage, world, me);
+        let (paxos, author) = self.router(stage, world, Peer { id, address: World::address(machine) });
         self.authors.insert(machine, author);
         Replica::new(paxos, author, stage.mutation.map(Tamper::new))
     }
