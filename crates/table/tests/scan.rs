@@ -153,6 +153,12 @@ impl Engine for Twin {
         plain
     }
 
+    fn rows_at(&self, table: TableId, key: u64, most: usize) -> usize {
+        let count = self.plain.rows_at(table, key, most);
+        assert_eq!(self.scan.rows_at(table, key, most), count);
+        count
+    }
+
     fn usage(&self) -> Vec<Usage> {
         let (plain, scan) = (self.plain.usage(), self.scan.usage());
         let rows =

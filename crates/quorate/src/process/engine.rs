@@ -2,10 +2,10 @@
 //!
 //! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of one
 //! key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten times
-//! as long. So the protocol thread itself executes a batch of a few tasks, each at one point of the ring, if
-//! the engine is idle. It never waits for the engine.
+//! as long. So the protocol thread itself executes a batch of a few short tasks, each at one point of the ring
+//! with few rows, if the engine is idle. It never waits for the engine.
 //!
-//! **The meter.** Many rows may share a point of the ring, and then a task at this point is long. So the time
+//! **The meter.** Some work of a batch depends on the whole table, for example the merge of a tail. So the time
 //! of each such batch is measured, on either thread. A long batch adds to an account, the more the longer it
 //! took, and a short batch subtracts from it. While the account is full, all batches go to the engine's
 //! thread. One batch of 64 ms fills the account. The few milliseconds for which the system may suspend a
@@ -14,13 +14,13 @@
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, PoisonError, TryLockError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     time::Duration,
 };
 
 use crossbeam_channel::{Sender, bounded};
-use quorate_protocol::rubberband::{Handover, Range, StorageCommand, Task, TaskKind, TaskResult};
-use quorate_roles::tables::{Command, storage::execute};
+use quorate_protocol::rubberband::{Handover, StorageCommand, Task, TaskKind, TaskResult};
+use quorate_roles::tables::{Command, gateway, storage::execute};
 use quorate_runtime::{
     StartError, clock,
     metrics::{Counter, EncodeLabelSet, Family, Gauge, Metrics},
@@ -29,6 +29,7 @@ use quorate_runtime::{
 use quorate_table::{
     engine::{Engine, Pinned, Usage},
     host::Host,
+    operation::Operation,
 };
 use tracing::error;
 
@@ -160,7 +161,11 @@ impl TaskExecutor for EngineThread {
                 // The engine's thread answers a request for the memory of its tables.
                 Err(TryLockError::WouldBlock) => None,
             };
-            if let Some(mut state) = state.filter(|state| state.engine.is_some() && !state.meter.is_full()) {
+            let is_ready = |state: &MutexGuard<'_, EngineState>| {
+                let engine = state.engine.as_deref();
+                !state.meter.is_full() && engine.is_some_and(|engine| looks_at_few_rows(engine, &tasks))
+            };
+            if let Some(mut state) = state.filter(is_ready) {
                 return self.shared.run(&mut state, tasks, &withdrawals).map(Some).ok_or(ExecutorEnded);
             }
         }
@@ -201,14 +206,40 @@ impl EngineShared {
     }
 }
 
-/// Whether the tasks are few, and each is at one point of the ring.
+/// Whether the tasks are few, and each is short and at one point of the ring.
 fn is_short(tasks: &[Task]) -> bool {
-    let is_point = |ranges: &[Range]| matches!(ranges, [range] if range.span() == 0);
-    tasks.len() <= SHORT_TASKS_MAX
-        && tasks.iter().all(|task| match &task.kind {
-            TaskKind::Read { ranges, .. } | TaskKind::Write { ranges, .. } => is_point(ranges),
-            _ => false,
-        })
+    tasks.len() <= SHORT_TASKS_MAX && tasks.iter().all(|task| point_of(task).is_some())
+}
+
+/// Returns the ring key and the operation of a task, if the task is at one point of the ring and short.
+fn point_of(task: &Task) -> Option<(u64, &[u8])> {
+    let (TaskKind::Read { ranges, operation } | TaskKind::Write { ranges, operation, .. }) = &task.kind
+    else {
+        return None;
+    };
+    match ranges[..] {
+        [range] if range.span() == 0 && operation.len() <= SHORT_OPERATION_BYTES_MAX => {
+            Some((range.low, operation))
+        }
+        _ => None,
+    }
+}
+
+/// Whether the tasks, each at one point of the ring, look at few rows.
+fn looks_at_few_rows(engine: &dyn Engine, tasks: &[Task]) -> bool {
+    let is_few = |key: u64, operation: &Operation| {
+        engine.rows_at(operation.table(), key, SHORT_ROWS_MAX + 1) <= SHORT_ROWS_MAX
+    };
+    tasks.iter().filter_map(point_of).all(|(key, operation)| match gateway::operation(operation) {
+        Some(Operation::Transaction(transaction)) => {
+            transaction.statements().all(|statement| is_few(key, &statement.operation))
+        }
+        Some(Operation::Trial(trial)) => {
+            trial.statements().all(|statement| is_few(key, &statement.operation))
+        }
+        Some(operation) => is_few(key, &operation),
+        None => true,
+    })
 }
 
 /// An account of long batches.
@@ -236,6 +267,10 @@ impl BatchMeter {
 
 /// Most tasks that the protocol thread executes in one batch.
 const SHORT_TASKS_MAX: usize = 8;
+/// Most bytes of an operation that the protocol thread executes.
+const SHORT_OPERATION_BYTES_MAX: usize = 4 << 10;
+/// Most rows at one point of the ring, in one table, for the protocol thread to execute a task there.
+const SHORT_ROWS_MAX: usize = 64;
 /// Upper bound of the time of a short batch.
 const SHORT_BATCH_MAX: Duration = Duration::from_micros(400);
 const ACCOUNT_MAX: u32 = 64;
@@ -329,7 +364,14 @@ impl Host for EngineHost<'_> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use quorate_protocol::ecast::Position;
+    use quorate_protocol::{ecast::Position, rubberband::Range};
+    use quorate_table::{
+        engine::{Epoch, Job},
+        operation::{Compared, Step, Transaction, TransactionStatement},
+        plain::PlainEngine,
+        schema::{Column, KeyRange, Partition, Schema, TableId},
+        value::{Type, Value},
+    };
 
     use super::*;
 
@@ -345,6 +387,53 @@ mod tests {
         assert!(!is_short(&(0..9).map(|key| read(key, key)).collect::<Vec<_>>()));
         assert!(!is_short(&[read(3, 3), read(3, 4)]));
         assert!(!is_short(&[Task { at: Position(1), kind: TaskKind::Pin }]));
+        let kind = TaskKind::Read {
+            ranges: vec![Range { low: 3, high: 3 }],
+            operation: vec![0; SHORT_OPERATION_BYTES_MAX + 1].into(),
+        };
+        assert!(!is_short(&[Task { at: Position(1), kind }]));
+    }
+
+    #[test]
+    fn a_point_with_many_rows_is_left_to_the_thread_of_the_engine() {
+        let mut engine = PlainEngine::default();
+        let column = |name: &str| Column {
+            name: name.to_owned(),
+            ty: Type::Int8,
+            modifier: None,
+            not_null: false,
+            default: None,
+        };
+        let partition = Partition::Hash { column: 0 };
+        let columns = vec![column("tenant"), column("number")];
+        let schema = Schema { name: String::from("t"), columns, primary_key: vec![0, 1], partition };
+        let key = schema.partition.key_of(&Value::Int8(7));
+        let rows = |count: i64| (0..count).map(|number| vec![Value::Int8(7), Value::Int8(number)]).collect();
+        let job = |epoch, operation| Job {
+            epoch: Epoch(epoch),
+            ranges: vec![KeyRange::ALL],
+            operation,
+            held: false,
+        };
+        let insert = |rows| Operation::Insert { table: TableId(1), rows, returning: Vec::new() };
+        engine.apply(&[
+            job(1, Operation::CreateTable { table: TableId(1), schema }),
+            job(2, insert(rows(SHORT_ROWS_MAX as i64))),
+        ]);
+        let delete = Operation::Delete { table: TableId(1), filter: None, returning: Vec::new() };
+        let bytes = |operation: &Operation| postcard::to_stdvec(operation).expect("it can be encoded").into();
+        let write = |operation: &Operation| {
+            let ranges = vec![Range { low: key, high: key }];
+            let kind = TaskKind::Write { ranges, operation: bytes(operation), held: false };
+            Task { at: Position(3), kind }
+        };
+        let statement =
+            TransactionStatement { operation: delete.clone(), compared: Compared::All, told: Vec::new() };
+        let transaction = Transaction { key: 1, steps: vec![Step::Execute(statement)] };
+        let tasks = [write(&delete), write(&Operation::Transaction(transaction))];
+        assert!(is_short(&tasks) && looks_at_few_rows(&engine, &tasks));
+        engine.apply(&[job(3, insert(vec![vec![Value::Int8(7), Value::Int8(-1)]]))]);
+        tasks.into_iter().for_each(|task| assert!(!looks_at_few_rows(&engine, &[task])));
     }
 
     #[test]

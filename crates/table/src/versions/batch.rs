@@ -550,6 +550,12 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         }
     }
 
+    fn rows_at(&self, table: TableId, key: u64, most: usize) -> usize {
+        let at_key = [KeyRange { low: key, high: key }];
+        let table = self.present.tables.get(&table);
+        table.map_or(0, |table| table.rows.candidates(&at_key, None, &[]).take(most).count())
+    }
+
     fn usage(&self) -> Vec<Usage> {
         let mut counted = BTreeSet::new();
         let mut usages: BTreeMap<TableId, Usage> = BTreeMap::new();
