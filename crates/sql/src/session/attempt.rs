@@ -40,8 +40,8 @@ impl Session {
     }
 
     /// Returns the select of a read that the open block has to compare, and the rows to compare. Returns
-    /// `None` if the read can be sent alone. `select` makes the select. `lock` says whether the read locks its
-    /// rows.
+    /// `None` if the read can be sent alone. `select` makes the select. `lock` says whether the read locks
+    /// its rows.
     pub(super) fn compared_read(
         &self,
         table: &Table,

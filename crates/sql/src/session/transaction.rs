@@ -26,9 +26,9 @@
 //! the list. A savepoint keeps the settings and the length of the list.
 //!
 //! **Definitions.** CREATE TABLE and DROP TABLE take effect at once. So a block holds one of them at most,
-//! and no write besides. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the refusal
-//! of a further write succeeds: drivers send it automatically, and would show its error instead of the
-//! refusal.
+//! and no write besides. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the
+//! refusal of a further write succeeds: drivers send it automatically, and would show its error instead of
+//! the refusal.
 
 use std::collections::BTreeMap;
 

@@ -155,8 +155,8 @@ async fn a_row_locked_for_update_stays_as_it_was_told() {
     }
 }
 
-/// A read of own rows has to stay true also at READ COMMITTED. The update is executed again at COMMIT, and the
-/// block was told which value it leaves.
+/// A read of own rows has to stay true also at READ COMMITTED. The update is executed again at COMMIT, and
+/// the block was told which value it leaves.
 #[tokio::test]
 async fn own_rows_stay_as_they_were_told() {
     let mut client = accounts().await;
