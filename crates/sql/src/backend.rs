@@ -24,7 +24,7 @@ use quorate_table::{
     engine::Answer,
     explain::Explanation,
     failure::Failure,
-    operation::{Operation, Select, Told, Transaction, Trial},
+    operation::{Operation, Select, TableTransaction, Told, Trial},
     schema::{KeyRange, Schema, TableId},
 };
 use thiserror::Error;
@@ -139,7 +139,8 @@ impl PieceStream for mpsc::Receiver<Result<Piece, OperationError>> {
 /// The outcome of a trial.
 #[derive(Debug)]
 pub struct Attempt {
-    /// The result of the statement, by range of ring keys, as it is compared when the transaction is executed.
+    /// The result of the statement, by range of ring keys, as it is compared when the transaction is
+    /// executed.
     pub told: Vec<(KeyRange, Told)>,
     /// The answers of the statement, or the reason why the statement fails.
     pub answers: Result<AnswerStream, Failure>,
@@ -296,13 +297,13 @@ pub trait Backend: Send + Sync + 'static {
     /// range.
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError>;
 
-    /// Executes a transaction once, even if it is sent repeatedly under the same name. Returns the answers of
-    /// the ranges, each with one result per statement ([`Answer::Written`]). Fails with 40001 if a result that
-    /// was told differs now.
+    /// Executes a transaction once, even if it is sent repeatedly under the same name. Returns the answers
+    /// of the ranges, each with one result per statement ([`Answer::Written`]). Fails with 40001 if a
+    /// result that was told differs now.
     async fn transact(
         &self,
         name: WriteName,
-        transaction: Transaction,
+        transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError>;
 
     /// Tries a statement of a transaction that is not sent yet, at a strength. Fails with 40001 if a result

@@ -14,7 +14,7 @@ use quorate_roles::tables::gateway;
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
-    operation::{Operation, Output, Select, Transaction, Trial},
+    operation::{Operation, Output, Select, TableTransaction, Trial},
     plain::PlainEngine,
     schema::{KeyRange, Schema, TableId},
 };
@@ -184,7 +184,7 @@ impl Backend for LocalBackend {
     async fn transact(
         &self,
         name: WriteName,
-        transaction: Transaction,
+        transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError> {
         let executed = self.state().once(name, |state| state.run(Operation::Transaction(transaction)))?;
         let of_range = |answer| match answer {

@@ -105,7 +105,7 @@ pub enum Operation {
     /// reads one by one.
     Backup(Vec<Select>),
     /// Executes several statements together ([`crate::versions`] has the rules).
-    Transaction(Transaction),
+    Transaction(TableTransaction),
     /// Tries a statement of a transaction that is not sent yet. A read: it changes nothing.
     Trial(Box<Trial>),
 }
@@ -201,7 +201,7 @@ impl Operation {
 
 /// Statements that take effect together, or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Transaction {
+pub struct TableTransaction {
     /// A random number for the fingerprints, so that nobody can choose rows whose fingerprints collide.
     pub key: u128,
     /// The steps, in order.
@@ -281,7 +281,7 @@ impl Step {
     }
 }
 
-impl Transaction {
+impl TableTransaction {
     /// Returns the statements of all steps, in order.
     pub fn statements(&self) -> impl Iterator<Item = &TransactionStatement> {
         self.steps.iter().filter_map(Step::statement)

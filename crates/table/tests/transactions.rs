@@ -7,7 +7,7 @@ use quorate_table::{
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     fingerprint::Fingerprint,
     operation::{
-        Compared, Operation, Order, Output, SAVEPOINTS_MAX, Select, Step, Told, Transaction,
+        Compared, Operation, Order, Output, SAVEPOINTS_MAX, Select, Step, TableTransaction, Told,
         TransactionStatement, Trial,
     },
     schema::KeyRange,
@@ -101,7 +101,7 @@ fn told(prints: Vec<(KeyRange, Fingerprint)>) -> Vec<(KeyRange, Told)> {
 }
 
 fn transaction(steps: &[Step]) -> Operation {
-    Operation::Transaction(Transaction { key: KEY, steps: steps.to_vec() })
+    Operation::Transaction(TableTransaction { key: KEY, steps: steps.to_vec() })
 }
 
 fn digest(engine: &mut Twin) -> u64 {

@@ -39,7 +39,7 @@ use quorate_sql::backend::{
 };
 use quorate_table::{
     engine::{Answer, Failure},
-    operation::{Operation, Select, Transaction, Trial},
+    operation::{Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
 };
 
@@ -343,7 +343,7 @@ impl Backend for ClusterBackend {
     async fn transact(
         &self,
         name: WriteName,
-        transaction: Transaction,
+        transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError> {
         self.knows_transactions()?;
         let catalog = self.requests.catalog();

@@ -1,15 +1,15 @@
 //! The engine: batches of tasks in, results to the protocol thread.
 //!
-//! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of one
-//! key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten times
-//! as long. So the protocol thread itself executes a batch of a few short tasks, each at one point of the ring
-//! with few rows, if the engine is idle. It never waits for the engine.
+//! The engine has a thread of its own, because a pass over many rows takes long. But a read or a write of
+//! one key takes a few microseconds, and waking the engine's thread and then the protocol thread takes ten
+//! times as long. So the protocol thread itself executes a batch of a few short tasks, each at one point of
+//! the ring with few rows, if the engine is idle. It never waits for the engine.
 //!
-//! **The meter.** Some work of a batch depends on the whole table, for example the merge of a tail. So the time
-//! of each such batch is measured, on either thread. A long batch adds to an account, the more the longer it
-//! took, and a short batch subtracts from it. While the account is full, all batches go to the engine's
-//! thread. One batch of 64 ms fills the account. The few milliseconds for which the system may suspend a
-//! thread do not.
+//! **The meter.** Some work of a batch depends on the whole table, for example the merge of a tail. So the
+//! time of each such batch is measured, on either thread. A long batch adds to an account, the more the
+//! longer it took, and a short batch subtracts from it. While the account is full, all batches go to the
+//! engine's thread. One batch of 64 ms fills the account. The few milliseconds for which the system may
+//! suspend a thread do not.
 
 use std::{
     any::Any,
@@ -367,7 +367,7 @@ mod tests {
     use quorate_protocol::{ecast::Position, rubberband::Range};
     use quorate_table::{
         engine::{Epoch, Job},
-        operation::{Compared, Step, Transaction, TransactionStatement},
+        operation::{Compared, Step, TableTransaction, TransactionStatement},
         plain::PlainEngine,
         schema::{Column, KeyRange, Partition, Schema, TableId},
         value::{Type, Value},
@@ -429,7 +429,7 @@ mod tests {
         };
         let statement =
             TransactionStatement { operation: delete.clone(), compared: Compared::All, told: Vec::new() };
-        let transaction = Transaction { key: 1, steps: vec![Step::Execute(statement)] };
+        let transaction = TableTransaction { key: 1, steps: vec![Step::Execute(statement)] };
         let tasks = [write(&delete), write(&Operation::Transaction(transaction))];
         assert!(is_short(&tasks) && looks_at_few_rows(&engine, &tasks));
         engine.apply(&[job(3, insert(vec![vec![Value::Int8(7), Value::Int8(-1)]]))]);

@@ -11,7 +11,7 @@ use quorate_table::{
     engine::Answer,
     expr::{Binary, Expr, Unary},
     failure::Failure,
-    operation::{Conflict, Operation, Output, Select, Transaction, TransactionStatement, Trial},
+    operation::{Conflict, Operation, Output, Select, TableTransaction, TransactionStatement, Trial},
     schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
     value::{Type, Value},
 };
@@ -81,10 +81,10 @@ fn ring_ranges(operation: &Operation, schema: &Schema) -> SmallVec<[Range; 2]> {
     }
 }
 
-/// Makes the request of a transaction. `schema` returns the definition of a table; the error is the table that
-/// has none.
+/// Makes the request of a transaction. `schema` returns the definition of a table; the error is the table
+/// that has none.
 pub fn transaction<'s>(
-    transaction: Transaction,
+    transaction: TableTransaction,
     schema: impl Fn(TableId) -> Option<&'s Schema>,
 ) -> Result<TableRequest, TableId> {
     let mut concerned = Vec::new();

@@ -47,7 +47,6 @@ impl Workload for TableWorkload {
     ];
     const CALM: Duration = Duration::from_millis(1_500);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);
-
     type Settings = Settings;
     type Process = TableProcess;
     type Timer = TableTimer;

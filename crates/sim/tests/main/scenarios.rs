@@ -34,7 +34,7 @@ fn joiners_that_outlive_whom_they_know_come_in() {
     }
 }
 
-/// What the clients of all transactions were told is strict serializable, whatever fails.
+/// All that clients of transactions were told is strict serializable, whatever fails.
 #[test]
 fn transactions_hold() {
     check("transactions", 0..40);

@@ -2,7 +2,7 @@
 
 use quorate_table::{
     engine::Answer,
-    operation::{Compared, Step, Transaction, TransactionStatement},
+    operation::{Compared, Step, TableTransaction, TransactionStatement},
     value::Value,
 };
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Session {
         }
         let request = self.request_of(print.digest())?;
         self.in_flight = Some(InFlight::Write(request));
-        let answered = self.backend.transact(request.sent, Transaction { key: 0, steps }).await;
+        let answered = self.backend.transact(request.sent, TableTransaction { key: 0, steps }).await;
         self.in_flight = None;
         self.conclude_request(&answered);
         let answers =

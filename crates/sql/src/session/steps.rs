@@ -10,7 +10,9 @@
 
 use quorate_roles::tables::gateway::{OPERATION_BYTES_MAX, ranges_of};
 use quorate_table::{
-    operation::{Compared, Operation, SAVEPOINTS_MAX, Step, Told, Transaction, TransactionStatement, Trial},
+    operation::{
+        Compared, Operation, SAVEPOINTS_MAX, Step, TableTransaction, Told, TransactionStatement, Trial,
+    },
     schema::{KeyRange, Schema, TableId},
 };
 use xxhash_rust::xxh3::Xxh3;
@@ -205,7 +207,7 @@ impl Steps {
     }
 
     /// Returns the transaction, and the staged rows that it publishes.
-    pub(super) fn transaction(self) -> (Transaction, Vec<Box<CopyIn>>, MemoryReservation) {
+    pub(super) fn transaction(self) -> (TableTransaction, Vec<Box<CopyIn>>, MemoryReservation) {
         let Steps { key, list, hold, .. } = self;
         let mut copies = Vec::new();
         let take = |step: BlockStep| {
@@ -213,7 +215,7 @@ impl Steps {
             step.step
         };
         let steps = list.into_iter().map(take).collect();
-        (Transaction { key, steps }, copies, hold)
+        (TableTransaction { key, steps }, copies, hold)
     }
 }
 

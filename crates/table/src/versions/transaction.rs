@@ -9,12 +9,12 @@
 //! the earlier steps that concern its rows, and then its own statement, on a copy of the tables that is
 //! dropped afterwards. So a trial changes nothing, and no replica keeps anything of an open transaction.
 //!
-//! **Comparison.** A result is compared part by part. A part is a range of ring keys that one replica answered
-//! for. The client's gateway keeps a [`Fingerprint`] of the result in each part, and sends the fingerprints
-//! with the transaction. Each replica compares the parts that it holds, so all replicas of a range decide
-//! alike. A replica that holds only some keys of a part cannot compare it, because ranges were split after the
-//! client was told the result. Such a transaction fails like one whose results differ: its client tries again
-//! (40001).
+//! **Comparison.** A result is compared part by part. A part is a range of ring keys that one replica
+//! answered for. The client's gateway keeps a [`Fingerprint`] of the result in each part, and sends the
+//! fingerprints with the transaction. Each replica compares the parts that it holds, so all replicas of a
+//! range decide alike. A replica that holds only some keys of a part cannot compare it, because ranges were
+//! split after the client was told the result. Such a transaction fails like one whose results differ: its
+//! client tries again (40001).
 //!
 //! **Bounds.** All replicas execute a transaction, so its reads have one fixed bound of memory, whatever the
 //! settings of a replica are.
@@ -30,8 +30,8 @@ use crate::{
     fingerprint::Fingerprint,
     host::SingleThread,
     operation::{
-        Compared, Operation, Output, SAVEPOINTS_MAX, Select, Step, Told, Transaction, TransactionStatement,
-        Trial,
+        Compared, Operation, Output, SAVEPOINTS_MAX, Select, Step, TableTransaction, Told,
+        TransactionStatement, Trial,
     },
     schema::{KeyRange, TableId},
 };
@@ -56,7 +56,7 @@ impl<R: Rows> Version<R> {
     pub(super) fn execute(
         &self,
         job: &Job,
-        transaction: &Transaction,
+        transaction: &TableTransaction,
         costs: &R::Costs,
     ) -> Result<Executed<R>, Failure> {
         let mut execution = Execution::new(self.clone(), job, job.epoch, transaction.key, costs);
@@ -103,9 +103,9 @@ struct Execution<'a, R: Rows> {
     lines: u32,
     /// The number of statements so far.
     statements: usize,
-    /// The rows that the steps have written or locked so far.
+    /// The rows that the steps have written or locked so far; bounded by the rows of the tables.
     own: BTreeMap<TableId, BTreeSet<RowPlace>>,
-    /// The tables that have changed.
+    /// The tables that have changed; bounded by the tables that the steps name.
     changed: BTreeSet<TableId>,
     /// The results of the statements so far, for each range.
     results: Vec<Vec<Written>>,

@@ -2,6 +2,7 @@
 
 mod book;
 mod conversation;
+mod converse;
 mod judge;
 mod operations;
 mod repeat;
