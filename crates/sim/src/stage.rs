@@ -17,13 +17,12 @@
 //!    timers ([`Stage::after`]). Machines start one a millisecond; [`Workload::start`] makes the process of
 //!    each life.
 //! 2. *Safety.* Faults strike. The stage calls [`Workload::act`] for the workload's own timers; there the
-//!    workload
-//!    commands processes. Events of processes come to [`Workload::event`]. [`Workload::stepped`] is the
-//!    moment to look inside a process. Each may return a [`Violation`], which ends the run.
+//!    workload commands processes. Events of processes come to [`Workload::event`]. [`Workload::stepped`] is
+//!    the moment to look inside a process. Each may return a [`Violation`], which ends the run.
 //! 3. *Liveness.* The stage mends all faults, and all machines run. It calls [`Workload::settled`] until this
-//! function returns true and nothing is [owed](Workload::owed). If that takes longer than the scenario
-//! allows, the run has
-//!    failed, with [`Workload::report`] as its explanation, unless a majority of the routers was lost.
+//!    function returns true and nothing is [owed](Workload::owed). If that takes longer than the scenario
+//!    allows, the run has failed, with [`Workload::report`] as its explanation, unless a majority of the
+//!    routers was lost.
 //! 4. [`Workload::judge`] judges the end of the run.
 //!
 //! # How to write one

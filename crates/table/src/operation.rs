@@ -225,6 +225,7 @@ pub struct Trial {
 
 /// A step of a transaction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "nearly all steps are statements")]
 pub enum Step {
     /// Executes a statement.
     Execute(TransactionStatement),

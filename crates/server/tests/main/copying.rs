@@ -18,7 +18,7 @@ use quorate_sql::{
 };
 use quorate_table::{
     engine::Answer,
-    operation::{LoadId, Operation, Select, Transaction, Trial},
+    operation::{LoadId, Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
 };
 use tokio_postgres::Client;
@@ -108,7 +108,7 @@ impl Backend for Observed {
     async fn transact(
         &self,
         name: WriteName,
-        transaction: Transaction,
+        transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError> {
         for statement in transaction.statements() {
             if let Operation::Publish { load, .. } = &statement.operation {

@@ -15,7 +15,7 @@ use quorate_sql::{
 };
 use quorate_table::{
     engine::Answer,
-    operation::{Operation, Select, Transaction, Trial},
+    operation::{Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
 };
 
@@ -98,7 +98,7 @@ impl Backend for Troubled {
     async fn transact(
         &self,
         name: WriteName,
-        transaction: Transaction,
+        transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError> {
         self.trouble(name, self.tables.transact(name, transaction)).await
     }

@@ -207,11 +207,11 @@ impl Steps {
     }
 
     /// Returns the transaction, and the staged rows that it publishes.
-    pub(super) fn transaction(self) -> (TableTransaction, Vec<Box<CopyIn>>, MemoryReservation) {
+    pub(super) fn transaction(self) -> (TableTransaction, Vec<CopyIn>, MemoryReservation) {
         let Steps { key, list, hold, .. } = self;
         let mut copies = Vec::new();
         let take = |step: BlockStep| {
-            copies.extend(step.copy);
+            copies.extend(step.copy.map(|copy| *copy));
             step.step
         };
         let steps = list.into_iter().map(take).collect();

@@ -172,7 +172,8 @@ impl<'a, R: Rows> Execution<'a, R> {
                     _ => return Err(self.conflict()),
                 }
             }
-            return Ok(self.nothing());
+            self.nothing();
+            return Ok(());
         }
         match &statement.operation {
             Operation::Select(select) => {
@@ -185,7 +186,8 @@ impl<'a, R: Rows> Execution<'a, R> {
                 if statement.compared == Compared::Locked {
                     self.lock(select)?;
                 }
-                Ok(self.nothing())
+                self.nothing();
+                Ok(())
             }
             operation if statement.told.is_empty() => {
                 let ranges = self.ranges;
@@ -205,7 +207,8 @@ impl<'a, R: Rows> Execution<'a, R> {
                         return Err(self.conflict());
                     }
                 }
-                Ok(self.nothing())
+                self.nothing();
+                Ok(())
             }
         }
     }
