@@ -227,7 +227,8 @@
 //!   as soon as it knows no leader, or has heard no router for a second and a half though links to them stand
 //!   ([`Event::InTouch`]). It ends when it learns that it was dropped ([`Event::Wedged`]). Waiting sends are
 //!   then refused, and flushes fail ([`Failure::OutOfTouch`]), because the routers may be away for good;
-//!   sends that the order has wait for its answer.
+//!   sends that the order has wait for its answer. The host of a joiner still receives the state, and what
+//!   the joiner delivered before it lost contact.
 //! - *The last message's cast is dropped, and nothing follows:* its sender's receipt shows it, over the link.
 //! - *All casts are dropped, or those in one direction:* each direction is a lane of its own, and each sender
 //!   falls back separately. The link carries repairs and receipts in both. If the link is cut as well, see

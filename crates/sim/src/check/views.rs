@@ -120,7 +120,9 @@ pub(crate) struct ViewCheck {
     ended: BTreeSet<ProcessId>,
     /// Messages, by sender, group and number, that were not sent.
     unsent: BTreeSet<(ProcessId, u64, u64)>,
-    out_of_touch: BTreeSet<ProcessId>,
+    /// Processes that are out of touch with the routers, each with the position up to which it had the order
+    /// when it lost contact.
+    out_of_touch: BTreeMap<ProcessId, Position>,
     /// The position up to which each process has the order.
     held: BTreeMap<ProcessId, Position>,
     fences: Fences,
@@ -153,23 +155,31 @@ impl ViewCheck {
         self.records.get(&(me, group)).filter(|record| record.view.is_some()).map(|record| &record.history)
     }
 
-    fn lives(&self, me: ProcessId) -> Result<(), Violation> {
+    /// Judges that `me` may report an event at this place in the order; zero stands for an event without a
+    /// place.
+    ///
+    /// A process that has lost contact with the routers delivers nothing. But while it joins, its host still
+    /// receives the state, and step by step the events that the process delivered before the loss: those
+    /// events waited for the host, as in an inbox. They have no places beyond the order that the process had
+    /// when it lost contact.
+    fn lives(&self, me: ProcessId, at: Position, joins: bool) -> Result<(), Violation> {
         judge(!self.ended.contains(&me), "nothing after the end", || {
             format!("process {me} reported an event after it had ended")
         })?;
-        judge(!self.out_of_touch.contains(&me), "S11", || {
+        let stops = |lost_at: &Position| !joins || at > *lost_at;
+        judge(!self.out_of_touch.get(&me).is_some_and(stops), "S11", || {
             format!("process {me} goes on although it has lost contact with the routers")
         })
     }
 
-    /// Records that `me` begins with a state, or without one.
+    /// Records that `me`, which joins, begins with a state, or without one.
     pub(crate) fn restored(
         &mut self,
         me: ProcessId,
         group: u64,
         state: Option<Bytes>,
     ) -> Result<(), Violation> {
-        self.lives(me)?;
+        self.lives(me, Position(0), true)?;
         let history = match state {
             None => History::default(),
             Some(mut state) => {
@@ -240,7 +250,7 @@ impl ViewCheck {
         })
     }
 
-    /// Records that `me` begins a view.
+    /// Records that `me` begins a view. `joins` is as in [`Self::delivered`].
     pub(crate) fn began(
         &mut self,
         me: ProcessId,
@@ -248,8 +258,9 @@ impl ViewCheck {
         view: &View,
         (arrived, departed): (&[Seated], &[Seated]),
         missing: &BTreeMap<ProcessId, u64>,
+        joins: bool,
     ) -> Result<(), Violation> {
-        self.lives(me)?;
+        self.lives(me, view.number, joins)?;
         self.judge_begun(me, group, view.number)?;
         let number = view.number.0;
         let (members, places): (Vec<ProcessId>, Vec<_>) = (view.ids().collect(), view.places().collect());
@@ -353,7 +364,8 @@ impl ViewCheck {
         mut body: Bytes,
         joins: bool,
     ) -> Result<GroupMessage, Violation> {
-        self.lives(me)?;
+        let at = if let Place::Ordered(at, _) = place { at } else { Position(0) };
+        self.lives(me, at, joins)?;
         let word: GroupMessage =
             decode_body(&mut body).map_err(|error| Violation::new("integrity", error.to_string()))?;
         let record = self.records.entry((me, group)).or_default();
@@ -462,7 +474,30 @@ impl ViewCheck {
         if in_touch {
             self.out_of_touch.remove(&me);
         } else {
-            self.out_of_touch.insert(me);
+            let held = self.held.get(&me).copied().unwrap_or_default();
+            self.out_of_touch.insert(me, held);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn a_joiner_out_of_touch_receives_only_what_it_delivered_before() {
+        let (me, soft) = (ProcessId { node: 1, incarnation: Incarnation(1) }, Position(0));
+        let mut check = ViewCheck::new(None);
+        check.stepped(me, Position(7));
+        check.touched(me, false);
+        assert!(check.lives(me, soft, true).is_ok() && check.lives(me, Position(7), true).is_ok());
+        assert!(check.lives(me, Position(8), true).is_err(), "it has not had this position");
+        assert!(check.lives(me, soft, false).is_err(), "it has joined");
+        check.touched(me, true);
+        assert!(check.lives(me, Position(8), false).is_ok());
+        check.ended(me);
+        assert!(check.lives(me, soft, true).is_err(), "it has ended");
     }
 }

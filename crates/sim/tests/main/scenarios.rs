@@ -198,6 +198,20 @@ fn who_quits_and_joins_in_one_view_is_a_new_member() {
     }
 }
 
+/// A joiner lost contact with the routers while its host still received, step by step, what the joiner had
+/// delivered before. The checker took these events for new deliveries.
+#[test]
+fn a_joiner_out_of_touch_hands_over_what_it_has() {
+    check("group", 302_364..302_365);
+}
+
+/// A process was dropped, and then came to sends and to a quit that had waited while it paused. The checker
+/// allowed a dropped process to refuse sends, but not if a quit followed them.
+#[test]
+fn who_is_dropped_before_its_quit_refuses_its_sends() {
+    check("group", 303_604..303_605);
+}
+
 #[test]
 fn reform_holds() {
     check("reform", 0..60);

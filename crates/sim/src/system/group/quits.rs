@@ -57,6 +57,9 @@ impl GroupWorkload {
                 PendingRequest::Join(_) | PendingRequest::Flush(..) | PendingRequest::Save(..),
                 Failure::Wedged,
             ) => {}
+            // Quitting ends no such request in this way, so the process was dropped before it came to the
+            // request, perhaps in a pause. It reports nothing more.
+            (PendingRequest::Send(..) | PendingRequest::Leave(_), Failure::Wedged) => self.check.ended(me),
             (asked, failure) => {
                 let what = format!(
                     "process {me} quit a group, and its request {asked:?} failed in a way that quitting \

@@ -432,7 +432,8 @@ impl GroupWorkload {
                 if view.joined.len() > 1 {
                     world.count("several joined at once");
                 }
-                self.check.began(me, group.0, &view, (&arrived, &departed), &missing)?;
+                let joins = self.places.get(&(me, group.0)).is_none_or(|place| !place.inside);
+                self.check.began(me, group.0, &view, (&arrived, &departed), &missing, joins)?;
             }
             Event::CheckpointWanted { group, view } => {
                 let history = self.check.history(me, group.0).cloned().unwrap_or_default();
