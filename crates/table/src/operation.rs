@@ -104,7 +104,7 @@ pub enum Operation {
     /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). An engine is given these
     /// reads one by one.
     Backup(Vec<Select>),
-    /// Executes several statements together ([`crate::versions`] has the rules).
+    /// Executes several statements together: all of them take effect, or none does.
     Transaction(TableTransaction),
     /// Tries a statement of a transaction that is not sent yet. A read: it changes nothing.
     Trial(Box<Trial>),
