@@ -85,8 +85,8 @@
 //!   - asserted: a replica publishes only a write whose verdict is favourable here (`Storage::decide`)
 //!   - tested: scripts `atomic_or_void`, `verdict_of_the_dead` and `verdict_from_memory`; unit tests
 //!     `what_a_member_may_have_lost_is_kept` and `a_debt_outlives_the_bound_of_bytes`
-//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `ToldForgotten`, `WriteSkipped`,
-//!     `ImportLost`, `RetryAnswered`
+//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `ResultsNotCompared`,
+//!     `WriteSkipped`, `ImportLost`, `RetryAnswered`
 //! - **S16, reads of tables**
 //!   - asserted: nothing in product code (`ecast::latest` has the argument)
 //!   - tested: unit tests of `ecast::latest` and of the client; random schedules of clusters; the histories
@@ -314,8 +314,8 @@ pub enum Mutation {
     VerdictUnanswered,
     /// Reasons of failures are kept without a bound on their length or number (S15).
     ReasonsUnbounded,
-    /// A gateway commits a transaction without the results that its client was told (S15).
-    ToldForgotten,
+    /// A gateway commits a transaction without the results that its client received (S15).
+    ResultsNotCompared,
     /// A replica skips a write (S15).
     WriteSkipped,
     /// A migration loses rows (S15).
@@ -467,7 +467,7 @@ impl Mutation {
         Mutation::VoidedPublished,
         Mutation::VerdictUnanswered,
         Mutation::ReasonsUnbounded,
-        Mutation::ToldForgotten,
+        Mutation::ResultsNotCompared,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
         Mutation::AnsweredUnchosen,
@@ -536,7 +536,7 @@ impl Mutation {
             | Mutation::DeliverTwice
             | Mutation::OutcomeForged
             | Mutation::CreditsOnConfirmation => "ecast",
-            Mutation::ToldForgotten => "transactions",
+            Mutation::ResultsNotCompared => "transactions",
             Mutation::FenceOpen | Mutation::TailKeptBack | Mutation::TailUnheard => "reform",
             Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName

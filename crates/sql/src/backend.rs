@@ -24,7 +24,7 @@ use quorate_table::{
     engine::Answer,
     explain::Explanation,
     failure::Failure,
-    operation::{Operation, Select, TableTransaction, Told, Trial},
+    operation::{Operation, ReceivedResult, Select, TableTransaction, Trial},
     schema::{KeyRange, Schema, TableId},
 };
 use thiserror::Error;
@@ -141,7 +141,7 @@ impl PieceStream for mpsc::Receiver<Result<Piece, OperationError>> {
 pub struct Attempt {
     /// The result of the statement, by range of ring keys, as it is compared when the transaction is
     /// executed.
-    pub told: Vec<(KeyRange, Told)>,
+    pub received: Vec<(KeyRange, ReceivedResult)>,
     /// The answers of the statement, or the reason why the statement fails.
     pub answers: Result<AnswerStream, Failure>,
 }
@@ -149,14 +149,14 @@ pub struct Attempt {
 impl Attempt {
     /// Waits until the answers to a trial have begun, and takes the fingerprints out of them.
     pub async fn of(mut stream: AnswerStream) -> Result<Attempt, OperationError> {
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         for part in &mut stream.parts {
             let (fingerprints, first) = match part.next().await {
-                Some(Ok(Answer::Tried { told, answer })) => (told, Some(*answer)),
+                Some(Ok(Answer::Tried { received, answer })) => (received, Some(*answer)),
                 Some(Ok(Answer::TrialFailed { ranges, failure })) => {
-                    let failed = |range| (range, Told::Failed(failure.sqlstate.clone()));
+                    let failed = |range| (range, ReceivedResult::Failed(failure.sqlstate.clone()));
                     return Ok(Attempt {
-                        told: ranges.into_iter().map(failed).collect(),
+                        received: ranges.into_iter().map(failed).collect(),
                         answers: Err(failure),
                     });
                 }
@@ -165,11 +165,13 @@ impl Attempt {
                 }
                 Some(Err(error)) => return Err(error),
             };
-            told.extend(fingerprints.into_iter().map(|(range, print)| (range, Told::Result(print))));
+            received.extend(
+                fingerprints.into_iter().map(|(range, print)| (range, ReceivedResult::Success(print))),
+            );
             let rest = std::mem::replace(part, RangeAnswers::none());
             *part = RangeAnswers::Begun(first, Box::new(rest));
         }
-        Ok(Attempt { told, answers: Ok(stream) })
+        Ok(Attempt { received, answers: Ok(stream) })
     }
 }
 
@@ -299,7 +301,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Executes a transaction once, even if it is sent repeatedly under the same name. Returns the answers
     /// of the ranges, each with one result per statement ([`Answer::Written`]). Fails with 40001 if a
-    /// result that was told differs now.
+    /// result that the client received is no longer true.
     async fn transact(
         &self,
         name: WriteName,
@@ -307,7 +309,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Vec<Answer>, OperationError>;
 
     /// Tries a statement of a transaction that is not sent yet, at a strength. Fails with 40001 if a result
-    /// that was told differs now. Nothing is changed.
+    /// that the client received is no longer true. Nothing is changed.
     async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError>;
 
     /// Begins a read. A sequential read sees every write that was acknowledged before it began.

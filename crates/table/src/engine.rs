@@ -61,13 +61,13 @@ pub enum Answer {
         rows: Vec<Row>,
     },
     /// A transaction was applied. For each range of the job, the results of its statements, in order. A
-    /// statement whose result the client was told has an empty result here.
+    /// statement whose result the client has received already has an empty result here.
     Transaction(Vec<Vec<Written>>),
     /// A trial's statement can be executed. This is the statement's answer ([`Answer::Written`],
     /// [`Answer::Rows`] or [`Answer::Groups`]), with the fingerprints of its result.
     Tried {
         /// The fingerprints, by range of the job.
-        told: Vec<(KeyRange, Fingerprint)>,
+        received: Vec<(KeyRange, Fingerprint)>,
         /// The answer.
         answer: Box<Answer>,
     },

@@ -213,13 +213,13 @@ pub struct TableTransaction {
 pub struct Trial {
     /// The transaction's number for fingerprints.
     pub key: u128,
-    /// The earlier steps that may concern the statement's rows. If a result that was told differs now, the
-    /// trial fails (40001).
+    /// The earlier steps that may concern the statement's rows. If a result that the client received is no
+    /// longer true, the trial fails (40001).
     pub earlier: Vec<Step>,
     /// Whether the results of the earlier steps are compared in all ranges, and not only in those that the
     /// statement concerns.
     pub compares_all: bool,
-    /// The statement, with no results told.
+    /// The statement, without results.
     pub statement: TransactionStatement,
 }
 
@@ -232,7 +232,7 @@ pub enum Step {
     /// Remembers the state of the tables.
     Savepoint,
     /// Restores the state at the latest savepoint that was not restored yet. The results of the statements
-    /// between the two were told, and are compared.
+    /// between the two have reached the client, and are compared.
     RollBack,
 }
 
@@ -247,8 +247,8 @@ pub struct TransactionStatement {
     pub operation: Operation,
     /// The rows whose results are compared.
     pub compared: Compared,
-    /// The results that the client was told, by range of ring keys. Empty if the client was told nothing.
-    pub told: Vec<(KeyRange, Told)>,
+    /// The results that the client received, by range of ring keys. Empty if the client has received none.
+    pub received: Vec<(KeyRange, ReceivedResult)>,
 }
 
 /// The rows of a statement whose results are compared.
@@ -263,11 +263,11 @@ pub enum Compared {
     Own,
 }
 
-/// The result that a client was told for a range of ring keys.
+/// The result that a client received for a range of ring keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum ReceivedResult {
     /// The statement succeeded with this result.
-    Result(Fingerprint),
+    Success(Fingerprint),
     /// The statement failed with this SQLSTATE.
     Failed(String),
 }

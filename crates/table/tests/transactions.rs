@@ -1,5 +1,6 @@
 //! Transactions: random statements are tried one by one, with other writes between them, and then executed
-//! together. A transaction must take effect if its statements give the results that were told, and only then.
+//! together. A transaction must take effect if its statements give the results that the client received,
+//! and only then.
 
 use proptest::prelude::*;
 use quorate_table::{
@@ -7,7 +8,7 @@ use quorate_table::{
     expr::{Aggregate, AggregateFunction, Binary, Expr},
     fingerprint::Fingerprint,
     operation::{
-        Compared, Operation, Order, Output, SAVEPOINTS_MAX, Select, Step, TableTransaction, Told,
+        Compared, Operation, Order, Output, ReceivedResult, SAVEPOINTS_MAX, Select, Step, TableTransaction,
         TransactionStatement, Trial,
     },
     schema::KeyRange,
@@ -83,12 +84,12 @@ fn engines(count: usize) -> Vec<Twin> {
     engines
 }
 
-fn statement(operation: Operation, told: Vec<(KeyRange, Told)>) -> TransactionStatement {
-    TransactionStatement { operation, compared: Compared::All, told }
+fn statement(operation: Operation, received: Vec<(KeyRange, ReceivedResult)>) -> TransactionStatement {
+    TransactionStatement { operation, compared: Compared::All, received }
 }
 
-fn step(operation: Operation, told: Vec<(KeyRange, Told)>) -> Step {
-    Step::Execute(statement(operation, told))
+fn step(operation: Operation, received: Vec<(KeyRange, ReceivedResult)>) -> Step {
+    Step::Execute(statement(operation, received))
 }
 
 fn attempt(earlier: &[Step], operation: &Operation) -> Operation {
@@ -96,8 +97,8 @@ fn attempt(earlier: &[Step], operation: &Operation) -> Operation {
     Operation::Trial(Box::new(Trial { key: KEY, earlier: earlier.to_vec(), compares_all: true, statement }))
 }
 
-fn told(prints: Vec<(KeyRange, Fingerprint)>) -> Vec<(KeyRange, Told)> {
-    prints.into_iter().map(|(range, print)| (range, Told::Result(print))).collect()
+fn received(prints: Vec<(KeyRange, Fingerprint)>) -> Vec<(KeyRange, ReceivedResult)> {
+    prints.into_iter().map(|(range, print)| (range, ReceivedResult::Success(print))).collect()
 }
 
 fn transaction(steps: &[Step]) -> Operation {
@@ -133,7 +134,7 @@ fn everywhere(whole: &mut Twin, halves: &mut [Twin], epoch: u64, operation: &Ope
 
 fn run(start: Vec<Row>, acts: Vec<Act>) {
     let mut all = engines(4);
-    // The model executes the told statements alone, on the state at the transaction's position.
+    // The model executes the transaction's statements alone, on the state at its position.
     let (mut model, mut rest) = (all.pop().expect("four"), all);
     let mut whole = rest.pop().expect("three");
     let halves = &mut rest[..];
@@ -167,9 +168,9 @@ fn run(start: Vec<Row>, acts: Vec<Act>) {
                 let answer = one(&mut whole, job(epoch - 1, &HALVES, &trial, false));
                 assert_eq!(digest(&mut whole), before, "a trial changes nothing");
                 match answer {
-                    Answer::Tried { told: prints, .. } => steps.push(step(operation, told(prints))),
+                    Answer::Tried { received: prints, .. } => steps.push(step(operation, received(prints))),
                     Answer::TrialFailed { ranges, failure } => {
-                        let failed = |range| (range, Told::Failed(failure.sqlstate.clone()));
+                        let failed = |range| (range, ReceivedResult::Failed(failure.sqlstate.clone()));
                         let ranges: Vec<_> = ranges.into_iter().map(failed).collect();
                         assert!(!ranges.is_empty(), "a statement fails in some range");
                         steps.push(step(operation, ranges));
@@ -200,16 +201,19 @@ fn run(start: Vec<Row>, acts: Vec<Act>) {
         if let Step::Execute(statement) = step {
             let trial = attempt(&behind, &statement.operation);
             let now = match one(&mut model, job(epoch - 1, &HALVES, &trial, false)) {
-                Answer::Tried { told: prints, .. } => told(prints),
-                Answer::TrialFailed { ranges, failure } => {
-                    ranges.into_iter().map(|range| (range, Told::Failed(failure.sqlstate.clone()))).collect()
-                }
+                Answer::Tried { received: prints, .. } => received(prints),
+                Answer::TrialFailed { ranges, failure } => ranges
+                    .into_iter()
+                    .map(|range| (range, ReceivedResult::Failed(failure.sqlstate.clone())))
+                    .collect(),
                 other => panic!("nothing is compared here: {other:?}"),
             };
-            let failed = |told: &[(KeyRange, Told)]| matches!(told, [(_, Told::Failed(_)), ..]);
-            holds &= match failed(&statement.told) {
-                true => statement.told.iter().all(|told| now.contains(told)),
-                false => statement.told == now,
+            let failed = |received: &[(KeyRange, ReceivedResult)]| {
+                matches!(received, [(_, ReceivedResult::Failed(_)), ..])
+            };
+            holds &= match failed(&statement.received) {
+                true => statement.received.iter().all(|received| now.contains(received)),
+                false => statement.received == now,
             };
             if !holds {
                 break;
@@ -306,8 +310,9 @@ fn rows_that_one_transaction_adds_have_different_numbers() {
 #[test]
 fn only_own_rows_are_compared_if_the_client_asked_for_that() {
     let read = Operation::Select(plain(None));
-    let own =
-        |operation, told| Step::Execute(TransactionStatement { operation, compared: Compared::Own, told });
+    let own = |operation, received| {
+        Step::Execute(TransactionStatement { operation, compared: Compared::Own, received })
+    };
     for (other, applies) in [(update(2, 1), true), (update(1, 1), false)] {
         let mut engine = with_rows(vec![row(1, 10), row(2, 20)]);
         let earlier = vec![step(update(1, -5), Vec::new())];
@@ -319,7 +324,7 @@ fn only_own_rows_are_compared_if_the_client_asked_for_that() {
         };
         trial.statement.compared = Compared::Own;
         let asked = Operation::Trial(Box::new(trial));
-        let Answer::Tried { told: prints, answer } =
+        let Answer::Tried { received: prints, answer } =
             one(&mut engine, job(2, &[KeyRange::ALL], &asked, false))
         else {
             panic!("the trial succeeds")
@@ -327,7 +332,7 @@ fn only_own_rows_are_compared_if_the_client_asked_for_that() {
         assert_eq!(answer.as_ref(), &Answer::Rows(vec![row(1, 5), row(2, 20)]).sorted());
         assert_eq!(prints[0].1.rows, 1, "one row is the transaction's own");
         one(&mut engine, job(3, &[KeyRange::ALL], &other, false));
-        let steps = [earlier[0].clone(), own(read.clone(), told(prints))];
+        let steps = [earlier[0].clone(), own(read.clone(), received(prints))];
         let answer = perform(&mut engine, 4, &steps);
         assert_eq!(matches!(answer, Answer::Transaction(_)), applies, "{answer:?}");
     }
@@ -356,17 +361,19 @@ fn a_locked_row_is_own_and_a_part_that_was_split_conflicts() {
     let print = |items: usize| Fingerprint { rows: items as u64, sum: 0 };
     let mut engine = with_rows(vec![row(1, 10)]);
     let lock =
-        TransactionStatement { operation: read(vec![K()]), compared: Compared::Locked, told: Vec::new() };
-    let look = TransactionStatement { operation: read(vec![V()]), compared: Compared::Own, told: Vec::new() };
+        TransactionStatement { operation: read(vec![K()]), compared: Compared::Locked, received: Vec::new() };
+    let look =
+        TransactionStatement { operation: read(vec![V()]), compared: Compared::Own, received: Vec::new() };
     let trial = Trial { key: KEY, earlier: vec![Step::Execute(lock)], compares_all: false, statement: look };
     let asked = Operation::Trial(Box::new(trial));
-    let Answer::Tried { told: prints, .. } = one(&mut engine, job(2, &[KeyRange::ALL], &asked, false)) else {
+    let Answer::Tried { received: prints, .. } = one(&mut engine, job(2, &[KeyRange::ALL], &asked, false))
+    else {
         panic!("the trial succeeds")
     };
     assert_eq!(prints[0].1.rows, 1);
-    // The told part is the whole ring, and this replica holds one half of it.
-    let told = vec![(KeyRange::ALL, Told::Result(print(0)))];
-    let half = job(3, &[HALVES[0]], &transaction(&[step(update(99, 1), told)]), false);
+    // The client received a result for the whole ring, and this replica holds one half of the ring.
+    let received = vec![(KeyRange::ALL, ReceivedResult::Success(print(0)))];
+    let half = job(3, &[HALVES[0]], &transaction(&[step(update(99, 1), received)]), false);
     let Answer::Failed(failure) = one(&mut engine, half) else { panic!("the part cannot be compared") };
     assert_eq!(failure.sqlstate, "40001");
 }

@@ -428,7 +428,7 @@ mod tests {
             Task { at: Position(3), kind }
         };
         let statement =
-            TransactionStatement { operation: delete.clone(), compared: Compared::All, told: Vec::new() };
+            TransactionStatement { operation: delete.clone(), compared: Compared::All, received: Vec::new() };
         let transaction = TableTransaction { key: 1, steps: vec![Step::Execute(statement)] };
         let tasks = [write(&delete), write(&Operation::Transaction(transaction))];
         assert!(is_short(&tasks) && looks_at_few_rows(&engine, &tasks));

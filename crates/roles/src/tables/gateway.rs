@@ -128,7 +128,7 @@ fn concern<'s>(
 ) -> Result<(), TableId> {
     let table = statement.operation.table();
     concerned.extend(ranges_of(&statement.operation, schema(table).ok_or(table)?));
-    concerned.extend(statement.told.iter().map(|(range, _)| *range));
+    concerned.extend(statement.received.iter().map(|(range, _)| *range));
     Ok(())
 }
 

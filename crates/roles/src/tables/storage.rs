@@ -402,8 +402,8 @@ enum AnswerPart<'a> {
 /// Cuts a read's answer into pieces, each of which fits into a message. If a single row or group fits into no
 /// message, the answer is a failure instead.
 fn pieces(answer: Answer) -> Vec<Bytes> {
-    if let Answer::Tried { told, answer } = answer {
-        return tried(&told, *answer);
+    if let Answer::Tried { received, answer } = answer {
+        return tried(&received, *answer);
     }
     let mut pieces = Vec::new();
     match &answer {
@@ -422,13 +422,13 @@ fn pieces(answer: Answer) -> Vec<Bytes> {
 }
 
 /// Cuts the answer of a trial into pieces. The first piece also has the fingerprints.
-fn tried(told: &[(KeyRange, Fingerprint)], answer: Answer) -> Vec<Bytes> {
+fn tried(received: &[(KeyRange, Fingerprint)], answer: Answer) -> Vec<Bytes> {
     let mut pieces = pieces(answer);
     let first = pieces.first_mut().expect("an answer has a piece");
     if let Ok(answer) = postcard::from_bytes::<Answer>(first)
         && !matches!(answer, Answer::Failed(_))
     {
-        *first = encode(&Answer::Tried { told: told.to_vec(), answer: Box::new(answer) });
+        *first = encode(&Answer::Tried { received: received.to_vec(), answer: Box::new(answer) });
     }
     pieces
 }

@@ -34,7 +34,7 @@ fn joiners_that_outlive_whom_they_know_come_in() {
     }
 }
 
-/// All that clients of transactions were told is strict serializable, whatever fails.
+/// The results that clients of transactions receive are strict serializable, whatever fails.
 #[test]
 fn transactions_hold() {
     check("transactions", 0..40);

@@ -97,13 +97,13 @@ impl Session {
         let attempt = self.backend.attempt(strength, trial).await.map_err(fault::trial_error)?;
         match attempt.answers {
             Ok(answers) => {
-                open.steps.push(attempted, attempt.told)?;
+                open.steps.push(attempted, attempt.received)?;
                 Ok(answers)
             }
             Err(failure) => {
-                // At a strict level, the error that the client is told has to stay true, too.
-                if is_strict && !attempt.told.is_empty() {
-                    open.steps.push(attempted, attempt.told)?;
+                // At a strict level, the error that the client receives has to stay true, too.
+                if is_strict && !attempt.received.is_empty() {
+                    open.steps.push(attempted, attempt.received)?;
                 }
                 Err(failure.into())
             }

@@ -23,9 +23,9 @@ use crate::{
 };
 
 impl Session {
-    /// Executes writes in order, all at one position. All of them take effect, or none does. The client was
-    /// told no result before, so a batch never fails with 40001 because of other transactions. Returns the
-    /// number of rows that each statement changed.
+    /// Executes writes in order, all at one position. All of them take effect, or none does. The client has
+    /// received no result before, so a batch never fails with 40001 because of other transactions. Returns
+    /// the number of rows that each statement changed.
     pub async fn batch(&mut self, statements: &[(Arc<Prepared>, Vec<Value>)]) -> Result<Vec<u64>> {
         if self.status() != Status::Idle {
             let message = "a batch cannot be executed inside a transaction block";
@@ -56,7 +56,7 @@ impl Session {
             steps.push(Step::Execute(TransactionStatement {
                 operation,
                 compared: Compared::All,
-                told: Vec::new(),
+                received: Vec::new(),
             }));
         }
         if steps.is_empty() {

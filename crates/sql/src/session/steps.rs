@@ -4,14 +4,15 @@
 //! whose result has to be compared. A statement is tried behind the earlier steps that may concern its rows
 //! ([`Steps::earlier`]).
 //!
-//! **Savepoints.** A savepoint is a length of the list. ROLLBACK TO cuts the list to that length. At a strict
-//! level the results of the part were told, and have to stay true. So the part stays in the list, between a
-//! [`Step::Savepoint`] and a [`Step::RollBack`].
+//! **Savepoints.** A savepoint is a length of the list. ROLLBACK TO cuts the list to that length. At a
+//! strict level the client keeps the results of the part, so they have to stay true. So the part stays in
+//! the list, between a [`Step::Savepoint`] and a [`Step::RollBack`].
 
 use quorate_roles::tables::gateway::{OPERATION_BYTES_MAX, ranges_of};
 use quorate_table::{
     operation::{
-        Compared, Operation, SAVEPOINTS_MAX, Step, TableTransaction, Told, TransactionStatement, Trial,
+        Compared, Operation, ReceivedResult, SAVEPOINTS_MAX, Step, TableTransaction, TransactionStatement,
+        Trial,
     },
     schema::{KeyRange, Schema, TableId},
 };
@@ -104,7 +105,7 @@ impl Steps {
     ) -> Result<(Trial, Attempted)> {
         self.check_room(print.is_none())?;
         let ranges = ranges_of(&operation, schema);
-        let statement = TransactionStatement { operation, compared, told: Vec::new() };
+        let statement = TransactionStatement { operation, compared, received: Vec::new() };
         let table = statement.operation.table();
         let earlier =
             |step: &&BlockStep| is_strict || (step.owns_rows_of(table) && meet(&step.ranges, &ranges));
@@ -124,10 +125,14 @@ impl Steps {
         Ok(())
     }
 
-    /// Adds a statement with the results that the client is told.
-    pub(super) fn push(&mut self, attempted: Attempted, told: Vec<(KeyRange, Told)>) -> Result<()> {
+    /// Adds a statement with the results that the client receives.
+    pub(super) fn push(
+        &mut self,
+        attempted: Attempted,
+        received: Vec<(KeyRange, ReceivedResult)>,
+    ) -> Result<()> {
         let Attempted { mut statement, ranges, print } = attempted;
-        statement.told = told;
+        statement.received = received;
         let rows = match &statement.operation {
             Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } => rows.iter().map(weight).sum(),
             _ => 0,
@@ -161,8 +166,8 @@ impl Steps {
         self.list.last_mut().expect("the step that publishes the rows").copy = Some(copy);
     }
 
-    /// Rolls the list back to `len` steps. At a strict level the part behind stays in the list, because its
-    /// results were told. Fails if that nests too many savepoints.
+    /// Rolls the list back to `len` steps. At a strict level the part behind stays in the list, because the
+    /// client has received its results. Fails if that nests too many savepoints.
     pub(super) fn roll_back_to(&mut self, len: usize, is_strict: bool) -> Result<()> {
         if self.list.len() == len {
             return Ok(());
@@ -191,8 +196,8 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether the results have to be compared although no step writes: two results or more were told, and
-    /// all must have been true at one position.
+    /// Whether the results have to be compared although no step writes: the client received two results or
+    /// more, and all must have been true at one position.
     pub(super) fn needs_check(&self) -> bool {
         self.reads > 1
     }

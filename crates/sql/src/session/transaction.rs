@@ -1,12 +1,13 @@
 //! Transaction blocks: their statements take effect together at COMMIT, or not at all.
 //!
 //! Nothing of an open block is in the cluster. The session keeps the block's statements as a list
-//! ([`Steps`]). A write is *tried* when the client sends it: storage processes execute it behind the block's
-//! earlier statements, answer, and change nothing (`attempt`). The client is told that result. COMMIT sends
-//! the whole list as one ordered write, with the results that the client was told. The statements are
-//! executed again at the position of that write. If each gives the result that was told, all of them take
-//! effect there. Otherwise none does, the client gets 40001, and it repeats the block. So there are no locks:
-//! an idle block costs the cluster nothing, and a client that vanishes leaves nothing behind.
+//! ([`Steps`]). A write is *tried* when the client sends it: storage processes execute it behind the
+//! block's earlier statements, answer, and change nothing (`attempt`). The client receives that result.
+//! COMMIT sends the whole list as one ordered write, with the results that the client received. The
+//! statements are executed again at the position of that write. If each gives the result that the client
+//! received, all of them take effect there. Otherwise none does, the client gets 40001, and it repeats the
+//! block. So there are no locks: an idle block costs the cluster nothing, and a client that vanishes leaves
+//! nothing behind.
 //!
 //! ```text
 //! begin;                                                  nothing is sent

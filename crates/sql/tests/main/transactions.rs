@@ -121,8 +121,8 @@ async fn savepoints_cut_the_block() {
     }
 }
 
-/// The error of a duplicate key was told within a part that was rolled back. At a strict level it has to stay
-/// true.
+/// The client received the error of a duplicate key within a part that it then rolled back. At a strict
+/// level it has to stay true.
 #[tokio::test]
 async fn an_error_that_was_told_has_to_stay_true_at_a_strict_level() {
     for (level, expected) in [("read committed", "00000"), ("serializable", "40001")] {
@@ -156,7 +156,7 @@ async fn a_row_locked_for_update_stays_as_it_was_told() {
 }
 
 /// A read of own rows has to stay true also at READ COMMITTED. The update is executed again at COMMIT, and
-/// the block was told which value it leaves.
+/// the block's client has received the value that the update leaves.
 #[tokio::test]
 async fn own_rows_stay_as_they_were_told() {
     let mut client = accounts().await;
@@ -166,7 +166,7 @@ async fn own_rows_stay_as_they_were_told() {
     other.run("update acct set cents = 60 where id = 1").await.unwrap();
     assert_eq!(client.code("commit").await, "40001");
     assert_eq!(cents(&mut client, 1).await, "60");
-    // Without the read, only the number of rows was told, and both updates take effect.
+    // Without the read, each client received only a number of rows, and both updates take effect.
     client.run("begin; update acct set cents = cents - 50 where id = 1").await.unwrap();
     other.run("update acct set cents = 90 where id = 1").await.unwrap();
     client.run("commit").await.unwrap();

@@ -1,9 +1,9 @@
 //! Transactions: statements that take effect together, at one position, or not at all.
 //!
-//! **Promise.** A transaction's steps are executed in order at its position, each on the effects of the steps
-//! before it. All of them take effect, or none does. A statement may carry the result that its client was
-//! told. The transaction then takes effect only if the statement gives the same result at the position. So
-//! the client saw what it would have seen if it had run the whole transaction there, alone.
+//! **Promise.** A transaction's steps are executed in order at its position, each on the effects of the
+//! steps before it. All of them take effect, or none does. A statement may carry the result that its client
+//! received. The transaction then takes effect only if the statement gives the same result at the position.
+//! So the client saw what it would have seen if it had run the whole transaction there, alone.
 //!
 //! **Trials.** Before a client commits, it wants the result of each statement. A trial is a read. It executes
 //! the earlier steps that concern its rows, and then its own statement, on a copy of the tables that is
@@ -13,7 +13,7 @@
 //! answered for. The client's gateway keeps a [`Fingerprint`] of the result in each part, and sends the
 //! fingerprints with the transaction. Each replica compares the parts that it holds, so all replicas of a
 //! range decide alike. A replica that holds only some keys of a part cannot compare it, because ranges were
-//! split after the client was told the result. Such a transaction fails like one whose results differ: its
+//! split after the client received the result. Such a transaction fails like one whose results differ: its
 //! client tries again (40001).
 //!
 //! **Bounds.** All replicas execute a transaction, so its reads have one fixed bound of memory, whatever the
@@ -30,7 +30,7 @@ use crate::{
     fingerprint::Fingerprint,
     host::SingleThread,
     operation::{
-        Compared, Operation, Output, SAVEPOINTS_MAX, Select, Step, TableTransaction, Told,
+        Compared, Operation, Output, ReceivedResult, SAVEPOINTS_MAX, Select, Step, TableTransaction,
         TransactionStatement, Trial,
     },
     schema::{KeyRange, TableId},
@@ -72,7 +72,7 @@ impl<R: Rows> Version<R> {
         let mut execution = Execution::new(self, job, TRIAL_EPOCH, trial.key, costs);
         execution.run(&trial.earlier)?;
         match execution.answer(&trial.statement, &job.ranges) {
-            Ok((told, answer)) => Ok(Answer::Tried { told, answer: Box::new(answer) }),
+            Ok((received, answer)) => Ok(Answer::Tried { received, answer: Box::new(answer) }),
             Err(failure) => {
                 // One failing range suffices, and others need not fail.
                 let fails = |range: &&KeyRange| {
@@ -159,14 +159,14 @@ impl<'a, R: Rows> Execution<'a, R> {
         Ok(())
     }
 
-    /// Executes a statement, and compares its result with the result that its client was told.
+    /// Executes a statement, and compares its result with the result that its client received.
     fn statement(&mut self, statement: &TransactionStatement) -> Result<(), Failure> {
-        let told = self.told_here(statement)?;
-        if let Some((_, code)) = statement.told.iter().find_map(|(range, told)| match told {
-            Told::Failed(code) => Some((range, code)),
-            Told::Result(_) => None,
+        let received = self.received_here(statement)?;
+        if let Some((_, code)) = statement.received.iter().find_map(|(range, received)| match received {
+            ReceivedResult::Failed(code) => Some((range, code)),
+            ReceivedResult::Success(_) => None,
         }) {
-            for (range, _) in told {
+            for (range, _) in received {
                 match self.answer(statement, &[range]) {
                     Err(failure) if failure.sqlstate == *code => {}
                     _ => return Err(self.conflict()),
@@ -177,9 +177,12 @@ impl<'a, R: Rows> Execution<'a, R> {
         }
         match &statement.operation {
             Operation::Select(select) => {
-                for (range, told) in told {
+                for (range, received) in received {
                     match self.read(select, statement.compared, &[range]) {
-                        Ok((now, _)) if now.first().is_some_and(|(_, now)| Told::Result(*now) == *told) => {}
+                        Ok((now, _))
+                            if now
+                                .first()
+                                .is_some_and(|(_, now)| ReceivedResult::Success(*now) == *received) => {}
                         _ => return Err(self.conflict()),
                     }
                 }
@@ -189,7 +192,7 @@ impl<'a, R: Rows> Execution<'a, R> {
                 self.nothing();
                 Ok(())
             }
-            operation if statement.told.is_empty() => {
+            operation if statement.received.is_empty() => {
                 let ranges = self.ranges;
                 let written = self.write(operation, ranges).map_err(|failure| self.of_statement(failure))?;
                 for (results, written) in self.results.iter_mut().zip(written) {
@@ -198,12 +201,12 @@ impl<'a, R: Rows> Execution<'a, R> {
                 Ok(())
             }
             operation => {
-                let parts: Vec<KeyRange> = told.iter().map(|(range, _)| *range).collect();
+                let parts: Vec<KeyRange> = received.iter().map(|(range, _)| *range).collect();
                 let ranges: Vec<KeyRange> =
                     parts.iter().copied().chain(difference(self.ranges, &parts)).collect();
                 let written = self.write(operation, &ranges).map_err(|_| self.conflict())?;
-                for ((_, told), written) in told.iter().zip(&written) {
-                    if **told != Told::Result(self.fingerprint(written)) {
+                for ((_, received), written) in received.iter().zip(&written) {
+                    if **received != ReceivedResult::Success(self.fingerprint(written)) {
                         return Err(self.conflict());
                     }
                 }
@@ -214,16 +217,16 @@ impl<'a, R: Rows> Execution<'a, R> {
     }
 
     /// Returns the parts of a result that are compared here.
-    fn told_here<'s>(
+    fn received_here<'s>(
         &self,
         statement: &'s TransactionStatement,
-    ) -> Result<Vec<(KeyRange, &'s Told)>, Failure> {
+    ) -> Result<Vec<(KeyRange, &'s ReceivedResult)>, Failure> {
         let mut here = Vec::new();
-        for (part, told) in &statement.told {
+        for (part, received) in &statement.received {
             let is_within = |range: &&KeyRange| range.low <= part.low && part.high <= range.high;
             let is_beside = |range: &&KeyRange| part.high < range.low || range.high < part.low;
             match self.ranges.iter().find(is_within) {
-                Some(_) => here.push((*part, told)),
+                Some(_) => here.push((*part, received)),
                 None if self.is_final && !self.ranges.iter().all(|range| is_beside(&range)) => {
                     return Err(self.conflict().with_detail("Ranges of ring keys were split meanwhile."));
                 }
@@ -271,9 +274,9 @@ impl<'a, R: Rows> Execution<'a, R> {
             operation => {
                 let task = WriteTask { epoch: self.epoch, first_line: self.lines, ranges, operation };
                 let (written, _) = self.version.evaluate(task, None)?;
-                let told = ranges.iter().zip(&written);
-                let told = told.map(|(range, written)| (*range, self.fingerprint(written))).collect();
-                Ok((told, Answer::Written(written)))
+                let received = ranges.iter().zip(&written);
+                let received = received.map(|(range, written)| (*range, self.fingerprint(written))).collect();
+                Ok((received, Answer::Written(written)))
             }
         }
     }
@@ -297,16 +300,16 @@ impl<'a, R: Rows> Execution<'a, R> {
         let mut found = rows.search_batch(&table.schema, &tasks, false, self.costs, &SingleThread);
         let mut answer = |task| rows.answer(&mut found, task).expect("a read without writes before it");
         let whole = answer(0)?;
-        let mut told = Vec::with_capacity(ranges.len());
+        let mut received = Vec::with_capacity(ranges.len());
         for (number, range) in ranges.iter().enumerate() {
             let print = match compared {
                 Compared::Own => self.own_rows(table, select, *range, memory_bounds)?,
                 _ if ranges.len() == 1 => self.fingerprint_of(&whole),
                 _ => self.fingerprint_of(&answer(number + 1)?),
             };
-            told.push((*range, print));
+            received.push((*range, print));
         }
-        Ok((told, whole))
+        Ok((received, whole))
     }
 
     /// Returns the fingerprint of a read of those rows in a range that earlier steps wrote or locked.
@@ -360,7 +363,7 @@ impl<'a, R: Rows> Execution<'a, R> {
         }
     }
 
-    /// Returns the failure of a transaction whose client was told a result that is no longer true.
+    /// Returns the failure of a transaction whose client received a result that is no longer true.
     fn conflict(&self) -> Failure {
         let detail = format!(
             "Since statement {} of the transaction was executed, another transaction has changed its result.",

@@ -78,7 +78,7 @@ impl Cell {
         }
     }
 
-    /// Whether so many bytes were written that a checkpoint should begin.
+    /// Whether enough bytes have been written for a checkpoint to begin.
     pub(in crate::partial) fn is_checkpoint_due(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_due(self.replica.bytes()))
     }

@@ -26,7 +26,7 @@ fn merged(writes: &[&Entry]) -> Entry {
     entry
 }
 
-/// However some writes are ordered, repeated or merged halfway, they give one entry.
+/// The same writes give the same entry in any order, with repetitions, and with merges in between.
 #[test]
 fn merging_has_one_outcome_in_whatever_order() {
     let writes = [

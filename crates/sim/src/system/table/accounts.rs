@@ -96,7 +96,7 @@ struct PendingStatement {
     /// Number of rows that a write changed.
     changed: u64,
     /// The fingerprints in the answer to a trial.
-    told: Vec<(KeyRange, Fingerprint)>,
+    received: Vec<(KeyRange, Fingerprint)>,
     failed: bool,
 }
 
@@ -350,7 +350,7 @@ impl AccountWorkload {
             doubtful,
             rows: Vec::new(),
             changed: 0,
-            told: Vec::new(),
+            received: Vec::new(),
             failed: false,
         };
         self.pending.insert(token, pending);
@@ -490,8 +490,8 @@ impl AccountWorkload {
         let pending = self.known(token)?;
         match gateway::answer(content) {
             Some(Answer::Rows(rows)) => pending.rows.extend(rows),
-            Some(Answer::Tried { told, answer }) => {
-                pending.told.extend(told);
+            Some(Answer::Tried { received, answer }) => {
+                pending.received.extend(received);
                 if let Answer::Rows(rows) = *answer {
                     pending.rows.extend(rows);
                 }

@@ -18,13 +18,13 @@ pub(super) const CELLS_MAX: u64 = 10;
 pub(super) struct Conversations {
     pub(super) open: BTreeMap<i64, Conversation>,
     pub(super) ended: Vec<RecordedTransaction>,
-    /// For a mutation: whether gateways commit without the results that the client was told.
+    /// For a mutation: whether gateways commit without the results that the client received.
     pub(super) is_blind: bool,
 }
 
 impl Conversations {
     pub(super) fn new(mutation: Option<Mutation>) -> Conversations {
-        Conversations { is_blind: mutation == Some(Mutation::ToldForgotten), ..Conversations::default() }
+        Conversations { is_blind: mutation == Some(Mutation::ResultsNotCompared), ..Conversations::default() }
     }
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Conversation {
     pub(super) writes: Option<i64>,
     /// The steps that were tried so far.
     pub(super) steps: Vec<Step>,
-    /// The values that the client was told.
+    /// The values that the client has read.
     pub(super) seen: Vec<Option<i64>>,
     /// The statement that is being tried.
     pub(super) trying: Option<Operation>,

@@ -1,7 +1,7 @@
 //! The turns of conversations, and the judgement of them all.
 //!
 //! A conversation reads two cells, writes a value that no other conversation writes to a third, and commits.
-//! Everything that the client was told is compared at the commit. Some conversations only read. At the end,
+//! All results that the client received are compared at the commit. Some conversations only read. At the end,
 //! the judge of histories checks that all conversations together are strict serializable.
 
 use quorate_history::{
@@ -16,8 +16,8 @@ use quorate_roles::tables::{Command, Process, gateway};
 use quorate_table::{
     expr::{Binary, Expr},
     operation::{
-        Compared, Conflict, Operation, Output, Select, Step, TableTransaction, Told, TransactionStatement,
-        Trial,
+        Compared, Conflict, Operation, Output, ReceivedResult, Select, Step, TableTransaction,
+        TransactionStatement, Trial,
     },
     schema::TableId,
     value::{Type, Value},
@@ -70,7 +70,7 @@ impl AccountWorkload {
         let next = match (steps.len(), conversation.writes) {
             (turn @ 0..2, _) => Some(read(table, conversation.reads[turn])),
             (2, Some(cell)) => Some(write(table, cell, number)),
-            // A read that changes nothing compares once more what was told.
+            // A last read compares the results of the earlier reads once more.
             (_, None) => Some(read(table, conversation.reads[1])),
             (_, Some(_)) => None,
         };
@@ -80,7 +80,8 @@ impl AccountWorkload {
         let schema = |id: TableId| schema.filter(|_| id == table);
         let command = match next {
             Some(operation) => {
-                let statement = TransactionStatement { operation, compared: Compared::All, told: Vec::new() };
+                let statement =
+                    TransactionStatement { operation, compared: Compared::All, received: Vec::new() };
                 let trial = Trial { key, earlier: steps, compares_all: true, statement };
                 let made = gateway::trial(trial, schema).expect("the table is known");
                 ClientCommand::Read {
@@ -95,7 +96,7 @@ impl AccountWorkload {
                 let mut transaction = TableTransaction { key, steps };
                 for step in &mut transaction.steps {
                     if let (Step::Execute(statement), true) = (step, is_blind) {
-                        statement.told.clear();
+                        statement.received.clear();
                     }
                 }
                 let made = gateway::transaction(transaction, schema).expect("the table is known");
@@ -146,8 +147,9 @@ impl AccountWorkload {
             self.conclude(number, Outcome::Ok, world.now());
             return Ok(());
         }
-        let told = pending.told.iter().map(|(range, print)| (*range, Told::Result(*print))).collect();
-        let statement = TransactionStatement { operation, compared: Compared::All, told };
+        let received =
+            pending.received.iter().map(|(range, print)| (*range, ReceivedResult::Success(*print))).collect();
+        let statement = TransactionStatement { operation, compared: Compared::All, received };
         conversation.steps.push(Step::Execute(statement));
         let (machine, life) = (conversation.machine, conversation.life);
         let config = match role(world, machine) {
