@@ -243,7 +243,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn a_transaction_takes_effect_if_and_only_if_it_says_what_was_told(
+    fn a_transaction_takes_effect_if_and_only_if_it_repeats_the_results(
         start in any_rows(6),
         acts in prop::collection::vec(any_act(), 1..10),
     ) {
@@ -279,7 +279,7 @@ fn perform(engine: &mut Twin, epoch: u64, steps: &[Step]) -> Answer {
 }
 
 #[test]
-fn statements_without_told_results_never_conflict_and_fail_together() {
+fn statements_without_results_never_conflict_and_fail_together() {
     let mut engine = with_rows(vec![row(1, 10), row(2, 20)]);
     let before = digest(&mut engine);
     let written = |rows| Written { rows, returning: Vec::new() };
