@@ -16,6 +16,9 @@ use quorate_command::{Usage, print_line};
 
 use self::sweep::{FAILURES_MAX, mutation, progress_bar};
 
+/// End of the name of a scenario with disks.
+const WITH_DISKS: &str = "_disk";
+
 /// Simulates a scenario under faults and judges the result. A seed decides everything, so the same seed gives
 /// the same run.
 #[derive(clap::Args)]
@@ -23,13 +26,9 @@ use self::sweep::{FAILURES_MAX, mutation, progress_bar};
 pub(crate) struct Args {
     #[command(subcommand)]
     apart: Option<OtherSimulation>,
-    /// Scenario: `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`,
-    /// `replies`, `service`, `table`, `together`, `token`, or the path of a scenario file.
-    #[arg(required = true)]
+    #[arg(required = true, help = scenario_help())]
     scenario: Option<String>,
-    /// Adds disks: processes restart from them, power is cut, writes are torn and lost, and bytes rot. For
-    /// `paxos`, `ecast`, `service`, `quorum` and `counters`.
-    #[arg(long)]
+    #[arg(long, help = disk_help())]
     disk: bool,
     /// Replays this seed.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
@@ -58,6 +57,23 @@ enum OtherSimulation {
     Latency(latency::Args),
 }
 
+fn scenario_help() -> String {
+    let names: Vec<&str> = Scenario::names().filter(|name| !name.ends_with(WITH_DISKS)).collect();
+    format!("Scenario: {}, or the path of a scenario file", names.join(", "))
+}
+
+fn disk_help() -> String {
+    format!(
+        "Adds disks: processes restart from them, power is cut, writes are torn and lost, and bytes rot. For {}",
+        scenarios_with_disks().join(", ")
+    )
+}
+
+/// Returns the names of the scenarios that can be given together with `--disk`.
+fn scenarios_with_disks() -> Vec<&'static str> {
+    Scenario::names().filter_map(|name| name.strip_suffix(WITH_DISKS)).collect()
+}
+
 impl Args {
     fn name(&self) -> &str {
         self.scenario.as_deref().unwrap_or_default()
@@ -83,13 +99,10 @@ pub(crate) fn run_scenario(args: Args) -> Result<()> {
 
 fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     if disk {
-        let found = Scenario::named(&format!("{name}_disk"));
+        let found = Scenario::named(&format!("{name}{WITH_DISKS}"));
         return found.ok_or_else(|| {
-            Usage(format!(
-                "there is no scenario \"{name}\" with disks; the scenarios with disks are paxos, ecast, service, quorum and \
-                 counters"
-            ))
-            .into()
+            let known = scenarios_with_disks().join(", ");
+            Usage(format!("there is no scenario \"{name}\" with disks; the scenarios with disks are {known}")).into()
         });
     }
     if let Some(scenario) = Scenario::named(name) {

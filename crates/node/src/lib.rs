@@ -588,8 +588,8 @@ where
     }
 }
 
-/// Returns the text of a panic, or "no words" if the panic has no text.
+/// Returns the text of a panic, or a sentence that says so if the panic has no text.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("the panic has no message")
 }

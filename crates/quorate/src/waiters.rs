@@ -46,7 +46,7 @@ use std::{
     time::Duration,
 };
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustc_hash::FxHashMap;
 
 use crate::lock::lock;
@@ -154,7 +154,6 @@ impl<W> Waiters<W> {
     }
 
     /// Closes the table and drops all waiters, because their process ends.
-    #[cfg(any(feature = "groups", feature = "services"))]
     pub(crate) fn close(&self) {
         let mut open = lock(&self.open);
         open.is_closed = true;
@@ -174,6 +173,8 @@ pub(crate) enum CallError {
     NotTaken,
     /// The command was accepted, and may still be under way.
     TimedOut,
+    /// The command was accepted, and the process ended before it answered.
+    Ended,
 }
 
 impl<T> Calls<T> {
@@ -183,7 +184,10 @@ impl<T> Calls<T> {
         let (sender, receiver) = bounded(1);
         let not_taken = || CallError::NotTaken;
         let token = self.send(sender, not_taken, |token| ask(token).then_some(()).ok_or_else(not_taken))?;
-        let answer = receiver.recv_timeout(patience).map_err(|_| CallError::TimedOut);
+        let answer = receiver.recv_timeout(patience).map_err(|error| match error {
+            RecvTimeoutError::Timeout => CallError::TimedOut,
+            RecvTimeoutError::Disconnected => CallError::Ended,
+        });
         self.take(token);
         answer
     }
@@ -238,6 +242,20 @@ mod tests {
         assert_eq!(waiters.call(Duration::from_millis(1), |_| true), Err(CallError::TimedOut));
         waiters.answer(1, ());
         assert!(lock(&waiters.open).by_token.is_empty());
+    }
+
+    #[test]
+    fn a_caller_learns_that_the_process_ended_before_it_answered() {
+        let waiters: Arc<Calls<()>> = Arc::default();
+        let (asked, commands) = bounded(1);
+        let caller = {
+            let waiters = waiters.clone();
+            thread::spawn(move || waiters.call(Duration::from_secs(60), |token| asked.send(token).is_ok()))
+        };
+        commands.recv().unwrap();
+        waiters.close();
+        assert_eq!(caller.join().unwrap(), Err(CallError::Ended));
+        assert_eq!(waiters.call(Duration::from_secs(60), |_| true), Err(CallError::NotTaken));
     }
 
     #[cfg(feature = "groups")]

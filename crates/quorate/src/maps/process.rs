@@ -264,6 +264,7 @@ impl Process {
     /// next process in the directory is a new one.
     pub fn stop(&self) {
         self.shell.stop();
+        self.shared.statuses.close();
         if let Some((place, owner)) = &self.journal
             && self.shared.is_out.swap(false, Ordering::AcqRel)
             && let Err(error) = Journal::begin_anew(place, *owner)

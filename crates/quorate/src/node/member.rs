@@ -210,14 +210,15 @@ impl Member {
 
     /// Executes an operator's request, and waits until it has taken effect, at most for `patience`. The error
     /// is the reason why the request will not take effect, or has not yet. If a life ends before it takes the
-    /// request up, the next life gets it. Blocks.
+    /// request up, the next life gets it. The next life also gets a request to begin a generation from the
+    /// members that an ended life took up. Blocks.
     pub fn operate(&self, operation: &AdminOperation, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.process().operate(operation.clone(), left) {
                 Ok(()) => return Ok(()),
-                Err(NotDone::Untaken) if self.over().is_none() && !left.is_zero() => {
+                Err(why) if passes_on(&why, operation) && self.over().is_none() && !left.is_zero() => {
                     thread::sleep(left.min(LOOK_EVERY));
                 }
                 Err(why) => return Err(why.to_string()),
@@ -257,6 +258,18 @@ impl Member {
     /// Returns the reason why the member has ended for good, if it has.
     pub(crate) fn over(&self) -> Option<&str> {
         self.0.inner.last.get().map(String::as_str)
+    }
+}
+
+/// Whether the next life of a member gets an operation that ended like this in the present life.
+fn passes_on(why: &NotDone, operation: &AdminOperation) -> bool {
+    match why {
+        NotDone::Untaken => true,
+        // A router that was restarted after all routers died may learn only now that the domain was in a later
+        // generation, and then comes back as a new process. A second founder does no harm: if the ended life
+        // has begun a generation, the members that hear its leader refuse.
+        NotDone::Ended => matches!(operation, AdminOperation::Refound { .. }),
+        NotDone::Because(_) => false,
     }
 }
 

@@ -67,6 +67,8 @@ pub enum NotDone {
     /// The process has not accepted the operation, because the process has ended or too many commands wait.
     /// Nothing was done.
     Untaken,
+    /// The process accepted the operation, and ended before it knew the result.
+    Ended,
     /// The reason why the operation was refused or has not ended in time.
     Because(String),
 }
@@ -75,6 +77,10 @@ impl fmt::Display for NotDone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotDone::Untaken => f.write_str("the process does not answer"),
+            NotDone::Ended => f.write_str(
+                "the process ended before it knew whether the operation took effect: see the status of the \
+                 cluster before you repeat the operation",
+            ),
             NotDone::Because(why) => f.write_str(why),
         }
     }
@@ -220,6 +226,7 @@ impl Process {
         match self.shared.operations.call(patience, ask) {
             Ok(answer) => answer.map_err(NotDone::Because),
             Err(CallError::NotTaken) => Err(NotDone::Untaken),
+            Err(CallError::Ended) => Err(NotDone::Ended),
             Err(CallError::TimedOut) => Err(NotDone::Because(format!(
                 "the operation has not taken effect within {} s",
                 patience.as_secs()
@@ -227,9 +234,12 @@ impl Process {
         }
     }
 
-    /// Stops the threads.
+    /// Stops the threads. Requests without an answer get none.
     pub fn stop(&self) {
         self.shell.stop();
+        self.shared.statuses.close();
+        self.shared.rosters.close();
+        self.shared.operations.close();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member};
+use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member, process::NotDone};
 use quorate_roles::tables::operate::AdminOperation;
 
 /// Returns the process of the node's role.
@@ -61,6 +61,28 @@ fn a_founder_founds_once_in_a_directory() {
     let again = builder().start().wait();
     let Err(Error::Start { why }) = again else { panic!("{again:?}") };
     assert!(why.contains("does not found the domain again"), "{why}");
+}
+
+#[test]
+fn an_operator_learns_at_once_that_the_process_ended_before_its_answer() {
+    let domain = quorate::DomainId(7);
+    let builder = Node::builder().domain(domain).role(Role::Router).routers([String::from("127.0.0.1:1")]);
+    let node = builder.start().wait().unwrap();
+    let process = member(&node).process();
+    // The member that the router should begin a generation with does not exist.
+    let members = vec![(9, 9, String::from("127.0.0.1:1"))];
+    let operation = AdminOperation::Refound { patience_ms: 60_000, before: (0, 0), members };
+    let asked = {
+        let process = process.clone();
+        std::thread::spawn(move || process.operate(operation, Duration::from_secs(60)))
+    };
+    // An answer to a later question shows that the process has accepted the operation.
+    std::thread::sleep(Duration::from_millis(100));
+    process.status(Duration::from_secs(10)).expect("the process answers");
+    let began = Instant::now();
+    process.stop();
+    assert_eq!(asked.join().unwrap(), Err(NotDone::Ended));
+    assert!(began.elapsed() < Duration::from_secs(30), "the operator does not wait for the patience to end");
 }
 
 #[test]
