@@ -424,11 +424,11 @@ impl ConfigChange {
 }
 
 /// Whether a joining process takes the place of the member of its node at once, instead of waiting for that
-/// member's removal. A super takes it: a super stores nothing, and if all supers died at once, nobody else
-/// could remove them. A gateway takes it if it listens at the member's address: a gateway stores nothing
-/// either, and two live processes cannot listen there. A storage process waits, because supers must judge
-/// whether the cluster can do without its former life. While the member has a link to the routers, the
-/// routers refuse the joining process in any case.
+/// member's removal. A joining super takes the place: a super stores nothing, and if all supers died at
+/// once, no process would be left to remove them. A joining gateway takes the place if it listens at the
+/// member's address: a gateway stores nothing either, and two live processes cannot listen there. A joining
+/// storage process waits, because supers must judge whether the cluster can do without the process's former
+/// life. While the member has a link to the routers, the routers refuse the joining process in any case.
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,

@@ -56,9 +56,10 @@
 //!   next message names it as its predecessor (S4).
 //! - *`Complete` follows a checkpoint.* Rows from other processes are in no record until the next checkpoint.
 //!   So a process with a disk reports that it has taken over ranges only when such a checkpoint is durable.
-//! - *Fragments stay while a checkpoint may need them.* A record of fragments is collected only once a whole,
-//!   durable checkpoint does not name it. Until then, recovery starts from a checkpoint that names it. So
-//!   fragments of an unfinished checkpoint stay until the next one is whole, which may name them.
+//! - *Fragments stay while a checkpoint may need them.* A record of fragments is collected only once a
+//!   whole, durable checkpoint does not name it. Until then, recovery starts from a checkpoint that names
+//!   it. So fragments of an unfinished checkpoint stay until a later checkpoint is whole, because that
+//!   checkpoint may name them.
 //! - *No gap is overlooked.* From *Began* on, tickets are consecutive, and every record that *Named* lists is
 //!   present. Before *Began* there may be gaps. A process that lacks a record comes back as another process
 //!   ([`Unrecoverable::Missing`]).
@@ -67,11 +68,11 @@
 //!   replicas ([`Unrecoverable`]).
 //!
 //! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
-//! least a fixed number of bytes. So disks write everything at most twice. Executing a message takes many
-//! times longer than reading its effect, so an idle disk does not wait that long. A quarter of the bytes
-//! suffices if the last checkpoint, spread over the time since then, costs the disk only a small rate. Bytes
-//! read back after a crash count as written; otherwise a process that crashes often would read more each
-//! time.
+//! least a fixed number of bytes. So a disk writes everything at most twice. A disk that is mostly idle
+//! begins earlier, because executing a message again takes many times longer than reading its effect. A
+//! quarter of the bytes suffices if the last checkpoint, spread over the time since then, costs the disk
+//! only a small rate. Bytes read back after a crash count as written; otherwise a process that crashes
+//! often would read more each time.
 //!
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
 //! column, as they are. Then the process executes again the messages delivered behind that position. It

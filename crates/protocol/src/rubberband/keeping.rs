@@ -31,8 +31,8 @@
 //!   delivered, and no later write. It still executes delivered writes that wait in its queue. Others may
 //!   have acknowledged later writes.
 //! - *When a keeper counts.* `apply` lets a standby copy a range from a keeper only if no replica of the
-//!   range is active or unreachable. An unreachable replica may return and knows at least as much. If there
-//!   are several keepers, only the one with the highest position serves.
+//!   range is active or unreachable. An unreachable replica may return, and has at least the writes that
+//!   the keeper has. If there are several keepers, only the one with the highest position serves.
 //! - *One copy at a time.* While one process receives a range that has no complete replica, no second process
 //!   may begin to receive it. Keepers come and go, so the two could begin with different rows.
 //! - *When a keeper ends.* A super dismisses a keeper when every range of its place has a complete,
@@ -51,24 +51,25 @@
 //!   for a keeper: if the routers go on as another generation without it, it ends, and its rows end with it.
 //!
 //! **Why an operator decides.** No survivor knows whether a write behind `through` was acknowledged. The
-//! routers know that it was ordered and for whom, and only the lead router knows which confirmations it
-//! reported. So the safe rule is: the range continues from kept rows only after the last replica that may
-//! know more was declared lost. The operator sees both what is given up and the keeper's position. If nothing
-//! was acknowledged behind that position, nothing is lost. But no process can find out whether anything was
-//! acknowledged there: the keeper's rows may lack acknowledged writes, and look the same if they lack none.
+//! routers know that the write was ordered, and for which processes. Only the lead router knows which
+//! confirmations it reported. So the safe rule is: the range continues from kept rows only after the last
+//! replica that may know more was declared lost. The operator sees both what is given up and the keeper's
+//! position. If nothing was acknowledged behind that position, nothing is lost. But no process can find out
+//! whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept rows
+//! that lack none.
 //!
 //! **Attacks considered.**
 //! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no
 //!   replica is complete, so neither keeper falls back further. If other ranges of the place have live
 //!   replicas, the standby copies those from the replicas, which are newer, and only the lost range from the
 //!   keeper.
-//! - *The offer races with the return of the last replica:* both are ordered. After the return the replica is
-//!   active, and supers dismiss the keeper. A copy that was planned before names an old placement version and
-//!   has no effect.
-//! - *The offer races with the declaration:* if the keeper joins before anybody receives the range, the range
-//!   continues from its rows. If it joins later, the range is being received, or complete and empty. The
-//!   keeper holds its rows until the range is complete and then drops them: the operator declared that nobody
-//!   has them.
+//! - *The keeper's `Join` races with the return of the last replica:* both are ordered. After the return
+//!   the replica is active, and supers dismiss the keeper. A copy that was planned before names an old
+//!   placement version and has no effect.
+//! - *The keeper's `Join` races with the declaration:* if the keeper joins before anybody receives the
+//!   range, the range continues from the kept rows. If the keeper joins later, the range is being received,
+//!   or complete and empty. The keeper holds its rows until the range is complete and then drops them: the
+//!   operator declared that nobody has them.
 //! - *The process that was declared lost returns:* it is a keeper like any other, with a later position.
 //! - *The keeper dies while it sends:* an operator declares it lost. The receiver ends, and comes back empty.
 //!   The next keeper serves, or the range is lost. The receiver had acknowledged nothing, because a range
@@ -83,8 +84,8 @@
 //! - *A write waits for verdicts:* the keeper asks for them, and answers. Processes that wait for the verdict
 //!   of its former life get the keeper's verdict if the keeper delivered the write. If it comes too late, the
 //!   others have published theirs: as in `verdicts`, the write's effect in the lost range is lost.
-//! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so it
-//!   notices a part that was staged behind `through`.
+//! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so the
+//!   engine notices if rows are missing because they were staged behind `through`.
 //! - *A statement's id was used behind `through`:* the keeper does not know it, so a repetition is executed.
 //!   The first effect was lost with the range, so the write takes effect once.
 

@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(ids.admit(Position(5), name(7, 1)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(6), name(7, 2)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(7), name(8, 1)), Ok(()));
-        // A snapshot carries the same knowledge. An old expiry message reopens no id.
+        // A snapshot carries the same knowledge: in the copy, too, an old expiry message reopens no id.
         let bytes = postcard::to_stdvec(&ids).expect("our own types always serialise");
         let mut copy: MadeUpIds = postcard::from_bytes(&bytes).expect("our own bytes decode");
         assert_eq!(copy, ids);

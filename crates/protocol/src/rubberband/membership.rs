@@ -257,7 +257,7 @@ impl Membership {
         self.config.as_ref()
     }
 
-    /// Sets the configuration as if the order had handed it over.
+    /// Sets the configuration as if an ordered message had changed it.
     #[cfg(test)]
     pub(super) fn know(&mut self, config: Config) {
         self.config = Some(config);
@@ -408,7 +408,7 @@ impl Membership {
             MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;
-                // The result of the command is that the process is out, whatever wedged it.
+                // The command to leave succeeds: the process is no longer a member, whatever the reason.
                 let left = self.left(Ok(()));
                 self.further = left.is_some().then_some(Delivered::Wedged);
                 return left.or(Some(Delivered::Wedged));
@@ -434,7 +434,8 @@ impl Membership {
         };
         let before = self.config.take();
         let after = match (&before, attachment) {
-            // A member that has the configuration needs no attachment, which serves a process that joins.
+            // A process that has the configuration applies the message itself. Only a process that joins
+            // needs the attachment.
             (Some(before), _) => match Rubberband::apply(before, at, id.sender, &body) {
                 Ok(changed) => changed.unwrap_or_else(|| before.clone()),
                 Err(refusal) => {

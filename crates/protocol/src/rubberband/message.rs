@@ -134,8 +134,8 @@ impl DataHeader {
         Ok(DataHeader { kind, token, name, offset, table, ranges })
     }
 
-    /// Returns the name of a write under a made-up id, `None` for all other messages. Reads eight bytes of
-    /// most messages, so that routers can call it on each.
+    /// Returns the name of a write under a made-up id, `None` for all other messages. Of most messages,
+    /// this function reads only eight bytes, so that routers can call it for each message.
     pub(super) fn peek_made_up(body: &Bytes) -> Option<WriteName> {
         let upper = body.get(SESSION_AT + 8..SESSION_AT + 16)?;
         if upper != &((MADE_UP >> 64) as u64).to_le_bytes()[..] {
@@ -278,7 +278,7 @@ pub enum Direct {
         /// The placement change.
         #[wire(body)]
         change: Position,
-        /// The cursor of the request that this answers.
+        /// The cursor of the request that this chunk answers.
         #[wire(body)]
         asked: TransferCursor,
         /// The place from which the transfer continues, `None` if it is complete.
@@ -312,7 +312,7 @@ pub enum Direct {
     /// Super → super: answers [`Direct::AskOpinion`].
     #[wire(tag = 15)]
     Opinion {
-        /// The member in question.
+        /// The member that the opinion is about.
         about: ProcessId,
         /// The number of the second opinion, from the question.
         second_opinion: u64,

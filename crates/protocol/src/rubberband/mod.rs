@@ -1,10 +1,11 @@
 //! Rubberband: elastic, replicated tables on E-Cast.
 //!
 //! **Promise.** Rows live on a ring of keys. Each range of the ring is replicated at `f` storage processes
-//! that follow each other. A write takes effect at one position of the total order at every replica of every
-//! range it touches, or nowhere; one replica per range answers it, once. A `snapshot` read happens between
-//! two positions. So does a `sequential` read, behind all writes that were acknowledged before it began. A
-//! `basic` read happens at each replica for itself. Standbys replace storage processes that die, while reads
+//! that follow each other. A write takes effect at one position of the total order at every replica of
+//! every range it touches, or nowhere; one replica per range answers it, once. A `snapshot` read happens
+//! between two positions. So does a `sequential` read, behind all writes that were acknowledged before it
+//! began. For a `basic` read, each replica answers with the rows that it has. Standbys replace storage
+//! processes that die, while reads and writes go on.
 //! and writes go on.
 //!
 //! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous
@@ -41,9 +42,9 @@
 //!   receiver is complete. So any of them can send, and the death of a sender costs one retry.
 //! - *S6.* A write carries a request id and the hash of its statement. Its ranges remember the answer until
 //!   an ordered message lets them forget it. They answer a repetition from memory and refuse another
-//!   statement under the same id. This memory moves with the range, in sections, and is bounded in bytes. A
-//!   range that remembers a write takes part in the exchange of verdicts on its repetition with the verdict
-//!   it remembers. The first write under a made-up id opens the id; an ordered message expires it
+//!   statement under the same id. This memory moves with the range, in sections, and is bounded in bytes.
+//!   If the ranges of a repetition exchange verdicts, a range that remembers the write sends the verdict
+//!   that it remembers. The first write under a made-up id opens the id; an ordered message expires it
 //!   (`made_up`). After a repetition, an error is definite only if it concerns the id: that *this* attempt
 //!   was not sent, or was refused, says nothing about an earlier attempt ([`ClientError::of_repetition`]).
 //! - *Reads end.* A read ends in one answer, however long it takes. The client never sends it to a second
@@ -57,8 +58,8 @@
 //! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
 //!   to one more replica of each range. It does so only if a further complete replica would remain. At the
 //!   second death the read fails (`client::read`).
-//! - *S8.* The placement has a version of its own, which only changes of storage processes and of the
-//!   keyspace raise. Basic reads and plans compare it.
+//! - *S8.* The placement has a version of its own. Only changes of storage processes and of the keyspace
+//!   raise it. Basic reads and plans compare it.
 //!
 //! **Where we differ, and why.**
 //! - All replicas execute a write, and one per range answers. The message's offset chooses that replica, as

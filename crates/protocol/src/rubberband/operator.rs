@@ -162,7 +162,7 @@ impl Commands {
         Some((id, result))
     }
 
-    /// Takes all commands, because the super is out and their messages will have no outcome here.
+    /// Takes all commands, because the super is no longer a member and gets no outcome of their messages.
     pub(super) fn take_all(&mut self) -> Vec<CommandId> {
         std::mem::take(&mut self.submitted).into_values().collect()
     }

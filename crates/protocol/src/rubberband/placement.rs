@@ -73,8 +73,8 @@ impl Config {
         self.touched(range).count()
     }
 
-    /// Whether no replica of a segment has the segment's rows or will have them again, because an operator
-    /// declared the last such replica lost.
+    /// Whether a segment's rows are lost: no replica has them, and none will have them again, because an
+    /// operator declared the last such replica lost.
     pub(super) fn is_lost(&self, segment: &Segment) -> bool {
         let waits = |replica| {
             let has_rows = |state: &StorageState| {

@@ -36,7 +36,8 @@ impl Range {
     }
 }
 
-/// The first key and the last. A range that ends before it begins is refused.
+/// The byte form of a range: the first key, then the last. Decoding refuses a range that ends before it
+/// begins.
 impl Wire for Range {
     const BYTES_LEAST: usize = 16;
 

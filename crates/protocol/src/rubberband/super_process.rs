@@ -82,8 +82,8 @@ pub struct Super {
     /// Members that are away, each with the time from which it may be suspected.
     away: BTreeMap<ProcessId, Time>,
     /// Members that this super found when it joined and has not heard yet, each with the time until which
-    /// this super does not remove it. If all processes ended together, the processes that come back last are
-    /// thus not lost. Bounded by the storage processes of the configuration.
+    /// this super does not remove it. So if all processes ended together, supers do not remove the
+    /// processes that come back last. Bounded by the storage processes of the configuration.
     late: BTreeMap<ProcessId, Time>,
     /// The placement version that needs a change, and the time at which this super submits the change.
     due: Option<(u64, Time)>,
@@ -132,7 +132,7 @@ impl Super {
         self.membership.config()
     }
 
-    /// Returns the process's end of the order.
+    /// Returns the part of this process that takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
@@ -210,7 +210,7 @@ impl Super {
             self.due = None;
         }
         out.emit(SuperEvent::Config(std::sync::Arc::new(config.clone())));
-        // If a suspicion was ordered just now, its removal follows at once.
+        // A removal follows at once if its suspicion was ordered just now.
         self.judge(cx, out);
     }
 

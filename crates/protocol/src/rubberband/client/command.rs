@@ -185,9 +185,10 @@ impl ClientError {
         }
     }
 
-    /// Returns the error to report if the write may have been sent under its id before. Only errors that the
-    /// order or the ranges derive from the id itself stay definite. Any other error concerns this attempt
-    /// alone, and an earlier attempt may have been applied.
+    /// Returns the error to report if the write may have been sent under its id before. An error that the
+    /// order or the ranges derive from the id itself remains as it is. Any other error concerns this
+    /// attempt alone, so it becomes [`ClientError::MaybeApplied`]: an earlier attempt may have been
+    /// applied.
     pub fn of_repetition(self, request: RequestId) -> ClientError {
         match self {
             ClientError::Expired | ClientError::OtherStatement | ClientError::Forgotten { .. } => self,
@@ -212,7 +213,7 @@ pub enum ClientError {
     NotSent,
     /// The request may have been applied, or may still be. It must be repeated under this id.
     MaybeApplied {
-        /// The request's id.
+        /// The read had no news for too long. The user may repeat it freely.
         request: RequestId,
     },
     /// The request was refused and applied nowhere. Never the error of a write whose id may have been used

@@ -69,8 +69,8 @@ pub struct Client {
     writes: BTreeSet<u64>,
     /// Number of this client's writes under made-up ids that have ended.
     made_up: usize,
-    /// Positions up to which made-up ids will expire, one position for each step of this client's writes that
-    /// have ended since.
+    /// Positions up to which made-up ids will expire, oldest first. The client adds one position each time
+    /// that a step of its writes under made-up ids has ended.
     expiries: VecDeque<Position>,
     /// The ranges may forget numbers below this one.
     forgotten: u64,
@@ -140,7 +140,7 @@ impl Client {
         self.membership.config()
     }
 
-    /// Returns the process's end of the order.
+    /// Returns the part of this process that takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
@@ -280,8 +280,8 @@ impl Client {
 
     fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&reply.token).copied() else {
-            // An answer to an abandoned attempt is normal. But its remaining pieces must not wait at the
-            // storage process for this client.
+            // An answer to an abandoned attempt is normal. But the storage process must not keep the
+            // answer's remaining pieces for this client.
             if !reply.last {
                 let cancel = Direct::Cancel { token: reply.token };
                 out.send(Destination::One(from), Message::Direct(cancel), None);

@@ -433,8 +433,8 @@ impl Client {
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if cx.now >= read.news + self.settings.read_wait {
             self.fail(cx.now, token, ClientError::Unanswered, out);
-            // If the attempt still waits to be sent, nobody needs it. The member's report of the withdrawal
-            // concerns nobody.
+            // If the attempt still waits to be sent, it is withdrawn, because the read has ended. No caller
+            // awaits the member's report of the withdrawal.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;

@@ -23,7 +23,7 @@ impl Client {
         assert!(before.is_none(), "a token names one request, but {token} names two");
     }
 
-    /// Ends a new request if this process is out, or if no router in reach knows a leader.
+    /// Ends a new request if this process is no longer a member, or if no router in reach knows a leader.
     pub(super) fn refuse_if_out(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if self.membership.is_wedged() {
             self.fail(cx.now, token, ClientError::NotSent, out);
@@ -201,9 +201,9 @@ impl Client {
         }
     }
 
-    /// Notes a new link to a storage process. Answers that it sent before were lost, so the client asks for
-    /// them soon. This matters for a gateway that comes back as a new process: its first requests may be
-    /// ordered and answered before its links exist.
+    /// Notes a new link to a storage process. Answers that the process sent before were lost, so the client
+    /// asks for them soon. This matters for a gateway that comes back as a new process: its first requests
+    /// may be ordered and answered before its links exist.
     pub(super) fn reached(&mut self, now: Time, process: ProcessId) {
         if self.membership.config().is_some_and(|config| !config.storage.contains_key(&process)) {
             return;

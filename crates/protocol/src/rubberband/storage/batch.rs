@@ -1,8 +1,8 @@
 //! Steps become batches for the engine, and results become answers.
 //!
-//! The engine has one batch at a time. Urgent work outside the order comes first in it: settling a held
-//! write, rows to move, pages of long answers. Then come as many steps as may run together. `running` records
-//! the purpose of each task.
+//! The engine has one batch at a time. A batch begins with urgent work outside the order: settling a held
+//! write, rows to move, pages of long answers. Then come as many steps as may run together. `running`
+//! records the purpose of each task.
 //!
 //! The reads of a batch share the memory for gathering results. A read that finds this memory used up is
 //! *crowded*: the engine keeps the read's version, and the read runs again in a later batch without other

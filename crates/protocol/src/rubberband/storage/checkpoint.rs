@@ -175,6 +175,6 @@ impl Storage {
     }
 }
 
-/// Number of stretches of the journal per `checkpoint_bytes`. Stretches of which little is needed are found
-/// and collected.
+/// Number of stretches into which `checkpoint_bytes` of the journal are divided. If checkpoints need little
+/// of a stretch, the next checkpoint saves that part again, and the stretch is collected.
 const STRETCHES: u64 = 4;

@@ -48,8 +48,8 @@ impl CheckpointProgress {
     /// Whether the journal behind the last checkpoint, which began `since` ago and has `journal_bytes` bytes,
     /// is long enough for the next checkpoint.
     pub(super) fn is_due(&self, least: u64, since: Duration, journal_bytes: u64) -> bool {
-        // A checkpoint is due once the journal is as long as the last checkpoint. So disks write everything
-        // at most twice, usually much less.
+        // A checkpoint is due once the journal is as long as the last checkpoint. So a disk writes
+        // everything at most twice.
         if journal_bytes >= least.max(self.bytes) {
             return true;
         }
@@ -76,8 +76,8 @@ impl CheckpointProgress {
     }
 }
 
-/// Divisor of `checkpoint_bytes`: from this part of it on, a checkpoint may begin if the disk has been mostly
-/// idle.
+/// Divisor: a checkpoint may begin once the journal has 1/4 of `checkpoint_bytes`, if the disk has been
+/// mostly idle.
 const PARTS: u64 = 4;
 
 /// Time in seconds in which early checkpoints write `checkpoint_bytes` on average: 16 MiB a second for 64

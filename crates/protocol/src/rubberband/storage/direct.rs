@@ -111,9 +111,9 @@ impl Storage {
     /// Answers a question for the verdict on a write.
     fn on_ask_verdict(&mut self, from: ProcessId, at: Position, name: WriteName, out: &mut dyn Sink<Self>) {
         // The ranges' memory answers for a write whose rows this process imported, or that it executed at
-        // another position. An importing process may still learn of a write, but so may its sources, which
-        // are asked as well. Of a departed source, the importing process has already received the memory, or
-        // takes no more of it.
+        // another position. A process that is still importing may not know the write yet. The asker also
+        // asks its sources, which may know the write, too. If a source has departed, the importing process
+        // has its memory already, or will not take it.
         let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
         let through = self.membership.member.delivered();
         let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
@@ -133,7 +133,7 @@ impl Storage {
         let (from, change) = (fetch.from, fetch.change);
         let known = self.exports.knows(change);
         if self.send_section(&fetch, out) {
-            // The section needs no work of the engine.
+            // `send_section` has answered: a section of the ranges' memory needs no work of the engine.
         } else if known || change > self.membership.member.delivered() {
             self.exports.request(fetch);
         } else {

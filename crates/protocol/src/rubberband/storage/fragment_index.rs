@@ -1,10 +1,10 @@
 //! The fragment index: the journal's records of fragments of saved versions.
 //!
 //! A checkpoint names fragments of earlier records. Such a record is kept as long as the newest whole
-//! checkpoint names one of its fragments. If little of a stretch of the journal is still named, its fragments
-//! are carried: the next checkpoint saves them again, and then the stretch can be collected. So a record is
-//! written again once half of its neighbourhood is unused, and a journal holds at most about twice the named
-//! bytes.
+//! checkpoint names one of its fragments. If little of a stretch of the journal is still named, its
+//! fragments are *carried*: the next checkpoint saves them again, and then the stretch can be collected. So
+//! a record is written again once half of the stretch around it is unused, and a journal holds at most
+//! about twice the named bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

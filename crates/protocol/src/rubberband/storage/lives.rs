@@ -64,11 +64,11 @@ impl Storage {
         Some(KeptRows { former: me, place, through: self.membership.member.delivered() })
     }
 
-    /// Whether this process is out. If this process is about to hand over, emits [`StorageEvent::Out`],
-    /// because the engine is idle now.
+    /// Whether this process is no longer a member. If it still has to hand its rows over, emits
+    /// [`StorageEvent::Out`], because the engine is idle now.
     pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
-        // Messages that were on their way may have arrived meanwhile. By one of them, the process may have
-        // learned that other processes have its rows.
+        // A message that arrived meanwhile may have shown that other processes have the rows. Then this
+        // process keeps nothing.
         if std::mem::take(&mut self.is_leaving_rows) {
             match self.kept() {
                 Some(keeps) => {
@@ -97,7 +97,7 @@ impl Storage {
             | QueuedStep::Restore { .. }
             | QueuedStep::RestoreRows { .. }
             | QueuedStep::Clear { .. } => true,
-            // These steps serve only the life that is over, so the next life does not need them.
+            // These steps serve only the former life, so the next life does not need them.
             QueuedStep::Read { .. }
             | QueuedStep::Pin { .. }
             | QueuedStep::Release { .. }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Storage {
-    /// Adds exports for which standbys wait, and this process's own import.
+    /// Adds tasks for the exports for which standbys wait, and for this process's own import.
     pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) {
         for _ in 0..self.exports.fetches.len() {
             let fetch = self.exports.fetches.pop_front().expect("counted");

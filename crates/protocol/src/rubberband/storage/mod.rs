@@ -117,14 +117,14 @@ pub enum StorageEvent {
     Left {
         /// The caller's id of the command.
         id: CommandId,
-        /// The result: this process is out, or the reason why not.
+        /// The result: this process is no longer a member, or the reason why it still is.
         result: Result<(), LeaveRefusal>,
     },
     /// The end of the command to pause.
     Paused {
         /// The caller's id of the command.
         id: CommandId,
-        /// The result: nobody waits for this process, so it may stop; or the reason why not.
+        /// The result: this process may stop, because nobody waits for it; or the reason why it may not.
         result: Result<(), PauseRefusal>,
     },
     /// This process is no longer a member and must stop; it may come back under a new id.
@@ -197,7 +197,8 @@ pub struct Storage {
     /// Whether the process was asked to leave.
     leaving: bool,
     pause: Pause,
-    /// Whether the process is out, and will hand its rows to its next life as soon as the engine is idle.
+    /// Whether the process is no longer a member, and will hand its rows to its next life as soon as the
+    /// engine is idle.
     is_leaving_rows: bool,
     repeated: u64,
     refused: u64,
@@ -250,7 +251,7 @@ impl Storage {
         self.membership.config()
     }
 
-    /// Returns the process's end of the order.
+    /// Returns the part of this process that takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }

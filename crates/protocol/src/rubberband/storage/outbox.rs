@@ -1,9 +1,9 @@
 //! Answers on their way to clients, sent no faster than clients consume them.
 //!
-//! A short answer is here completely and is sent at once. A long answer is read page by page from a version
-//! that the engine keeps. A page is read when the client has consumed the earlier pages, so neither side
-//! holds more than a window of the answer. Windows and pages shrink when many answers are open. A batch reads
-//! one page each of a few answers, so that short reads do not wait for long ones.
+//! A short answer lies here completely and is sent at once. A long answer is read page by page from a
+//! version that the engine keeps. A page is read when the client has consumed the earlier pages, so neither
+//! side holds more than a window of the answer. Windows and pages shrink when many answers are open. A
+//! batch reads one page each of a few answers, so that short reads do not wait for long ones.
 //!
 //! Bytes that are not sent at once are *held*. All answers together hold a bounded number of bytes. A new
 //! answer above the bound is refused, unless some answer has been held for longer than the time limit; then
@@ -70,7 +70,8 @@ pub(super) struct Outboxes {
     /// Number of answers that were dropped before clients took them.
     untaken: u64,
     open: BTreeMap<RequestKey, Outbox>,
-    /// The answer whose page was read last. The next answer in order has the next turn.
+    /// The answer whose page was read last. The answer that follows it in the order of keys gets the next
+    /// page.
     turn: Option<RequestKey>,
     /// Versions that no answer needs any longer.
     released: Vec<Position>,
@@ -216,8 +217,7 @@ impl Outboxes {
             return;
         }
         let share = self.share();
-        // If the window is open, the client waits for this process, and this process does not wait for the
-        // client.
+        // If the window is open, the client is waiting for this process. So the answer is not dropped.
         let untaken = |outbox: &Outbox| !outbox.is_open(share) && outbox.moved + self.patience <= now;
         let untaken = self.open.iter().filter(|(_, outbox)| untaken(outbox)).map(|(asked, _)| *asked);
         for asked in untaken.collect::<Vec<RequestKey>>() {
@@ -382,7 +382,7 @@ impl Outbox {
         Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, held, begun, moved, source }
     }
 
-    /// Returns the bytes of held pieces that remain after the window is filled.
+    /// Returns the number of bytes of held pieces that remain once the window is full.
     fn rest(&self, window: u64) -> u64 {
         let mut sent = 0;
         for piece in &self.pieces {

@@ -11,9 +11,9 @@
 //!
 //! **Bytes.** Outcomes are small, and their number is bounded by the gateways. Rows of RETURNING are large.
 //! Each range keeps at most a fixed number of bytes of answers; above that, it drops the answers of the
-//! oldest writes and keeps their outcomes. Replicas may have received different reasons of one failure, so
-//! reasons are counted separately. A range keeps a fixed number of bytes of the newest reasons, and no long
-//! reason.
+//! oldest writes and keeps their outcomes. Reasons of failures are counted separately, because replicas may
+//! have received different reasons of one failure. A range keeps a fixed number of bytes of the newest
+//! reasons, and no long reason.
 //!
 //! **Moves.** Each range has its own memory, which moves with it. The memory consists of blocks of
 //! neighbouring numbers. A pinned memory shares its blocks with the live one: a pin costs a pointer per
@@ -71,7 +71,7 @@ struct ReplyKey {
     print: u64,
 }
 
-/// The memories of the ranges held here.
+/// The memories of the ranges that this process holds.
 #[derive(Debug)]
 pub(super) struct Replies {
     ranges: BTreeMap<Range, ReplyMemory>,
@@ -211,8 +211,8 @@ impl ReplyMemory {
         }
     }
 
-    /// Drops the answers of a write and keeps its outcome. Returns the write's memory from before, with the
-    /// answers.
+    /// Drops the answers of a write and keeps its outcome. Returns the write's memory with the answers, as
+    /// it was before the call.
     fn forget_answers(&mut self, key: ReplyKey) -> Arc<Remembered> {
         let block = self.blocks.get_mut(&key.block()).expect("a listed answer is remembered");
         let remembered = Arc::make_mut(block).get_mut(&key.place()).expect("a listed answer is remembered");

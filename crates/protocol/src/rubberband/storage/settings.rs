@@ -28,10 +28,10 @@ pub struct StorageSettings {
     pub remembered_bytes_max: usize,
     /// Bytes of reasons of failed writes that each range remembers.
     pub remembered_failure_bytes_max: usize,
-    /// Maximum size in bytes of one message of a range's memory, and of one record of decisions. A single
-    /// longer answer is sent alone.
+    /// Maximum size in bytes of one message with a range's memory, and of one record of decisions. A single
+    /// answer that is longer is sent alone.
     pub section_bytes_max: usize,
-    /// Number of decisions that are kept for processes that ask late: decisions on writes that span ranges. A
+    /// Number of decisions, on writes that span ranges, that are kept for processes that ask late. A
     /// decision for which a member may still ask is kept in addition.
     pub settled_max: usize,
     /// Maximum size of the kept decisions in bytes. Above this size, the reasons of failures are dropped

@@ -94,7 +94,7 @@ pub(super) struct Verdicts {
     debts: BTreeMap<ProcessId, VecDeque<Position>>,
     /// First position for which an import may ask, as of the last decision.
     needed: Option<Position>,
-    /// Settled writes whose reasons are kept.
+    /// Settled writes whose reasons of failure are kept and may be dropped.
     reasons: BTreeSet<Position>,
     /// Memory of all decisions, in bytes.
     bytes: usize,
@@ -147,7 +147,8 @@ impl Verdicts {
         let open = self.open.entry(at).or_default();
         match failure {
             Some(failure) => {
-                // Any of the reasons will do. The least reason does not depend on the order of arrival.
+                // Any of the reasons serves. The least reason is kept, because it does not depend on the
+                // order of arrival.
                 open.failure = Some(open.failure.take().map_or(failure.clone(), |known| known.min(failure)));
             }
             // Only uncovered ranges are added, because processes that wait for long repeat their verdicts.

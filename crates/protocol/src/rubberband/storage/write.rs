@@ -202,8 +202,8 @@ impl Storage {
         self.answer(&write, result, out);
     }
 
-    /// Publishes the held write if every process that owes a verdict is out, and no live process knows the
-    /// verdict.
+    /// Publishes the held write if every process that owes a verdict is no longer a member, and no live
+    /// process knows the verdict.
     pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
         let (Some(write), Some(config)) = (self.decisions.held(), self.membership.config()) else { return };
         let at = write.at;

@@ -87,7 +87,7 @@ fn a_super_that_has_just_joined_has_heard_nobody() {
 }
 
 const ROUTER: u64 = 50;
-/// Time for which a super leaves a member that is away, or that it has not heard yet.
+/// Time for which a super does not remove a member that is away, or that it has not heard yet.
 const AWAY_MAX: Duration = Duration::from_secs(30);
 
 /// Lets a super with the configuration `states` join at `start`, suspected process 1 included. Returns it

@@ -66,7 +66,7 @@ fn a_process_that_is_linked_while_a_read_is_under_way_is_asked_whether_it_is_at_
         })
         .collect();
     assert_eq!(to, [1, 2]);
-    // A process that has begun to answer needs no question.
+    // The client does not ask a process that has begun to answer.
     let mut client = two_halves(Strength::Basic);
     let whole = piece(&client, 1, 0, true, range(0, 9));
     reply(&mut client, START, 1, whole);
@@ -85,7 +85,8 @@ fn processes_die_of_a_read_only_where_they_are_at_it() {
         read.lost(process, false);
     }
     assert_eq!(read.died[..], [two], "the first has told all, and the third was not asked");
-    // A process that answers unexpectedly executes the read, too, and so may a process that never replied.
+    // A process that answers unexpectedly executes the read. A process that did not reply in an earlier
+    // attempt may be executing the read, too.
     let mut read = attempt();
     read.part(one);
     read.silent.push(two);
@@ -179,7 +180,7 @@ fn all_who_were_asked_have_to_say_that_they_are_at_it() {
     let second = answer(&client, 1, underway(), false);
     reply(&mut client, later, 2, second);
     assert_eq!((of(&mut client, 1).heard, of(&mut client, 1).asked.len()), (later, 0));
-    // The same reply is no news if no question was asked.
+    // A reply that says that the read is under way is no news if the client asked no question.
     let unasked = answer(&client, 1, underway(), false);
     reply(&mut client, later + Duration::from_secs(1), 2, unasked);
     assert_eq!(of(&mut client, 1).heard, later);
@@ -289,7 +290,7 @@ fn confirm(client: &mut Client) -> Vec<String> {
     progress(&order(client, ecast::Message::Latest { tokens }).events)
 }
 
-/// Returns the messages to routers that inject the latest state, by attempt.
+/// Returns the attempts for which the client asked routers to inject a read of the latest state.
 fn injected(said: &crate::rubberband::sample::RecordingSink<Client>) -> Vec<u64> {
     let sent = said.sent.iter().filter_map(|(_, message)| match message {
         Message::Order(ecast::Message::InjectLatest { token, .. }) => Some(*token),

@@ -226,7 +226,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     assert_eq!(failed(&look_after(&mut client).events), []);
 }
 
-/// Settings under which the ranges forget in steps of 16, behind the last 32 numbers.
+/// Settings with which the ranges forget writes in steps of 16 numbers, and remember the last 32 numbers.
 fn forgetful() -> ClientSettings {
     ClientSettings {
         forget_every: 16,

@@ -74,9 +74,8 @@ fn no_more_is_under_way_than_a_window_and_what_reaches_over_it() {
     assert_eq!((outboxes.held(), outboxes.open()), (0, 0));
 }
 
-/// Regression: an answer whose beginning met no link is asked for again. The order may deliver a read before
-/// the client has a link. The client learned that its answer was under way, and waited for a beginning that
-/// was lost.
+/// Regression: the order may deliver a read before the client has a link, so the beginning of the answer is
+/// lost. The client learned that its answer was under way, and waited for the lost beginning.
 #[test]
 fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
     let (mut outboxes, other) = (outboxes(), (process(31), 1));

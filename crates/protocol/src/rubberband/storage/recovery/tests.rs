@@ -1,4 +1,4 @@
-//! How journals are read, and which of them cannot be continued.
+//! Tests which journals a process continues from, and with which state.
 
 use bytes::BytesMut;
 

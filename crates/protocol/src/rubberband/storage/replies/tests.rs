@@ -197,7 +197,8 @@ fn a_session_is_forgotten_from_below_or_whole_but_for_single_numbers() {
     assert_eq!(replies.size(), (0, 0), "the sessions are over");
 }
 
-/// A memory that moves at any point of a history and goes on equals the memory that stays.
+/// A memory that moves at any point of a history, and then takes the rest of the history, equals a memory
+/// that did not move.
 #[test]
 fn what_moves_goes_on_as_what_stays() {
     let mut state = 7u64;
