@@ -74,8 +74,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Returns the memory of the groups in bytes, without texts that are the least or greatest of their
-    /// group.
+    /// Returns the memory of the groups in bytes, without the texts that `min` and `max` have found so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes as u64
     }

@@ -5,10 +5,10 @@
 //! `infinity`. Years before 1 are written `BC`. Text has no year 0, while the arithmetic uses the
 //! astronomical 0.
 //!
-//! Output is in ISO style, with zones as `+00`. Input is ISO 8601 (`2013-01-31 23:59:59.5+02`, with `T` or a
-//! blank between), `20130131`, `1/31/2013` (month first), `epoch` or an infinity. Differs: month names,
-//! two-digit years, named zones other than UTC, and words whose meaning depends on the moment (`now`,
-//! `today`) are refused.
+//! Output is in ISO style, with zones as `+00`. Input is ISO 8601 (`2013-01-31 23:59:59.5+02`, with `T` or
+//! a blank between), `20130131`, `1/31/2013` (month first), `epoch` or an infinity. Differently from
+//! PostgreSQL, month names, two-digit years, named zones other than UTC, and words whose meaning depends on
+//! the moment (`now`, `today`) are refused.
 
 use std::fmt::Write as _;
 

@@ -17,7 +17,7 @@ pub struct Explanation {
     pub batch: u64,
     /// The way in which the statement's rows were found.
     pub strategy: Strategy,
-    /// The number of conditions on single columns that were decided by codes.
+    /// The number of conditions on single columns that the engine decided by comparing codes.
     pub conditions: u64,
     /// Whether the filter was evaluated for the rows that passed these conditions.
     pub evaluated: bool,

@@ -34,10 +34,10 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-/// The gateway's work on the answers, in the order of the fields.
+/// The gateway's work on the answers. The gateway does it in the order of these fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
-    /// The form of the answers, and their way to output rows.
+    /// The form of the answers, which says how output rows are made of them.
     pub input: Input,
     /// SELECT DISTINCT, over the whole output row.
     pub distinct: bool,
@@ -54,7 +54,7 @@ pub struct Finish {
 /// The form of the replicas' answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)), those of each replica in order.
+    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)). Each replica has sorted its rows.
     Rows,
     /// Partial groups ([`Output::Groups`](crate::operation::Output::Groups)).
     Groups {

@@ -6,8 +6,8 @@
 //! numbers are small, so an integer that fits 64 bits is stored in place (sixteen bytes in all) and computed
 //! in 128 bits; larger ones are shared big integers.
 //!
-//! The bounds are PostgreSQL's: 131,072 digits before the point, 16,383 after it. Differs: NaN and infinity
-//! do not exist; text or a float that would yield one is refused as `0A000`.
+//! The bounds are PostgreSQL's: 131,072 digits before the point, 16,383 after it. Differently from
+//! PostgreSQL, NaN and infinity do not exist; text or a float that would yield one is refused as `0A000`.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 

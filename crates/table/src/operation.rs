@@ -208,7 +208,7 @@ pub struct TableTransaction {
     pub steps: Vec<Step>,
 }
 
-/// A statement that is executed behind a transaction's earlier steps, and changes nothing.
+/// A statement that is executed after a transaction's earlier steps, and changes nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The transaction's number for fingerprints.
@@ -219,7 +219,7 @@ pub struct Trial {
     /// Whether the results of the earlier steps are compared in all ranges, and not only in those that the
     /// statement concerns.
     pub compares_all: bool,
-    /// The statement, without results.
+    /// The statement. Its `received` is empty.
     pub statement: TransactionStatement,
 }
 
@@ -256,8 +256,8 @@ pub struct TransactionStatement {
 pub enum Compared {
     /// All rows.
     All,
-    /// All rows. Later selects of the transaction that are compared for [`Compared::Own`] also see these rows
-    /// as the transaction's own: SELECT FOR UPDATE.
+    /// All rows, as for SELECT FOR UPDATE. For a later select of the transaction with [`Compared::Own`],
+    /// these rows count as rows that the transaction wrote.
     Locked,
     /// Only rows that earlier steps of the transaction wrote or locked.
     Own,

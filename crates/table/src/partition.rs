@@ -264,7 +264,8 @@ fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Optio
         Type::Int4 => (i32::MIN.into(), i32::MAX.into()),
         _ => (i64::MIN.into(), i64::MAX.into()),
     };
-    // The last line clamps the integer to the column's width, so the casts are exact.
+    // The integer was clamped to the column's width (in the last line of this function), so the casts are
+    // exact.
     let value = |integer: i128| match ty {
         Type::Int2 => Value::Int2(integer as i16),
         Type::Int4 => Value::Int4(integer as i32),

@@ -115,8 +115,8 @@ impl Blocks {
         Some(row)
     }
 
-    /// Returns a row by its place, without its location: the engine searches for the row again when the row
-    /// changes.
+    /// Returns a found row with its place. The spot is arbitrary, because this engine searches for the row
+    /// by its place when the row changes.
     fn found(&self, place: RowPlace) -> FoundRow {
         FoundRow { place, spot: Spot { block: 0, row: 0 } }
     }

@@ -180,7 +180,7 @@ impl<'a> Saver<'a> {
         Saver { saving, ends: Vec::new(), fragments: Vec::new(), outline: Vec::new(), named, lines: 0 }
     }
 
-    /// Whether the record, or the work of one call, is full.
+    /// Whether the record is full, or the call has handled its maximum number of lines and runs.
     pub(crate) fn is_full(&self) -> bool {
         self.fragments.len() >= FRAGMENTS_BYTES || self.lines >= LINES || self.ends.len() >= FRAGMENTS
     }
@@ -216,8 +216,8 @@ impl<'a> Saver<'a> {
     }
 
     /// Saves a list of `len` values, from its run number `at` on. `encode` writes the values between two
-    /// positions, and `fits` returns the end of a run from its start. Returns the run to go on from if the
-    /// saver is full.
+    /// positions, and `fits` returns the end of a run from its start. If the saver becomes full, returns
+    /// the number of the run at which the next call continues.
     pub(crate) fn list(
         &mut self,
         runs: &Runs,

@@ -114,7 +114,7 @@ fn what_is_given_of_a_row_is_what_was_written_last() {
     let answers = among(vec![
         write("one", row_of(7, 1)),
         write("many", compare(Binary::Equal, NUMBER, 2)),
-        // Inserted rows lie between the others and move them.
+        // Inserted rows lie between the other rows, and move these.
         rows(KEYS..KEYS + 200),
         write("moved", row_of(14, 1)),
         write("new", row_of(KEYS, 1)),

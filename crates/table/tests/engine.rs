@@ -296,8 +296,8 @@ impl TwinEngines {
         assert_eq!(usage[0].rows, self.model.rows.len() as u64);
     }
 
-    /// Runs a write. The whole must answer, range by range, as the halves and the model do. A write that
-    /// fails in one half is dropped in the other.
+    /// Runs a write. The engine of the whole ring must answer, range by range, like the engines of the two
+    /// halves and like the model. A write that fails in one half is dropped in the other.
     fn write(&mut self, step: &Step) {
         let operation = operation(step);
         let void = std::mem::take(&mut self.void_next);
@@ -444,7 +444,8 @@ impl TwinEngines {
         assert_eq!(paged, rows);
     }
 
-    /// Moves a half from the whole to a fresh engine, which then forgets what it does not need.
+    /// Exports all rows of the whole engine to a fresh engine. The fresh engine then takes the place of the
+    /// engine of one half, and drops the rows of the other half.
     fn migrate(&mut self, half: usize, rows: usize) {
         let mut fresh = Twin::default();
         self.whole.pin(Epoch(self.epoch), Holder::Migration);

@@ -2,10 +2,11 @@
 //! outcome.
 //!
 //! The scan engine runs every statement twice: in batches, and one operation at a time, which must make no
-//! difference. The test does not generate statements that SQLite treats differently. These are integers that
-//! overflow (it continues with floats), division, NaN (it stores NULL) and minus zero, numerics (it has
-//! none), and functions of letters outside ASCII. With a primary key, which SQLite checks row by row, it
-//! generates upserts only. SQLite's `LIKE` is set to respect case; booleans and dates are integers there.
+//! difference. The test does not generate statements that SQLite treats differently. These are integers
+//! that overflow (SQLite continues with floats), division, NaN (SQLite stores NULL) and minus zero,
+//! numerics (SQLite has none), and functions of letters outside ASCII. For a table with a primary key,
+//! which SQLite checks row by row, the test generates upserts only. SQLite's `LIKE` is set to respect case;
+//! booleans and dates are integers in SQLite.
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},

@@ -195,7 +195,7 @@ fn run(start: Vec<Row>, acts: Vec<Act>) {
     if failed_before {
         return;
     }
-    // The model tells the results of the statements at the present position, one by one.
+    // The model returns the results of the statements at the present position, one by one.
     let (mut behind, mut holds) = (Vec::new(), true);
     for step in &steps {
         if let Step::Execute(statement) = step {

@@ -42,7 +42,8 @@ impl Columns {
             group.members().for_each(|query| queries[query as usize].way = SearchPlan::Group(number));
         }
         block_spans.retain(|block_span| matches!(queries[block_span.query as usize].way, SearchPlan::Single));
-        // The arcs of one query stay in order.
+        // Spans with the same first block are sorted by the first keys of their arcs, so that the arcs of one
+        // query stay in order.
         block_spans.sort_by_key(|block_span| (block_span.first, block_span.range.low));
         let search = Search::new(self, &queries, &shapes, &groups, &block_spans, costs);
         let received = search.run(&mut query_results, host);

@@ -3,11 +3,11 @@
 //!
 //! Promise: each operation gets the result that a search in its turn would return.
 //!
-//! Source: 002 §3.1, where a record is probed again once an update has changed it. Here the pass comes first.
-//! A row that no write of the batch touches keeps its relation to every operation. So each write notes the
-//! rows that it touches, before and after the change, at the operations whose terms they pass. An operation
-//! then corrects its result by the noted rows alone. It runs a new search only if it remembers too many rows
-//! or had reached its limit.
+//! Source: 002 §3.1, where a record is probed again once an update has changed it. Here the pass comes
+//! first. A row that no write of the batch touches satisfies the same operations afterwards. So each write
+//! notes the rows that it touches, before and after the change, at the operations whose terms they pass. An
+//! operation then corrects its result by the noted rows alone. It runs a new search only if it remembers
+//! too many rows or had reached its limit.
 //!
 //! A write does not note a change of columns on which an operation does not depend. If a change only affects
 //! the values that an operation returns, one note suffices. For reads of unchanged columns, a list from the
@@ -68,15 +68,15 @@ pub struct BatchResults<'a> {
     write_prefetch: WritePrefetch,
 }
 
-/// The writes ahead, whose rows are prefetched. Each write touches few rows, which lie anywhere, and many of
-/// their columns.
+/// The next writes, whose rows are prefetched. A write reads many columns of a few rows, which may lie
+/// anywhere in the table.
 #[derive(Default)]
 struct WritePrefetch {
     /// The tasks of the writes, in order, and whether their changes will be noted.
     writes: Vec<(usize, bool)>,
     /// The index of the next write in `writes`.
     next: usize,
-    /// The columns that noting a row reads.
+    /// The columns that are read when a row is noted.
     noted: Vec<usize>,
 }
 
@@ -100,8 +100,8 @@ impl WritePrefetch {
         WritePrefetch { writes, next: 0, noted: noted.into_iter().collect() }
     }
 
-    /// Prefetches the rows of the next write, and takes an earlier step of the way to the rows of each later
-    /// write.
+    /// Prefetches the rows of the next writes. The rows of the next write get the last step of prefetching,
+    /// and the rows of each later write get one step less.
     fn prefetch_step(
         &mut self,
         columns: &Columns,
@@ -114,7 +114,8 @@ impl WritePrefetch {
         for (ahead, &(write, noted)) in self.writes[self.next..].iter().take(STEPS).enumerate() {
             let noted = if noted { &self.noted[..] } else { &[] };
             let spots = query_results[write].as_ref().map_or(&[][..], QueryResult::spots);
-            // Inserts and deletes may have moved the rows. The write then waits for their memory.
+            // Inserts and deletes may have moved the rows. Then the wrong memory is prefetched, and the
+            // write waits for the right memory.
             for &Spot { block, row } in spots.iter().take(ROWS_PREFETCHED_MAX) {
                 if let Some(block) = columns.blocks.get(block as usize) {
                     let columns = queries[write].used.iter().chain(noted).copied();
@@ -161,7 +162,7 @@ impl ReadersOfRows {
         ReadersOfRows { rows: rows.collect(), queries: readers.iter().map(|(_, query)| *query).collect() }
     }
 
-    /// Returns the reads that received a row; `None` if no write was found to change the row.
+    /// Returns the reads that received a row; `None` if no write of the batch will change the row.
     fn of(&self, row: Spot) -> Option<&[u32]> {
         let number = self.rows.binary_search_by_key(&row, |(row, _)| *row).ok()?;
         let start = number.checked_sub(1).map_or(0, |before| self.rows[before].1);
@@ -368,7 +369,8 @@ impl<'a> BatchResults<'a> {
                 touched.push(found);
             }
         };
-        // The lists of the pass are only valid for a row whose block has kept its places.
+        // The lists of the pass are only valid for a row whose block has the same places as during the
+        // pass.
         let lies =
             || places.get(found.spot.block as usize).is_some_and(|there| Arc::ptr_eq(there, &block.places));
         let moment = match readers.of(found.spot) {

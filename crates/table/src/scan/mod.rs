@@ -24,7 +24,7 @@
 //! is pruned by that column. A block holds a chunk for each column. Versions share chunks, and an update
 //! copies the chunks that it writes.
 //!
-//! Differs:
+//! Differences from the source:
 //! - 002 indexes one attribute of the queries. Here one hash covers all attributes that a query binds by
 //!   equality and the upper bits of one attribute that it binds by a range, so that almost all candidates
 //!   match.
@@ -96,8 +96,8 @@ impl Columns {
         there.then_some(Spot { block: number as u32, row: index as u32 })
     }
 
-    /// Returns the present spot of a row that an earlier search found. The remembered spot is mostly still
-    /// right.
+    /// Returns the present spot of a row that an earlier search found. The spot that the search found is
+    /// mostly still right, so it is tried first.
     fn spot_of(&self, FoundRow { place, spot }: &FoundRow) -> Option<Spot> {
         let (block, row) = (self.blocks.get(spot.block as usize), spot.row as usize);
         match block.is_some_and(|block| row < block.len() && block.place(row) == *place) {

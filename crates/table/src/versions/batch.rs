@@ -210,7 +210,7 @@ impl<R: Rows> Versions<R> {
         if R::SHARED && count > 1 && writes { count } else { 0 }
     }
 
-    /// Returns the demand of an operation on the rows.
+    /// Returns the work that an operation needs from the rows.
     fn task<'j>(&self, job: &'j Job, number: usize, batch: &'j Budget) -> RowTask<'j> {
         match &job.operation {
             Operation::Select(select) | Operation::Explain(select) => {
@@ -281,7 +281,7 @@ impl<R: Rows> Versions<R> {
                 }
                 answers.push(answer);
                 if broken {
-                    // The panic may have spoiled the results, so the caller searches again for the jobs
+                    // The panic may have spoiled the results, so the caller makes a new search for the jobs
                     // behind the read.
                     return answers;
                 }
@@ -377,8 +377,8 @@ impl<R: Rows> Versions<R> {
         self.pins.account(&self.present, self.bounds.pinned_bytes_max);
     }
 
-    /// Merges the tails of all tables in which that is due, and counts the memory that pinned versions keep.
-    /// Releases the oldest pins of readers if it is too much.
+    /// Merges the tails of all tables in which that is due, and counts the memory that pinned versions
+    /// keep. Releases the oldest pins of readers if the memory that is kept for readers exceeds its bound.
     fn merge_due_tails(&mut self) {
         let merge_due = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
         for id in merge_due.map(|(&id, _)| id).collect::<Vec<_>>() {

@@ -58,7 +58,7 @@ impl<'a> Grant<'a> {
         self.batch
     }
 
-    /// Whether the read may have gathered `bytes`. Takes more from the budget if necessary.
+    /// Whether the read may hold `bytes` bytes. Takes more from the budget if necessary.
     pub(super) fn covers(&mut self, bytes: u64) -> bool {
         let missing = bytes.saturating_sub(FREE_BYTES + self.bytes);
         if missing == 0 {

@@ -12,9 +12,9 @@
 //! the present; writes copy shared data.
 //!
 //! A table is kept whole, without a log, if it is dropped, if its staged rows change, or if its codes are
-//! about to change. A table is also kept whole once a larger part of it has changed, so that logs stay short
-//! relative to tables, and from the first part of a save in parts on. Keeping a table whole only keeps a
-//! pointer to it.
+//! about to change. A table is also kept whole once a larger part of it has changed, so that logs stay
+//! short relative to tables. The tables of a version that is saved in parts are kept whole from the first
+//! part on. Keeping a table whole only keeps a pointer to it.
 //!
 //! The memory kept for readers is bounded, because a client may pause for ever in a long result. Beyond the
 //! bound, the oldest reader's pin is *broken*: the data that only this pin kept is dropped, and the reader's
@@ -218,7 +218,7 @@ impl<R: Rows> Pins<R> {
         self.taken
     }
 
-    /// Returns the newest pin's part of a table, and creates it if necessary.
+    /// Returns the newest pin's entry for a table, and creates the entry if necessary.
     fn newest(&mut self, table: TableId) -> Option<&mut PinnedTable<R>> {
         let Pins { pins, spare, .. } = self;
         let log = || PinnedTable { log: std::mem::take(spare), ..PinnedTable::new(Base::NextVersion) };

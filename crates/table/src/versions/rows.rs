@@ -120,8 +120,8 @@ pub trait Rows: Clone + Send {
     /// Removes rows, all of which must exist.
     fn remove(&mut self, places: &[RowPlace], log: Option<&mut Vec<Self::Undo>>);
 
-    /// Looks up the data that a change needs of the present rows; the result is valid until the rows are
-    /// tidied.
+    /// Looks up the data of the present rows that a change needs. The result is valid until
+    /// [`Rows::merge_due_tails`] is called.
     fn prepare(&self, _change: &mut RowUpdate) {}
 
     /// Updates rows in place.
@@ -138,8 +138,8 @@ pub trait Rows: Clone + Send {
     /// Gives a code to a value that is about to be written to a column.
     fn expect(&mut self, _column: usize, _value: &Value) {}
 
-    /// Saves the data that has changed since it was last saved, from the position `from`, which `save` itself
-    /// defines. Returns the position to go on from if the saver is full.
+    /// Saves the data that has changed since it was last saved, from the position `from`, which `save`
+    /// itself defines. If the saver becomes full, returns the position at which the next call continues.
     fn save(&self, from: (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)>;
 
     /// Restores the data that a line of an outline names, behind the data restored before. Fails if it is

@@ -46,8 +46,8 @@ impl<R: Rows> Version<R> {
                 }
                 if let Some((at, run)) = rows.save(from, &mut saver) {
                     let next = [u64::from(id.0), number as u64, at as u64, run as u64];
-                    // The position to go on from lies behind the section's beginning. Otherwise saving would
-                    // never end.
+                    // The next position lies behind the section's beginning. Otherwise saving would never
+                    // end.
                     assert!((at, run) != (0, 0), "saving a section makes progress");
                     return Ok(saver.finish(Some(Cursor(next.to_vec()))));
                 }

@@ -74,7 +74,8 @@ impl<R: Rows> Version<R> {
         match execution.answer(&trial.statement, &job.ranges) {
             Ok((received, answer)) => Ok(Answer::Tried { received, answer: Box::new(answer) }),
             Err(failure) => {
-                // One failing range suffices, and others need not fail.
+                // The statement failed in at least one range, and may succeed in others. It is tried in
+                // each range alone.
                 let fails = |range: &&KeyRange| {
                     let failed = execution.answer(&trial.statement, std::slice::from_ref(*range)).err();
                     failed.is_some_and(|failed| failed.sqlstate == failure.sqlstate)

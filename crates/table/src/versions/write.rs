@@ -100,8 +100,8 @@ impl<R> Effect<R> {
         }
     }
 
-    /// Returns the removed rows, the added rows, and `None`; or the changed rows, no rows, and the changed
-    /// columns.
+    /// Returns the touched rows. If rows were removed or added: the removed rows, the added rows, and
+    /// `None`. If rows changed in place: the changed rows, no rows, and the changed columns.
     pub(super) fn touched_rows(&self) -> (Vec<FoundRow>, Vec<FoundRow>, Option<Vec<usize>>) {
         let found = |place: &RowPlace| FoundRow::somewhere(*place);
         match self {

@@ -225,7 +225,7 @@ impl Columns {
         }
     }
 
-    /// Assigns sorted rows to blocks. Rows that are few for their block receive their places in it at once.
+    /// Assigns sorted rows to blocks. If few rows join a block, they receive their indexes in it at once.
     fn block_inserts(&mut self, coming: &[(RowPlace, u32)]) -> Vec<BlockInsert> {
         let mut block_inserts = Vec::new();
         let mut rest = coming;

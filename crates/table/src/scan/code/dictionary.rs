@@ -318,8 +318,8 @@ impl Sorted {
     }
 }
 
-/// Returns the least result of comparing a value with the lower bound of a range for which the value lies in
-/// the range. `with` says whether the bound itself belongs to the range.
+/// Returns the least result of a comparison with which a value lies in a range, if the value is compared
+/// with the range's lower bound. `with` says whether the bound itself belongs to the range.
 fn at_least(with: bool) -> Ordering {
     if with { Ordering::Equal } else { Ordering::Greater }
 }
@@ -528,8 +528,8 @@ impl Dictionary {
         (Dictionary { sorted: Arc::new(sorted), tail, ..Dictionary::default() }, codes)
     }
 
-    /// Saves the values that are not on disk, from run `at` on: first the sorted part, then the tail. Returns
-    /// the run to go on from if the saver is full.
+    /// Saves the values that are not on disk, from run `at` on: first the sorted part, then the tail. If
+    /// the saver becomes full, returns the number of the run at which the next call continues.
     pub(in crate::scan) fn save(&self, column: usize, mut at: usize, saver: &mut Saver<'_>) -> Option<usize> {
         let lists =
             [(0..TAIL, &self.sorted.values, &self.sorted.runs), (TAIL..usize::MAX, &self.tail, &self.runs)];

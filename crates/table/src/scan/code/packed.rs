@@ -252,8 +252,8 @@ impl Packed {
         self.partition_point(low, high, holds)
     }
 
-    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies, if that
-    /// number lies from `low` to `high`.
+    /// Returns how many numbers satisfy a condition, which must hold for a leading part of the list only.
+    /// The result must lie from `low` to `high`.
     pub(in crate::scan) fn partition_point(
         &self,
         low: usize,

@@ -1,9 +1,9 @@
 //! Prefetching for a pass: it loads the memory of the next blocks before the pass reaches them.
 //!
-//! The columns of a block lie apart, two pages each, so the processor cannot predict the next access. If few
-//! queries go alone, each prefetches its own columns. If many do, the columns that several of them read are
-//! prefetched whole, because most of their values will be read. Prefetches are hints and never change
-//! results.
+//! The columns of a block lie apart, two pages each, so the processor cannot predict the next access. A
+//! query that belongs to no group *goes alone*. If few queries go alone, each prefetches its own columns.
+//! If many do, the columns that several of them read are prefetched whole, because most of their values
+//! will be read. Prefetches are hints and never change results.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::scan::{
     query::{compile::Term, group::QueryGroup, span::BlockSpan},
 };
 
-/// The most queries that go alone, and the most terms of each, that are prefetched separately.
+/// The most queries that go alone for which columns are prefetched query by query, and the most terms of
+/// each such query.
 const FEW: usize = 4;
 const TERMS_ASKED: usize = 3;
 /// A column is prefetched whole if the sum of its looks reaches `LOOKS_MIN`. The first term of a query reads
@@ -21,7 +22,7 @@ const TERMS_ASKED: usize = 3;
 const LOOKS_MIN: u32 = 4;
 const FIRST_LOOKS: u32 = 3;
 const OTHER_LOOKS: u32 = 1;
-/// The fewest blocks that a block span must have to count.
+/// The fewest blocks of a block span whose looks are counted.
 const BLOCKS_MIN: usize = 3;
 
 /// The columns that are read in every block by the queries under way.

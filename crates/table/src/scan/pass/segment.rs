@@ -6,11 +6,11 @@
 //! Groups, DISTINCT and the first k of an order are merged as a gateway merges the answers of several ranges.
 //! All segments belong to the version of the search, so that all of them see a batch at once.
 //!
-//! Two kinds of query need one pass over all blocks. A sum of floats needs it because rounding depends on the
-//! order. A query that failed in some segment needs it because one pass might not have reached that row, or
-//! might have failed on another row. The segments share the memory limit of a query. A query that stays
-//! within its share in each segment would stay within the limit in one pass. A query that exceeds its share
-//! fails there, and so runs again in one pass.
+//! Two kinds of query need one pass over all blocks. A sum of floats needs it because rounding depends on
+//! the order. A query that failed on a row of some segment needs it because one pass might not have reached
+//! that row, or might have failed on another row. The segments share the memory limit of a query. A query
+//! that stays within its share in each segment would stay within the limit in one pass. A query that
+//! exceeds its share fails in that segment, and so runs again in one pass.
 
 use std::{
     ops::Range,

@@ -11,8 +11,8 @@
 //! the column that places rows, and so look at a small part of the table, are not put into groups. Queries
 //! with equalities and a range that are too few for a group join the group of the equalities.
 //!
-//! Differs: the index union join of 2009 takes one attribute of each query, greedily; see the introduction of
-//! `scan`.
+//! The index union join of Crescando (2009) takes one attribute of each query, greedily; see the
+//! introduction of `scan` for the difference.
 
 use std::collections::BTreeMap;
 

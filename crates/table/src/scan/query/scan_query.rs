@@ -60,7 +60,7 @@ pub(in crate::scan) struct ScanQuery<'a> {
     /// The columns that a read evaluates: those of its output, and those of a filter that terms do not cover.
     /// For a write, the columns of its filter, then the columns that it changes.
     pub(in crate::scan) used: Vec<usize>,
-    /// The filter of a write, and how many of the first `used` columns it reads.
+    /// The filter of a write, and the number of columns at the front of `used` that the filter reads.
     judged: Option<(&'a Expr, usize)>,
     /// The columns that a write changes in the rows that it finds.
     pub(in crate::scan) changes: ColumnSet,
@@ -75,15 +75,16 @@ pub(in crate::scan) struct ScanQuery<'a> {
 
 /// The rows that a query has received.
 pub(in crate::scan) struct QueryResult<'a> {
-    /// The destination of the rows; `None` in a segment's part that has received no row.
+    /// The destination of the rows; `None` for a part of the result, from one segment, that has received no
+    /// row.
     sink: Option<Sink<'a>>,
     /// The memory that a read may gather in this query result, in bytes.
     bytes_max: u64,
     /// The rows that a read has received, in order; `None` if nobody needs them or there are more than
     /// `RECEIVED_MAX`. For a read that returns columns unchanged, the shapes remember the rows instead.
     pub(in crate::scan) received: Option<Vec<Spot>>,
-    /// The number of received lists that an earlier attempt gathered. They are not for this query result,
-    /// which begins behind them.
+    /// The number of lists of received rows that an earlier attempt has left. The lists of this query
+    /// result follow them.
     pub(in crate::scan) received_from: usize,
     /// The number of blocks that were looked at for this query alone.
     pub(in crate::scan) visited: u64,
@@ -344,9 +345,9 @@ impl<'a> QueryResult<'a> {
 #[derive(Clone, Copy, Default)]
 pub(in crate::scan) struct Dependencies {
     filter: ColumnSet,
-    /// `filter`, and the columns of the output if the query computes the output.
+    /// The columns of `filter`, and the columns of the output if the query computes the output.
     search: ColumnSet,
-    /// `filter`, and all columns of the output.
+    /// The columns of `filter`, and all columns of the output.
     output: ColumnSet,
 }
 

@@ -19,7 +19,7 @@ pub(in crate::scan) struct OutputShapes {
 #[derive(Default)]
 pub(in crate::scan) struct OutputShape {
     pub(in crate::scan) columns: Vec<usize>,
-    /// The rows of the present block, behind the gathered rows if these are remembered.
+    /// The rows of the present block. If gathered rows are remembered, they stand in front of these rows.
     pub(in crate::scan) rows: Vec<u32>,
     /// The number of remembered rows that have been gathered.
     pub(in crate::scan) gathered: usize,
