@@ -81,8 +81,8 @@ fn ring_ranges(operation: &Operation, schema: &Schema) -> SmallVec<[Range; 2]> {
     }
 }
 
-/// Makes the request of a transaction. `schema` returns the definition of a table; the error is the table
-/// that has none.
+/// Makes the request of a transaction. `schema` returns the definition of a table. Fails with the id of a
+/// table that has no definition.
 pub fn transaction<'s>(
     transaction: TableTransaction,
     schema: impl Fn(TableId) -> Option<&'s Schema>,
@@ -99,8 +99,8 @@ pub fn transaction<'s>(
     })
 }
 
-/// Makes the request of a trial. `schema` returns the definition of a table; the error is the table that has
-/// none.
+/// Makes the request of a trial. `schema` returns the definition of a table. Fails with the id of a table
+/// that has no definition.
 pub fn trial<'s>(
     trial: Trial,
     schema: impl Fn(TableId) -> Option<&'s Schema>,
@@ -120,7 +120,7 @@ pub fn trial<'s>(
     })
 }
 
-/// Adds the ranges of a statement and of its results.
+/// Adds to `concerned` the ranges of a statement and of its results.
 fn concern<'s>(
     statement: &TransactionStatement,
     schema: impl Fn(TableId) -> Option<&'s Schema>,
@@ -132,7 +132,7 @@ fn concern<'s>(
     Ok(())
 }
 
-/// Returns these ranges disjoint; the whole ring if they are many.
+/// Merges these ranges into disjoint ranges. Returns the whole ring if there are too many of them.
 fn few(concerned: Vec<KeyRange>) -> SmallVec<[Range; 2]> {
     let disjoint = KeyRange::union(concerned);
     match disjoint.len() {

@@ -1,8 +1,8 @@
 //! Checks whether a process can do its work, as far as the process can tell by itself.
 //!
-//! A router can tell, because it has links to the other routers. An application process gets messages from
-//! routers only when there is something to deliver. So it only provides the leader's address, and its host
-//! asks the leader.
+//! A router knows whether it can work, because it has links to the other routers. An application process
+//! gets messages from routers only when there is something to deliver, so it cannot tell whether a router
+//! leads. It only provides the leader's address, and its host asks the leader.
 
 use quorate_protocol::{
     NotAdmitted, ProcessId,

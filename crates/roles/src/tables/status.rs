@@ -118,7 +118,7 @@ pub struct MemberStatus {
     pub state: Option<State>,
     /// The position of the member on the ring.
     pub ring: Option<u64>,
-    /// The position as of which a keeper has its kept rows.
+    /// The last position whose writes a keeper's kept rows contain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_through: Option<u64>,
 }

@@ -149,7 +149,7 @@ fn page(
     let ranges = key_ranges(ranges);
     match postcard::from_bytes(operation) {
         Ok(Operation::Select(mut select)) => {
-            // The process that reads the pages counts their rows and stops at its limit.
+            // The gateway counts the rows of all pages, and ends the read at its limit.
             if let Output::Rows { limit, .. } = &mut select.output {
                 *limit = None;
             }
@@ -190,7 +190,8 @@ fn page_of(
         let (found, next) = (page.rows.len(), page.next);
         let rows = catch_panic(|| encode(&answer(page.rows)))?;
         if rows.len() > PIECE_BYTES && found > 1 {
-            // The number of rows was derived from the previous page, whose rows were much shorter than these.
+            // The number of rows was derived from the previous page, whose rows were much shorter than the
+            // rows of this page.
             wanted = found / 2;
             continue;
         }
