@@ -61,8 +61,8 @@ pub(super) struct AccountWorkload {
     last: BTreeMap<usize, Vec<Row>>,
     /// Ranges whose last holder crashed, with the time.
     lost: Vec<(Keys, Time)>,
-    /// Whether a range continued from a keeper's rows. A write that spans ranges and was not acknowledged may
-    /// be missing there, although it took effect elsewhere.
+    /// Whether a range continued from a keeper's rows. A write that spans ranges and was not acknowledged
+    /// may be missing in such a range, although it took effect in others.
     may_be_partial: bool,
     /// For a mutation: whether repetitions get a new name.
     renames: bool,
@@ -297,7 +297,7 @@ impl AccountWorkload {
                 self.write(world, machine, config, AccountStatement::Count { counters }, None, false);
             }
             84..86 => {
-                // The rows of a load count as refused until it is to be published.
+                // The rows of a load count as refused until the users ask for the load's publication.
                 self.settle_load(unique, RowOutcome::Refused);
                 self.loads.insert(unique, (machine, world.life(machine)));
                 self.write(
@@ -514,7 +514,8 @@ impl AccountWorkload {
     fn done(&mut self, world: &mut World<TableProcess>, pending: PendingStatement) -> Result<(), Violation> {
         let expected_failure = match pending.what {
             AccountStatement::Open => None,
-            // If the account is lost, no row divides by zero.
+            // If the row of the account is lost, the statement divides by zero at no row, so it does not
+            // fail.
             AccountStatement::Fail { account } => self.account_lost_at(account).is_none().then_some(true),
             AccountStatement::Turn { .. } => None,
             _ => Some(false),
@@ -536,8 +537,8 @@ impl AccountWorkload {
             AccountStatement::Mark { account, mark } => {
                 world.count("mark set");
                 let value = format!("{mark}");
-                // If the account was lost meanwhile, no later read sees the mark; an earlier read may have
-                // seen it.
+                // If the account was lost meanwhile, no later read sees the mark. An earlier read may have
+                // seen the mark.
                 let finish = self.account_lost_at(account).is_none().then_some(now);
                 self.record(
                     pending.life,

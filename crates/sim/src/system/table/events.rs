@@ -85,7 +85,7 @@ impl TableWorkload {
         Ok(())
     }
 
-    /// Looks into a process that has finished a batch.
+    /// Checks a process after it has handled its inputs, and updates the counters of the run.
     pub(super) fn look_at(
         &mut self,
         stage: &mut TableStage,
@@ -118,7 +118,7 @@ impl TableWorkload {
         Ok(())
     }
 
-    /// Compares the messages that a router has learned with the order.
+    /// Checks the messages that a router has learned against the order.
     pub(super) fn compare(
         &mut self,
         stage: &mut TableStage,
@@ -178,8 +178,8 @@ impl TableWorkload {
         self.config = config.clone();
     }
 
-    /// For a mutation, drops processes that have become unreachable: all of them, or the first of several as
-    /// if the others still counted as complete.
+    /// For a mutation: supers declare the processes lost that have just become unreachable. They declare
+    /// all of them, or only the first, as if the others still counted as complete.
     fn lose(&self, stage: &TableStage, world: &mut TableWorld, config: &Config) {
         let unreachable = |config: &Config, process: &ProcessId| {
             config.storage.get(process) == Some(&StorageState::Unreachable)
@@ -198,7 +198,7 @@ impl TableWorkload {
         }
     }
 
-    /// Ends a process that is out.
+    /// Ends a process that is no longer a member.
     pub(super) fn again(&mut self, world: &mut TableWorld, machine: usize) -> Result<(), Violation> {
         world.count("process wedged");
         world.wipe_at_end(machine);
@@ -209,7 +209,7 @@ impl TableWorkload {
         self.holders.ended_voluntarily(me, &known)
     }
 
-    /// Ends a process that is out, and lets it come back with its rows.
+    /// Ends a process that is no longer a member, and lets it come back with its rows.
     pub(super) fn out(
         &mut self,
         world: &mut TableWorld,

@@ -66,7 +66,8 @@ impl TableWorkload {
             return true;
         }
         let Some(me) = world.id(machine) else { return false };
-        // A process that is down and whose disk has rotted holds nothing, though no process knows it yet.
+        // A process that is down and whose disk is damaged holds no rows, although no process has noticed
+        // the damage yet.
         let holds = |keys| {
             let holders = self.holders.holders(keys, &self.known()).into_iter();
             holders.filter(|id| world.remains(*id)).collect::<Vec<_>>()
@@ -112,15 +113,15 @@ impl TableWorkload {
         if migrating {
             world.count("storage killed during a migration");
         }
-        // A process with a disk comes back with its rows, so only a process without a disk has died for the
-        // check.
+        // A process with a disk comes back with its rows, so the check of holders counts only processes
+        // without a disk as dead.
         if !self.has_disks() {
             self.died(world, id);
         }
     }
 
-    /// Notes that these ranges will never be more complete than now: their last holder is out, or an operator
-    /// gave it up.
+    /// Notes the ranges that are lost because their last holder is no longer a member, or because an
+    /// operator declared it lost.
     pub(super) fn lost_ranges(
         &mut self,
         world: &mut TableWorld,

@@ -1,10 +1,11 @@
 //! An operator with tables, and the accidents that make one necessary.
 //!
-//! In some runs all holders of a range die at once, for good. Its rows are lost, and the operator declares
-//! the last holder lost once this holder is unreachable and will not return. The operator declares no process
-//! lost while a living process holds all its rows, unless the living process is a keeper that offers them to
-//! the others. Sometimes the operator lets a standby replace a healthy process. Sometimes it makes a process
-//! with a disk stop for a moment; the process ends whether it has announced the stop by then or not.
+//! In some runs all holders of a range die at once, for good. The rows of the range are lost, and the
+//! operator declares the last holder lost once this holder is unreachable and will not return. The operator
+//! declares no process lost while a living process holds all its rows, unless the living process is a
+//! keeper that offers them to the others. Sometimes the operator lets a standby replace a healthy process.
+//! Sometimes the operator makes a process with a disk stop for a moment; the process ends whether or not it
+//! has announced the stop by then.
 
 mod actions;
 
@@ -20,9 +21,10 @@ use crate::check::holders::Keys;
 
 /// The operator.
 pub(super) struct Operator {
-    /// The time at which the holders of a range are doomed.
+    /// The time from which on a range is chosen whose holders will die.
     accident_at: Option<Time>,
-    /// The range whose holders die next, at a write whose verdicts are under way, or at this time.
+    /// The range whose holders die next: when a write to it exchanges verdicts, or at this time at the
+    /// latest.
     doomed: Option<(Keys, Time)>,
     /// Unreachable processes, each with the time at which the operator learned of it.
     unreachable: BTreeMap<ProcessId, Time>,

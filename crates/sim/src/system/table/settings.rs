@@ -193,6 +193,6 @@ const LOG_CHECKPOINT_BYTES: usize = 24 << 10;
 /// every storage process writes checkpoints.
 const CHECKPOINT_BYTES: u64 = 12 << 10;
 
-/// Maximum number of stable messages that are kept after an open one. It is small, so that every run keeps
-/// open submissions apart.
+/// Number of the newest messages that routers keep after an open message. It is small, so that in every run
+/// routers keep open messages outside their queue.
 const KEPT_MAX: usize = 8;

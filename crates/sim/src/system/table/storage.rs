@@ -40,7 +40,7 @@ impl TableWorkload {
         if self.dies_of_a_read(world, machine, &tasks)? {
             return Ok(());
         }
-        // A keeper's replica executes the tasks of its former life as that life.
+        // A keeper executes the tasks up to its kept position as its former life.
         let for_former = |task: &&Task| self.keepers.get(&me).is_some_and(|keeps| task.at <= keeps.through);
         let former = self.keepers.get(&me).map_or(me, |keeps| keeps.former);
         let (twin, check) = (&self.order.twin, &self.order.check);

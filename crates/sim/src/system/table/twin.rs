@@ -68,7 +68,7 @@ pub(super) struct TableTwin {
     made_up: BTreeMap<RequestId, Used>,
     /// The names of writes that have a position.
     names: BTreeSet<(u128, u64)>,
-    /// Events that rules mention and that are not counted yet.
+    /// Names of the special cases of the rules that have occurred, for the counters of the run.
     occurred: Vec<&'static str>,
 }
 
@@ -146,7 +146,7 @@ impl TableTwin {
         std::mem::take(&mut self.occurred)
     }
 
-    /// Notes a control message that meets the precondition of a rule.
+    /// Notes the special cases of the rules that a control message causes.
     fn note_control(&mut self, sender: ProcessId, control: &Control) {
         let stored = |process: &&ProcessId| self.twin_state.storage.contains_key(process);
         let keeps =
@@ -177,7 +177,7 @@ impl TableTwin {
         self.occurred.extend(several.iter().filter(|(met, _)| *met).map(|(_, what)| *what));
     }
 
-    /// Notes a write that meets the precondition of a rule.
+    /// Notes the special cases of the rules that a write causes.
     fn note_write(&mut self, header: &DataHeader) {
         let request = header.name.request;
         if self.names.insert((request.session, request.number)) {
@@ -307,20 +307,21 @@ impl TwinState {
         self.is(process, StorageStatus::AwayActive) || self.is(process, StorageStatus::AwayStandby)
     }
 
-    /// Whether a process of this node is a member, is not given up, and does not make way.
+    /// Whether a process of this node keeps a new process of the node from joining: it is a member, the
+    /// cluster does not wait for it, and it does not make way.
     fn is_in_use(&self, node: u64, role: Role) -> bool {
         let stays = |process: ProcessId, its: Role| !self.is_awaited(process) && !makes_way(role, its);
         self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
     }
 
-    /// Whether a process that is out of reach stays a member.
+    /// Whether the cluster waits for this process instead of removing it.
     fn is_awaited(&self, process: ProcessId) -> bool {
         let keeps = matches!(self.storage.get(&process), Some(StorageStatus::Keeping(..)));
         self.is(process, StorageStatus::Unreachable) || keeps && self.suspected.contains_key(&process)
     }
 
-    /// Whether an unsuspected process is complete for everything that a keeper keeps; `None` for other
-    /// processes.
+    /// Whether every range of a keeper's place has an unsuspected complete replica; `None` if the process
+    /// is no keeper.
     fn is_made_up_for(&self, process: ProcessId) -> Option<bool> {
         let Some(StorageStatus::Keeping(place, _)) = self.storage.get(&process) else { return None };
         let holder = self.ring.get(place)?;

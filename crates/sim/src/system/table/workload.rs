@@ -53,14 +53,14 @@ pub(crate) struct TableWorkload {
     pub(super) holders: HoldersCheck,
     /// Number of control messages that the check of holders has seen.
     pub(super) held_at: u64,
-    /// The rows that a process which is out leaves to the next life on its machine.
+    /// The rows that a process which is no longer a member leaves to the next life on its machine.
     pub(super) remains: BTreeMap<usize, Box<Handover>>,
     /// Storage processes that keep the rows of a former life.
     pub(super) keepers: BTreeMap<ProcessId, KeptRows>,
     pub(super) disks: Disks,
     /// The time at which each storage process was removed.
     pub(super) removed: BTreeMap<ProcessId, Time>,
-    /// Number of keys with a given-up last replica that were handled.
+    /// Number of entries of the twin's `forsaken` that were handled.
     pub(super) forsaken: usize,
     /// The last storage process on each machine.
     pub(super) present: BTreeMap<usize, ProcessId>,

@@ -10,7 +10,7 @@ use crate::mutation::Mutation;
 
 /// The table of the cells, without rows at first.
 pub(super) const CELLS: &str = "cells";
-/// Number of cells. There are few, so that conversations meet.
+/// Number of cells. The number is small, so that conversations use the same cells.
 pub(super) const CELLS_MAX: u64 = 10;
 
 /// The conversations of all gateways.

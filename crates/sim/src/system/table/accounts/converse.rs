@@ -1,8 +1,8 @@
 //! The turns of conversations, and the judgement of them all.
 //!
-//! A conversation reads two cells, writes a value that no other conversation writes to a third, and commits.
-//! All results that the client received are compared at the commit. Some conversations only read. At the end,
-//! the judge of histories checks that all conversations together are strict serializable.
+//! A conversation reads two cells, writes to a third cell a value that no other conversation writes, and
+//! commits. All results that the client received are compared at the commit. Some conversations only read.
+//! At the end, the judge of histories checks that all conversations together are strict serializable.
 
 use quorate_history::{
     Action, Outcome,
@@ -70,7 +70,8 @@ impl AccountWorkload {
         let next = match (steps.len(), conversation.writes) {
             (turn @ 0..2, _) => Some(read(table, conversation.reads[turn])),
             (2, Some(cell)) => Some(write(table, cell, number)),
-            // A last read compares the results of the earlier reads once more.
+            // A conversation without a write repeats its last read, so that the results of the earlier
+            // reads are compared once more.
             (_, None) => Some(read(table, conversation.reads[1])),
             (_, Some(_)) => None,
         };

@@ -33,8 +33,8 @@ impl AccountWorkload {
             ClientError::Untaken { .. } => "untaken",
         };
         world.count(count);
-        // A user believes the answer. Only a user that asked about an earlier attempt learns that an id has
-        // expired.
+        // `Expired` says that this attempt was not executed. If the user sent the request before, the
+        // outcome of that earlier attempt stays unknown.
         let expired = pending.doubtful && matches!(error, ClientError::Expired);
         let doubtful = expired || matches!(error, ClientError::MaybeApplied { .. });
         let name = match error {
@@ -70,7 +70,8 @@ impl AccountWorkload {
         }
     }
 
-    /// Repeats a read that killed processes, like a gateway that asks other replicas without limit.
+    /// For a mutation: repeats a read that killed processes, like a gateway that asks one replica after
+    /// another without limit.
     fn insist(&mut self, world: &mut World<TableProcess>, pending: PendingStatement) {
         let Some(Process::Client(client)) = role(world, pending.machine) else { return };
         let Some(config) = client.config().cloned() else { return };
@@ -94,7 +95,8 @@ impl AccountWorkload {
         }
     }
 
-    /// Sends the next statement of a load at the gateway where it began. The load ends with the gateway.
+    /// Sends the next statement of a load at the gateway where the load began. If that gateway has ended,
+    /// so has the load.
     pub(super) fn go_on(&mut self, world: &mut World<TableProcess>, load: i64, what: AccountStatement) {
         let Some(&(machine, life)) = self.loads.get(&load) else { return };
         let Some(Process::Client(client)) = role(world, machine) else { return };
@@ -103,8 +105,8 @@ impl AccountWorkload {
     }
 
     /// Repeats a write of unknown outcome under its name, so that it takes effect once. The repetition goes
-    /// to the gateway of the first attempt or to another gateway, like that of an application that knows the
-    /// name.
+    /// to the gateway of the first attempt or to another gateway, because any application that knows the
+    /// name may send it.
     fn repeat(&mut self, world: &mut World<TableProcess>, pending: PendingStatement, request: RequestId) {
         let own = self.gateways.iter().position(|&machine| machine == pending.machine).unwrap_or(0);
         let turns = 0..self.gateways.len();

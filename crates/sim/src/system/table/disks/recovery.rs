@@ -20,8 +20,8 @@ use crate::{
 };
 
 impl TableWorkload {
-    /// Whether the process continues from its disk. It does not if the disk lacks rows that the process had
-    /// not written to it yet.
+    /// Whether the process continues from its disk. A process whose rows were not all on its disk yet does
+    /// not continue.
     pub(in super::super) fn recovers(
         &mut self,
         stage: &TableStage,
@@ -64,8 +64,8 @@ impl TableWorkload {
         }
     }
 
-    /// Returns the storage process that recovered on `machine`. If a new one begins there instead, the rows
-    /// of the former one are gone.
+    /// Returns the storage process that recovered on `machine`. If a new process begins there instead, the
+    /// rows of the former process are gone.
     pub(in super::super) fn comes_back(
         &mut self,
         world: &mut TableWorld,

@@ -39,7 +39,8 @@ impl TableWorkload {
         };
         let lasts = !self.survives_without(world, machine);
         let query = &self.killer_queries.queries[&operation];
-        // The gateway notices broken links and removals a moment after the query.
+        // The gateway notices broken links and removals a moment after they happen, so the time before the
+        // query counts, too.
         let span = world.now().since(query.asked) + WELL;
         let well =
             |machine| world.untroubled(machine, span) && world.slept_until(machine) + WELL < query.asked;
@@ -88,7 +89,8 @@ fn takes_the_last(config: &Config, process: ProcessId, died: &[ProcessId]) -> bo
 
 /// Upper bound of the deaths by one query.
 const DEATHS_MAX: usize = 2;
-/// Time without trouble before the query, for the processes that are judged.
+/// Time before the query in which the killed process and the gateway must have had no trouble. Otherwise
+/// the death is not judged.
 const WELL: Duration = Duration::from_secs(1);
 /// Time after which a message sent under an earlier configuration has arrived.
 const IN_FLIGHT: Duration = Duration::from_millis(50);

@@ -46,7 +46,8 @@ impl TableWorkload {
         dead.retain(|&id| !world.alive(id));
         for id in dead {
             let since = *self.operator.unreachable.entry(id).or_insert(world.now());
-            // A keeper holds the rows of its place's present holder.
+            // A keeper keeps rows of a place on the ring, so the ranges of the present holder of that place
+            // are looked at.
             let holder =
                 config.keeps(id).and_then(|keeps| config.ring.get(&keeps.place).copied()).unwrap_or(id);
             let mut segments = config.segments().iter().filter(|segment| segment.replicas.contains(&holder));
@@ -103,8 +104,8 @@ impl TableWorkload {
         }
     }
 
-    /// Dooms all holders of some range: one other process stops receiving their messages. Returns whether it
-    /// found such a range.
+    /// Chooses a range whose holders will die. Delays their messages to one other storage process. Returns
+    /// whether it found such a range.
     fn doom(&mut self, world: &mut TableWorld) -> bool {
         let ranges: Vec<_> = self.holders.ranges().collect();
         let Some(keys) = self.operator.chance.pick(&ranges) else { return false };
@@ -123,7 +124,8 @@ impl TableWorkload {
         true
     }
 
-    /// Handles the evaluation of a write with verdicts: doomed processes send their verdicts, and die.
+    /// Handles the evaluation of a write with verdicts. If the write touches the doomed range, the holders
+    /// of that range die once their verdicts have had time to arrive.
     pub(in super::super) fn exchanged(
         &self,
         stage: &mut TableStage,
