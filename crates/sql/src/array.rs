@@ -72,7 +72,8 @@ pub fn read(text: &str) -> Result<Vec<Option<String>>> {
             while characters.next_if(|c| c.is_whitespace()).is_some() {}
             elements.push(Some(element));
         } else {
-            // A backslash makes the next character plain, even at the end, where spaces are trimmed.
+            // A backslash makes the next character ordinary. So a space behind a backslash is not trimmed
+            // at the end.
             let mut kept = 0;
             while let Some(c) = characters.next_if(|c| *c != ',') {
                 match c {

@@ -177,7 +177,8 @@ async fn an_error_blames_what_is_wrong() {
     }
 }
 
-/// Such a form is bound to several copies of its operand, so that a chain of them would double at each link.
+/// A form that repeats its operand is bound to several copies of the operand. In a chain of such forms, the
+/// number of copies would double at each link.
 #[tokio::test]
 async fn a_chain_of_forms_that_repeat_their_operands_is_refused() {
     let mut client = Client::new();

@@ -121,8 +121,8 @@ async fn savepoints_cut_the_block() {
     }
 }
 
-/// The client received the error of a duplicate key within a part that it then rolled back. At a strict
-/// level it has to stay true.
+/// The client received the error of a duplicate key within a part of the block that it then rolled back. At
+/// a strict level, the error must still occur when the block commits.
 #[tokio::test]
 async fn an_error_that_was_told_has_to_stay_true_at_a_strict_level() {
     for (level, expected) in [("read committed", "00000"), ("serializable", "40001")] {
@@ -155,8 +155,8 @@ async fn a_row_locked_for_update_stays_as_it_was_told() {
     }
 }
 
-/// A read of own rows has to stay true also at READ COMMITTED. The update is executed again at COMMIT, and
-/// the block's client has received the value that the update leaves.
+/// The result of a read of own rows must still be true at COMMIT, also at READ COMMITTED. The update is
+/// executed again at COMMIT, and the block's client has received the value that the update leaves.
 #[tokio::test]
 async fn own_rows_stay_as_they_were_told() {
     let mut client = accounts().await;

@@ -16,7 +16,8 @@ macro_rules! settings {
     };
 }
 
-/// Creates a setting with the last of its descriptions.
+/// Creates a setting. The last of `descriptions` describes it: its own description, or [`KEPT`] if it has
+/// none.
 const fn setting(
     name: &'static str,
     default: &'static str,
