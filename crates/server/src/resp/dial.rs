@@ -89,7 +89,8 @@ pub fn level(name: &str) -> Result<Level, String> {
     name.parse().map_err(|refusal: StrengthRefusal| refusal.to_string())
 }
 
-/// Parses one word for both, or a word for reads and a word for writes. `usage` refuses any other number.
+/// Parses one word, which holds for reads and writes, or a word for reads and a word for writes. For any
+/// other number of words, fails with the text `usage`.
 fn read_write<T: Copy>(
     words: &[&str],
     parse: impl Fn(&str) -> Result<T, String>,

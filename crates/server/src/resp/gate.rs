@@ -40,8 +40,8 @@ impl HandedClient {
     }
 }
 
-/// A handle with which another thread opens and closes a door. The protocol thread carries the order out at
-/// its next turn.
+/// A handle with which another thread opens and closes a door. The protocol thread carries out each order
+/// of the handle at its next turn.
 #[derive(Clone)]
 pub struct HandoverHandle(pub(super) Sender<HandoverOrder>);
 
