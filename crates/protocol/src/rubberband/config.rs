@@ -388,7 +388,7 @@ impl ConfigChange {
     }
 
     /// Marks a storage process as away, if the other processes can do without it. `may_go` says whether a
-    /// process on the ring may go at all. Returns whether it is away now.
+    /// process on the ring may be away at all. Returns whether the process is away now.
     fn go_away(&mut self, process: ProcessId, may_go: bool) -> Result<bool, Refusal> {
         let on_ring = match self.state.storage.get(&process) {
             Some(StorageState::Active) if may_go && self.state.can_lose(process) => true,

@@ -68,11 +68,11 @@
 //!   replicas ([`Unrecoverable`]).
 //!
 //! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
-//! least a fixed number of bytes. So a disk writes everything at most twice. A disk that is mostly idle
-//! begins earlier, because executing a message again takes many times longer than reading its effect. A
-//! quarter of the bytes suffices if the last checkpoint, spread over the time since then, costs the disk
-//! only a small rate. Bytes read back after a crash count as written; otherwise a process that crashes
-//! often would read more each time.
+//! least a fixed number of bytes. So a disk writes everything at most twice. On a disk that is mostly idle,
+//! a checkpoint begins earlier, because executing a message again takes many times longer than reading its
+//! effect: a quarter of the bytes suffices if the last checkpoint, spread over the time since then, costs
+//! the disk only a small rate. Bytes read back after a crash count as written; otherwise a process that
+//! crashes often would read more each time.
 //!
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
 //! column, as they are. Then the process executes again the messages delivered behind that position. It

@@ -367,7 +367,8 @@ pub struct ReadCost {
     pub took: Duration,
 }
 
-/// The form of a duration as a number of microseconds of 32 bits; longer durations become the longest one.
+/// The byte form of a duration: a number of microseconds in 32 bits. A longer duration is encoded as the
+/// largest number.
 struct Micros;
 
 impl Form<Duration> for Micros {

@@ -6,7 +6,6 @@
 //! between two positions. So does a `sequential` read, behind all writes that were acknowledged before it
 //! began. For a `basic` read, each replica answers with the rows that it has. Standbys replace storage
 //! processes that die, while reads and writes go on.
-//! and writes go on.
 //!
 //! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous
 //! reconfiguration by instructions (§6.4), isolation of reads (§6.7).

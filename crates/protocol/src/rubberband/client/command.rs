@@ -142,7 +142,7 @@ pub enum ClientEvent {
     Left {
         /// The caller's id of the command.
         id: CommandId,
-        /// The result: this process is out, or the reason why not.
+        /// The result: this process is no longer a member, or the reason why it still is.
         result: Result<(), LeaveRefusal>,
     },
     /// This process is no longer a member and must stop; it may come back under a new id.
@@ -213,7 +213,7 @@ pub enum ClientError {
     NotSent,
     /// The request may have been applied, or may still be. It must be repeated under this id.
     MaybeApplied {
-        /// The read had no news for too long. The user may repeat it freely.
+        /// The request's id.
         request: RequestId,
     },
     /// The request was refused and applied nowhere. Never the error of a write whose id may have been used

@@ -186,7 +186,7 @@ impl Read {
         }
     }
 
-    /// Withdraws the deaths of processes that are alive.
+    /// No longer counts processes as dead that are alive.
     pub(super) fn revive(&mut self, lives: impl Fn(&ProcessId) -> bool) {
         self.died.retain(|died| !lives(died));
     }

@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// Withdraws deaths of processes that serve and have a link: only their link had been cut.
+    /// No longer counts a process as dead if it serves and has a link: only its link had been cut.
     pub(super) fn revive(&mut self, config: &Config) {
         let lives = |process: &ProcessId| {
             let state = config.storage.get(process);

@@ -191,7 +191,7 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
 fn one_that_is_out_refuses_requests_at_once() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     led(&mut client);
-    // A notice without outcomes or credit; its last byte reports that the process is out.
+    // A notice without outcomes or credit; its last byte reports that the process is no longer a member.
     let out = [&[3], &[0; 16][..], &[1]].concat();
     let out = ecast::Message::decode(&mut Bytes::from(out)).expect("a notice");
     order(&mut client, out);

@@ -113,7 +113,7 @@ impl Storage {
         // The ranges' memory answers for a write whose rows this process imported, or that it executed at
         // another position. A process that is still importing may not know the write yet. The asker also
         // asks its sources, which may know the write, too. If a source has departed, the importing process
-        // has its memory already, or will not take it.
+        // already has the source's memory, or will not take it.
         let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
         let through = self.membership.member.delivered();
         let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));

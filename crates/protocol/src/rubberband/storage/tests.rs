@@ -306,8 +306,8 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         |name: &str| TableEntry { name: name.to_owned(), definition: Bytes::new(), created: Position(1) };
     state.tables = BTreeMap::from([(1, entry("stays")), (2, entry("goes"))]);
     let former = Config::from(state.clone());
-    // The first session is unchanged, the second has a higher floor, the third lost a kept number, the fourth
-    // ended.
+    // The first session is unchanged, the second forgets more numbers, the third lost a kept number, the
+    // fourth ended.
     state.sessions = BTreeMap::from([(1, 5), (2, 7), (3, 5), (5, 5)]);
     state.kept = BTreeMap::from([(1, kept(&[3])), (2, kept(&[3])), (5, kept(&[3]))]);
     state.tables.remove(&2);

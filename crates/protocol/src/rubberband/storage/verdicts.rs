@@ -232,7 +232,8 @@ impl Verdicts {
             owed.into_iter().for_each(|at| self.release(at));
         }
         self.shrink();
-        // Open verdicts up to this position concern writes that were settled without these verdicts.
+        // Verdicts on writes up to this position are no longer needed: those writes were settled without
+        // them.
         self.open = self.open.split_off(&Position(at.0 + 1));
     }
 

@@ -1,4 +1,4 @@
-//! How a gateway combines replies to its reads, and what it concludes from silence.
+//! Tests how a gateway combines replies to its reads, and what it concludes from silence.
 
 use smallvec::smallvec;
 
@@ -302,7 +302,7 @@ fn injected(said: &crate::rubberband::sample::RecordingSink<Client>) -> Vec<u64>
 #[test]
 fn the_user_gets_nothing_of_the_latest_state_before_a_router_confirms_it() {
     let (low, high) = (range(0, 9), range(10, 19));
-    // The pieces arrive first: all of them, or the beginning of one.
+    // The pieces arrive before the confirmation: all pieces, or only the beginning of one answer.
     for last in [true, false] {
         let mut client = two_halves(Strength::Sequential);
         for (from, covers, last) in [(1, low, true), (2, high, last)] {
@@ -312,7 +312,7 @@ fn the_user_gets_nothing_of_the_latest_state_before_a_router_confirms_it() {
         let begun_or_done = if last { "done 1 with 2 parts" } else { "begun 1 with 2 parts" };
         assert_eq!(confirm(&mut client), [begun_or_done]);
     }
-    // The confirmation arrives first.
+    // The confirmation arrives before the pieces.
     let mut client = two_halves(Strength::Sequential);
     assert_eq!(confirm(&mut client), [""; 0]);
     for (from, covers, told) in [(1, low, vec![]), (2, high, vec!["done 1 with 2 parts"])] {

@@ -1,4 +1,4 @@
-//! When a client asks about a write, what it reports of the outcome, and what the ranges may forget.
+//! Tests when a client asks about a write, what it reports of the outcome, and what the ranges may forget.
 
 use std::ops::RangeInclusive;
 
@@ -50,8 +50,8 @@ fn asked(said: &RecordingSink<Client>) -> usize {
 
 #[test]
 fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
-    // A gateway comes back as a new process, and its users send requests before it knows the configuration. A
-    // write that was answered before the link to its replica stood is asked for soon.
+    // A gateway comes back as a new process, and its users send requests before it knows the configuration.
+    // If a write is answered before the link to its replica is up, the client asks for the answer soon.
     let mut client = Client::new(
         Peer { id: ME, address: String::new() },
         String::from("gateway-1"),
@@ -116,7 +116,8 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
     said(&mut client, later, write(5, Some(RequestId { session: 77, number: 9 }), true, range(0, 9)));
     give_up(&mut client, later, 5);
     assert_eq!(client.maybe, [(START, 1), (START, 2), (START, 3)]);
-    // A repetition after its number was given up starts the memory of the number again.
+    // If the client has given up a number, a repetition under this number makes the client remember it
+    // again.
     client.maybe.retain(|(_, number)| *number != 2);
     said(&mut client, later, write(6, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 6);

@@ -126,7 +126,7 @@ fn a_journal_says_what_was_durable() {
             Some((7, vec![6, 7], vec![bytes("r")], 1)),
         ),
         ([whole(5, "r"), whole(9, "s")].concat(), Some((9, vec![], vec![bytes("s")], 1))),
-        // The numbers of the process's own messages continue behind those in the checkpoint.
+        // The numbers of the process's own messages continue after the numbers in the checkpoint.
         (
             [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
             Some((5, vec![], vec![bytes("r")], 2)),
