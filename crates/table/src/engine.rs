@@ -191,7 +191,7 @@ pub trait Engine: Send {
     /// Replicas with the same contents return the same hash, whatever their history.
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;
 
-    /// Counts the present rows of a table at one ring key, up to `most`.
+    /// Counts the present rows of a table at one ring key. Stops counting at `most`.
     fn rows_at(&self, table: TableId, key: u64, most: usize) -> usize;
 
     /// Returns the rows and bytes that each table holds.

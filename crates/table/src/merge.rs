@@ -54,7 +54,8 @@ pub struct Finish {
 /// The form of the replicas' answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
-    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)). Each replica has sorted its rows.
+    /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)). The rows of each replica come in the
+    /// statement's order.
     Rows,
     /// Partial groups ([`Output::Groups`](crate::operation::Output::Groups)).
     Groups {

@@ -205,7 +205,7 @@ impl<'a> Saver<'a> {
         name
     }
 
-    /// Returns the name of a marked fragment, and saves the fragment if necessary.
+    /// Returns the name of a fragment. Saves the fragment if the name in `mark` is not valid for this save.
     pub(crate) fn marked(&mut self, mark: &NameCell, encode: impl FnOnce(&mut Vec<u8>)) -> Name {
         let mut name = Name(mark.0.load(Relaxed));
         if self.must_save(name) {

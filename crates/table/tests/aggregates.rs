@@ -173,7 +173,8 @@ fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().map(|number| number + 0.0)
 }
 
-/// A sum may exceed the bounds on its way and return: PostgreSQL checks only the final sum.
+/// The sum of some numbers may exceed the bounds although the final sum does not: PostgreSQL checks only
+/// the final sum.
 #[test]
 fn a_sum_of_numerics_is_judged_at_its_end() {
     let postgres = Postgres::start();

@@ -192,7 +192,8 @@ fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
     assert_eq!((pinned.readers, pinned.broken), (0, 3));
 }
 
-/// A migration keeps what it needs without a bound, and a reader that needs nothing more loses nothing.
+/// The memory that a migration's pin keeps has no bound. A reader that needs no further memory keeps its
+/// version.
 fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
     let mut kept = OverwrittenTable::new(make(Bounds { pinned_bytes_max: 0, ..Bounds::default() }));
     kept.engine.pin(Epoch(2), Holder::Migration);
@@ -203,7 +204,8 @@ fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
     assert_eq!((pinned.readers, pinned.reader_bytes, pinned.broken), (1, 0, 0));
     kept.page(2).expect("the migration keeps it");
 
-    // A newer reader needs data that is overwritten later. By then the migration has that data whole.
+    // A newer reader needs data that is overwritten later. By then the migration's pin keeps that table
+    // whole.
     kept.engine.pin(Epoch(3), Holder::Reader);
     kept.overwrite();
     assert_eq!(kept.engine.pinned().broken, 1);

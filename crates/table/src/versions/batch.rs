@@ -254,7 +254,8 @@ impl<R: Rows> Versions<R> {
             match catch_panic(|| table.rows.search_batch(&table.schema, &tasks, true, &self.costs, call.host))
             {
                 Ok(batch_results) => drop(batch_results_by_table.insert(id, batch_results)),
-                // Nothing has changed so far. The caller goes on behind the first half.
+                // Nothing has changed so far. Runs only the first half of the jobs; the caller continues
+                // with the rest.
                 Err(_) if jobs.len() > 1 => return self.run(&jobs[..jobs.len() / 2], first, keep, call),
                 Err(_) => return self.run_alone(&jobs[0], first, keep, call),
             }

@@ -313,7 +313,8 @@ impl<'a, R: Rows> Execution<'a, R> {
         Ok((received, whole))
     }
 
-    /// Returns the fingerprint of a read of those rows in a range that earlier steps wrote or locked.
+    /// Returns the fingerprint of a read in a range, over only those rows that earlier steps wrote or
+    /// locked.
     fn own_rows(
         &self,
         table: &Table<R>,

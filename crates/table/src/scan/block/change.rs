@@ -451,7 +451,8 @@ mod tests {
                             model.extend(coming);
                         }
                         columns.join(&runs);
-                        // The merge changes the order of the codes, which must not matter.
+                        // The merge changes the order of the codes. The values of the rows must stay the
+                        // same.
                         columns.merge_tails();
                     }
                     TestStep::Take(part) => {

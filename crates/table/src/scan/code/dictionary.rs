@@ -30,8 +30,7 @@ const UNSHARED_MAX: usize = 1024;
 const ROWS_PER_VALUE_MIN: usize = 4;
 /// The least length of a tail that is merged; the tail must also reach a quarter of the sorted part's length.
 const TAIL_MIN: usize = 1024;
-/// The number of unsorted values of a tail above which the tail is sorted. A quarter of the number of its
-/// sorted values is added.
+/// A tail is sorted once it has more unsorted values than this number plus a quarter of its sorted values.
 const UNSORTED_MIN: usize = 64;
 /// The most values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
 const RUN_VALUES: usize = 1 << 14;
@@ -318,8 +317,8 @@ impl Sorted {
     }
 }
 
-/// Returns the least result of a comparison with which a value lies in a range, if the value is compared
-/// with the range's lower bound. `with` says whether the bound itself belongs to the range.
+/// Returns the least result that comparing a value of a range with the lower bound of the range can have.
+/// `with` says whether the bound itself belongs to the range.
 fn at_least(with: bool) -> Ordering {
     if with { Ordering::Equal } else { Ordering::Greater }
 }

@@ -31,7 +31,7 @@ pub(super) struct PassPrefetch {
     looks: Vec<u32>,
     /// The columns that are prefetched whole.
     columns: Vec<usize>,
-    /// The number of block spans under way of queries that go alone.
+    /// The number of open block spans of queries that belong to no group.
     alone: usize,
 }
 

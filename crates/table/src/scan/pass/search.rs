@@ -16,7 +16,7 @@ pub(in crate::scan) struct Search<'p, 'a> {
     pub(super) queries: &'p [ScanQuery<'a>],
     pub(super) shapes: &'p OutputShapes,
     pub(super) groups: &'p [QueryGroup],
-    /// The block spans of the queries that go alone, by first block.
+    /// The block spans of the queries that belong to no group, by first block.
     pub(super) block_spans: &'p [BlockSpan],
     pub(super) costs: &'p Costs,
     pub(super) asked: Vec<QueryHeader>,

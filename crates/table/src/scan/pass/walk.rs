@@ -94,7 +94,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// Makes the pass one of several parallel ones.
+    /// Makes the pass a pass over one of several segments, which are searched in parallel.
     pub(super) fn in_segment(self, number: usize, reached: &'p EarlyEnds) -> Pass<'p, 'a> {
         Pass { segment: Some((number, reached, 0)), ..self }
     }

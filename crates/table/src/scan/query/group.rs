@@ -35,10 +35,10 @@ const ALTERNATIVES_MAX: usize = 16;
 const KEYS_MAX: usize = 64;
 /// The average number of entries that a range may take.
 const KEYS_PER_RANGE: u64 = 3;
-/// The largest fraction of its column that a range may span to be hashed.
+/// A range is hashed only if it spans at most this fraction of the values that its column spans.
 const RANGE_PART_MAX: f64 = 0.25;
-/// The most bits of a group's filter, as a power of two: 32 KiB, which fit the first-level cache with the
-/// codes.
+/// The most bits of a group's filter, as a power of two. 2^18 bits are 32 KiB, which fit the first-level
+/// cache together with the codes.
 const FILTER_BITS_MAX: u32 = 18;
 /// The bits of the filter for each entry. With 32 bits for each entry, few rows that interest no query pass
 /// the filter.

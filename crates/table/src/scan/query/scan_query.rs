@@ -238,7 +238,8 @@ impl<'a> QueryResult<'a> {
         }
     }
 
-    /// Returns the destination of a whole query result; a part of one may have none.
+    /// Returns the destination of the rows. The query result of a single segment may have none, so only the
+    /// query result of a whole search is passed to this function.
     pub(in crate::scan) fn into_sink(self) -> Sink<'a> {
         self.sink.expect("a whole query result has a destination from the beginning")
     }
