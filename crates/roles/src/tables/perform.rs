@@ -1,4 +1,4 @@
-//! Turns an operator's operations into commands of the process that the operator asks.
+//! Turns an operator's operations into commands for the process that receives them.
 
 use quorate_protocol::{
     CommandId, Generation, Incarnation, Peer, ProcessId,

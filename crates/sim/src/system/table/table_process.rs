@@ -146,7 +146,7 @@ pub(super) fn roads_begun(world: &World<TableProcess>, machine: usize) -> u64 {
     relay.map_or(0, |relay| relay.counters().begun)
 }
 
-/// Returns the member of the order within a role, if the role is no router.
+/// Returns the part of a role that takes part in the order; `None` for a router.
 pub(super) fn member(role: &Process) -> Option<&Member> {
     match role {
         Process::Router(_) => None,

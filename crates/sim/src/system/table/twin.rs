@@ -44,7 +44,7 @@ struct TwinState {
     tables: BTreeMap<u32, String>,
     tables_ever: u32,
     sessions: BTreeMap<u128, u64>,
-    /// Processes that have rows up to a position only, and receive none behind it.
+    /// Processes that have rows up to a position, and receive no later rows.
     rows_through: BTreeMap<ProcessId, u64>,
     /// Number of control messages that had an effect.
     controls: u64,

@@ -1,4 +1,4 @@
-//! The types of the stage and of the world that this system plays on, and the timers of its workload.
+//! The types of the stage and of the world of this system, and the timers of its workload.
 
 use quorate_protocol::ProcessId;
 
