@@ -154,7 +154,7 @@ fn on_float(function: Function, x: f64, rest: &[&Value]) -> Result<Value, Failur
     }))
 }
 
-/// Refuses an infinity or a zero that the arguments do not justify.
+/// Refuses an infinite result unless `may_be_infinite`, and a result of zero unless `may_be_zero`.
 fn in_range(result: f64, may_be_infinite: bool, may_be_zero: bool) -> Result<f64, Failure> {
     if result.is_infinite() && !may_be_infinite {
         return Err(Failure::out_of_range(Type::Float8));

@@ -232,7 +232,7 @@ pub enum Step {
     /// Remembers the state of the tables.
     Savepoint,
     /// Restores the state at the latest savepoint that was not restored yet. The results of the statements
-    /// between the two have reached the client, and are compared.
+    /// since that savepoint have reached the client, and are compared.
     RollBack,
 }
 

@@ -210,7 +210,7 @@ pub struct Began {
     /// Last position whose effects the checkpoint contains.
     pub(super) at: Position,
     pub(super) config: Config,
-    /// The process's own messages up to this number have an outcome.
+    /// Number up to which all of the process's own messages have an outcome.
     pub(super) passed: u64,
     /// The process's messages after `passed` without an outcome, each with its token.
     pub(super) submitted: Vec<(u64, Bytes)>,

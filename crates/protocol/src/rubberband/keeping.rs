@@ -119,7 +119,7 @@ impl Config {
     }
 
     /// Whether `process` is a keeper that must stay, because a range of its place has no complete,
-    /// unsuspected replica, or because its successor at that place is still receiving.
+    /// unsuspected replica, or because the process that took its place is still receiving.
     pub(super) fn is_needed(&self, process: ProcessId) -> bool {
         let Some(keeps) = self.keeps(process) else { return false };
         let successor = self.ring.get(&keeps.place).and_then(|holder| self.storage.get(holder));

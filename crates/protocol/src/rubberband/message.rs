@@ -145,7 +145,7 @@ impl DataHeader {
         (header.kind != DataKind::Read).then_some(header.name)
     }
 
-    /// Whether no key is listed twice. A write would take effect twice at such a key.
+    /// Whether no key is listed twice. At a key that is listed twice, a write would take effect twice.
     pub(super) fn is_disjoint(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();

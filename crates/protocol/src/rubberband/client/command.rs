@@ -108,7 +108,8 @@ pub enum ClientEvent {
     Done {
         /// The request.
         token: u64,
-        /// The answer's position, or stamp; 0 for control messages and basic reads.
+        /// The position of an ordered request, or the stamp of an injected read; 0 for control messages and
+        /// basic reads.
         at: Position,
         /// The answer: of a read by process, in id order; of a write by range. Empty for a read that has
         /// begun, because the user already has all its pieces.

@@ -75,7 +75,8 @@ impl Client {
             NextAttempt::Fail(error) => return self.fail(cx.now, token, error, out),
         };
         if read.user_has_begun {
-            // The next attempt would give the user the beginning of the answer again.
+            // A further attempt would give the user the beginning of the answer a second time, so the read
+            // fails.
             return self.fail(cx.now, token, ClientError::Broken, out);
         }
         let attempt = self.new_attempt(token);
@@ -119,7 +120,7 @@ impl Client {
         let knows = self.membership.config().is_some_and(|config| config.routing >= LATEST_SINCE);
         let injects = knows && self.requests.len() <= INJECTING_REQUESTS_MAX;
         if strength == Strength::Sequential && !injects {
-            // An earlier attempt that has not been sent would only add a read.
+            // An earlier attempt that has not been sent is withdrawn, because it would only add a read.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
         }
         match strength {

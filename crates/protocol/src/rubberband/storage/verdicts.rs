@@ -92,7 +92,7 @@ pub(super) struct Verdicts {
     /// For each member, the decided writes that concern the member and whose decisions it may not have on
     /// disk, in order.
     debts: BTreeMap<ProcessId, VecDeque<Position>>,
-    /// First position for which an import may ask, as of the last decision.
+    /// First position for which an importing process may ask for a verdict, as of the last decision.
     needed: Option<Position>,
     /// Settled writes whose reasons of failure are kept and may be dropped.
     reasons: BTreeSet<Position>,
@@ -182,8 +182,8 @@ impl Verdicts {
         open.and_then(|open| open.unknowing.get(&process)).is_some_and(|through| *through >= since)
     }
 
-    /// Decides on the write at `at`, which concerns `ranges` and the members `others`, if the known verdicts
-    /// suffice. An import may ask for decisions from `needed` on.
+    /// Decides on the write at `at`, which concerns `ranges` and the members `others`, if the known
+    /// verdicts suffice. A process that imports ranges may ask for decisions from `needed` on.
     pub(super) fn decide(
         &mut self,
         at: Position,

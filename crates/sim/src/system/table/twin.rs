@@ -136,7 +136,7 @@ impl TableTwin {
         self.twin_state.roles.contains_key(&process)
     }
 
-    /// Returns the position up to which `process` has all rows, if it receives none behind it.
+    /// Returns the position up to which `process` has all rows, if it receives no later rows.
     pub(super) fn rows_through(&self, process: ProcessId) -> Option<u64> {
         self.twin_state.rows_through.get(&process).copied()
     }

@@ -165,7 +165,8 @@ impl Packed {
         match self.code(number) {
             Some(code) => {
                 each_width!(&mut self.codes, Codes::Same(len) => *len += 1, codes => {
-                    // A block never doubles, and a copied list has no spare capacity.
+                    // The list grows by a small part of its length: a block never doubles, and a copied
+                    // list has no spare capacity.
                     if codes.len() == codes.capacity() {
                         codes.reserve_exact(codes.len() / GROWTH_PART + 1);
                     }
