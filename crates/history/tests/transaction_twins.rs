@@ -11,7 +11,7 @@ use rand_pcg::Pcg64;
 
 use crate::transactions::judged;
 
-/// The values of each key. Keys that begin with `l` are lists, all others registers.
+/// The values of each key. A key whose name begins with `l` is a list, every other key a register.
 type Held = BTreeMap<Box<str>, Vec<Value>>;
 
 /// Performs a step on a state and fills in the answer of a read.
@@ -32,7 +32,8 @@ fn answer_of(key: &str, list: &[Value]) -> Option<Value> {
     }
 }
 
-/// Makes transactions without answers, whose intervals contain the instants 10, 20, 30 and so on.
+/// Returns random transactions without answers. Their intervals contain the instants 10, 20, 30 and so on, in
+/// turn.
 fn requests(random: &mut Pcg64, count: usize, registers: bool) -> Vec<RecordedTransaction> {
     let mut value = 0;
     let transactions = (0..count).map(|index| {
@@ -64,7 +65,8 @@ fn requests(random: &mut Pcg64, count: usize, registers: bool) -> Vec<RecordedTr
     transactions.collect()
 }
 
-/// Adds a transaction that reads all lists after everything else, so that their order is known.
+/// Adds a transaction that reads all lists after all other transactions, so that the order of their elements
+/// is known.
 fn read_all(transactions: &mut Vec<RecordedTransaction>, held: &Held) {
     let lists = held.iter().filter(|(key, _)| key.starts_with('l'));
     let steps: Vec<_> = lists.map(|(key, list)| (key.clone(), Action::Read(answer_of(key, list)))).collect();
@@ -84,7 +86,7 @@ fn serial_executions_are_strict_and_replay() {
                 perform(&mut held, key, action);
             }
         }
-        // Some clients do not learn the outcome, and some positions are not known.
+        // Lets some clients not learn the outcome, and removes some positions.
         let mut seen = transactions.clone();
         for transaction in seen.iter_mut().filter(|_| random.random_bool(0.1)) {
             (transaction.outcome, transaction.finish, transaction.position) = (Outcome::Unknown, None, None);
@@ -107,7 +109,8 @@ fn serial_executions_are_strict_and_replay() {
     }
 }
 
-/// Shortens the answer of a read that must show more, and checks that judge and replay find it.
+/// Shortens the answer of a read that must return more, and checks that the judge and the replay find this
+/// fault.
 fn planted(random: &mut Pcg64, mut transactions: Vec<RecordedTransaction>, seed: u64) {
     let first = random.random_range(0..transactions.len());
     let mut writers: BTreeMap<Value, i64> = BTreeMap::new();
@@ -187,8 +190,8 @@ fn snapshot_isolation_shows_write_skew_at_most() {
     assert!(skews > 20, "{skews}");
 }
 
-/// Whether some order of the transactions explains all answers; with `by_time`, an order that agrees with
-/// time.
+/// Whether some order of the transactions explains all answers. If `by_time` is true, the order must also
+/// agree with time.
 fn some_order(transactions: &[RecordedTransaction], by_time: bool) -> bool {
     fn go(left: &[&RecordedTransaction], held: &Held, by_time: bool) -> bool {
         left.is_empty()
@@ -247,7 +250,8 @@ fn a_slow_twin_agrees() {
             [(IsolationLevel::Serializable, false), (IsolationLevel::StrictSerializable, true)]
         {
             let explained = some_order(&transactions, by_time);
-            // Registers do not show the order of all versions, so the judge may miss a violation of theirs.
+            // Registers do not show the order of all versions, so the judge may miss a violation on
+            // registers.
             let agrees = report.holds(level) == explained || registers && !explained;
             assert!(agrees, "seed {seed}, {level}, some order: {explained}\n{report}");
         }

@@ -59,7 +59,7 @@ pub(crate) fn judged(transactions: &[RecordedTransaction]) -> TransactionReport 
     judge(&history).unwrap()
 }
 
-/// Checks the level and exactly the anomalies of a script.
+/// Checks the level of a script, and that the report names exactly these anomalies.
 #[track_caller]
 fn check(script: &str, level: Option<IsolationLevel>, anomalies: &[Anomaly]) {
     let report = judged(&history(script));
@@ -145,7 +145,7 @@ fn internal() {
         let report = judged(&history(&format!("1 0 9 ok x=1\n2 0 9 ok x=2\n4 0 9 ok {wrong}")));
         assert!(report.has(Internal), "{wrong}: {report}");
     }
-    // A read of one's own later write.
+    // A transaction that reads its own later write.
     check("1 0 9 ok x:1 x+1", Some(ReadCommitted), &[Internal]);
     check("1 0 9 ok x?1 x=1", Some(ReadCommitted), &[Internal]);
 }
@@ -171,7 +171,8 @@ fn read_skew() {
 fn write_skew() {
     check("1 0 9 ok x: y+1\n2 0 9 ok y: x+1", Some(SnapshotIsolation), &[G2Item]);
     check("1 0 9 ok x?- y=1\n2 0 9 ok y?- x=1", Some(SnapshotIsolation), &[G2Item]);
-    // Two readers that disagree about the order of two writes: anti-dependencies that do not touch.
+    // Two readers disagree about the order of two writes: the two anti-dependencies are not next to each
+    // other.
     check(
         "1 0 9 ok x+1\n2 0 9 ok y+1\n3 0 9 ok x:1 y:\n4 0 9 ok y:1 x:",
         Some(ReadCommitted),
@@ -181,12 +182,14 @@ fn write_skew() {
 
 #[test]
 fn sessions_and_time() {
-    // A read that misses a write which had ended.
+    // A read does not show a write that had ended before the read began.
     check("1 0 1 ok x+1\n2 2 3 ok x:\n3 4 5 ok x:1", Some(Serializable), &[GSingleTime]);
     check("1 0 1 ok x=1\n2 2 3 ok x?-", Some(Serializable), &[GSingleTime]);
-    // The same at one client, at one instant: only the session tells.
+    // The same with both operations at one client. The first ends at the instant at which the second begins,
+    // so only the session shows their order.
     check("1 0 5 ok x+1\n1 5 6 ok x:\n3 7 8 ok x:1", Some(Serializable), &[GSingleSession]);
-    // elle#21: what a client read leads, by its session, to what it read from.
+    // elle#21: client 2 reads a write of the first transaction, and then appends the element that the first
+    // transaction had read.
     check("1 0 9 ok x:1 y+1\n2 0 1 ok y:1\n2 2 3 ok x+1", Some(Serializable), &[G1cSession]);
     // elle-cli#47: two clients see two blind writes in both orders.
     check(
@@ -194,10 +197,11 @@ fn sessions_and_time() {
         Some(Serializable),
         &[G0Session, GSingleTime],
     );
-    // The same by time alone, with clients that do one thing each.
+    // The same order, shown by time alone: each client does one operation.
     let report = judged(&history("1 0 1 ok x=100\n2 2 3 ok x=200\n3 4 5 ok x?100"));
     assert_eq!(report.level, Some(Serializable), "{report}");
-    // Blind writes by time, and a version that was replaced before the reader's.
+    // Two blind writes whose order only time shows, and a read of a version that had been replaced before the
+    // other read began.
     let report = judged(&history("1 0 1 ok x=1\n2 2 3 ok x=2\n3 4 9 ok x?1 y=1\n4 4 5 ok y?-"));
     assert_eq!(report.level, Some(Serializable), "{report}");
 }
@@ -264,7 +268,7 @@ fn replays_follow_positions() {
     let late = replayed("1 0 1 ok@7 x=1\n2 2 3 ok@6 x?-", 9).unwrap();
     assert_eq!((late.level, late.has(PositionAgainstTime)), (Some(Serializable), true), "{late}");
 
-    // An open transaction counts from the read that shows it.
+    // An open transaction takes effect at the first read that shows it.
     let open = "1 0 - open x=1 l+1\n2 0 9 ok@1 x?- l+2\n2 10 11 ok@2 x?1 l:1,2\n2 12 13 ok@3 x?1 l:1,2";
     assert_eq!(replayed(open, 9).unwrap().level, Some(StrictSerializable));
     let undone = format!("{open}\n2 14 15 ok@4 x?-");
@@ -275,7 +279,7 @@ fn replays_follow_positions() {
     assert_eq!(twice, RefusedTransaction::PositionTwice(1));
 }
 
-/// The page of documentation judges a history and shows the report.
+/// The session in the documentation is real: the judge prints the report that the page shows.
 #[test]
 fn the_session_of_the_page_is_real() {
     let page = include_str!("../../../docs/consistency.md");
@@ -349,7 +353,7 @@ fn both_formats_read_alike() {
     }
 }
 
-/// A cycle of all transactions, and one with a long list.
+/// The graph is one cycle through all 20,000 transactions.
 #[test]
 fn large_components_are_judged_in_time() {
     let count = 20_000;

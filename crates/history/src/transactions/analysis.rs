@@ -1,4 +1,4 @@
-//! The judge: all inferences, the cycles, and the report.
+//! Judges a history of transactions: infers edges and anomalies, finds cycles, and makes the report.
 
 use super::cycles;
 use super::explanation::explain;
@@ -33,7 +33,8 @@ pub fn judge(history: &TransactionHistory) -> Result<TransactionReport, RefusedT
     Ok(TransactionReport::new(judged, history.keys.len() as u64, anomalies))
 }
 
-/// Returns the numbers of all steps, those of a key side by side and ascending, and where each key's begin.
+/// Returns the numbers of all steps, sorted by key and ascending within a key. The first result holds the
+/// index at which the numbers of each key begin.
 fn by_key(history: &TransactionHistory) -> (Vec<usize>, Vec<u32>) {
     let mut first = vec![0usize; history.keys.len() + 1];
     for step in &history.steps {

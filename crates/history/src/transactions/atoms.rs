@@ -13,19 +13,19 @@ use crate::operation::Value;
 pub(super) struct Atom(u64);
 
 impl Atom {
-    /// The value of a key that nobody wrote.
+    /// The value of a key to which nothing was written.
     pub(super) const NOTHING: Self = Self(0);
 }
 
 /// The table of texts that are no plain numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Atoms {
-    // Bounded by the history, which a user hands in.
+    // Bounded by the history that the user supplies.
     texts: IndexSet<Box<str>, FxBuildHasher>,
 }
 
 impl Atoms {
-    /// Returns the number of a text, or of a list, which counts as the text that it is printed as.
+    /// Returns the number of a text. A list is stored as its printed text.
     pub(super) fn intern(&mut self, value: &Value) -> Atom {
         match value {
             Value::Text(text) => self.intern_text(text),
@@ -53,7 +53,7 @@ impl Atoms {
         }
     }
 
-    /// Returns the text of a list. A long list is given by its end.
+    /// Returns the text of a list. Of a long list, the text shows only the last elements.
     pub(super) fn list_text(&self, list: &[Atom]) -> String {
         let shown = &list[list.len().saturating_sub(LIST_SHOWN_MAX)..];
         let mut text = String::from(if shown.len() < list.len() { "[…" } else { "[" });
@@ -67,7 +67,8 @@ impl Atoms {
     }
 }
 
-/// Returns the number that the text is, if the number is printed as this text and below 2^62.
+/// Returns the number that the text denotes, if the number is below 2^62 and would be printed as exactly this
+/// text.
 fn plain_number(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
     let plain = matches!(bytes, [b'0'] | [b'1'..=b'9', ..]) && bytes.len() <= PLAIN_DIGITS_MAX;
@@ -79,10 +80,10 @@ fn plain_number(text: &str) -> Option<u64> {
         .try_fold(0u64, |number, byte| byte.is_ascii_digit().then(|| number * 10 + u64::from(byte - b'0')))
 }
 
-/// Digits of the longest plain number. All numbers with this number of digits are below 2^62.
+/// Largest number of digits of a plain number. All numbers with so few digits are below 2^62.
 const PLAIN_DIGITS_MAX: usize = 18;
 
-/// Elements of a list that a text shows.
+/// Largest number of elements of a list that a text shows.
 const LIST_SHOWN_MAX: usize = 8;
 
 #[cfg(test)]

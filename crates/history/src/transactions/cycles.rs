@@ -7,13 +7,15 @@ use super::graph::{
 };
 use super::report::Anomaly;
 
-/// Kinds of dependencies that a level counts, and the names of the cycles that they close.
+/// A group of isolation levels: the dependencies that only these levels count, and the names of their cycles.
+/// The first tier counts neither sessions nor time, the second counts sessions, and the third counts both.
 struct Tier {
-    /// Edges of the tier's own, which may stand anywhere in a cycle.
+    /// Dependencies that only this tier counts, without anti-dependencies.
     order: Dependencies,
-    /// Anti-dependencies of the tier's own.
+    /// Anti-dependencies that only this tier counts.
     anti: Dependencies,
-    /// Names of a cycle of writes, of a cycle with a read, with one anti-dependency, and with several.
+    /// Names of four kinds of cycles: writes alone, writes and reads, one anti-dependency, and several of
+    /// them.
     names: [Anomaly; 4],
 }
 
@@ -39,7 +41,8 @@ const WRITES: Dependencies = Dependencies::of(&[WriteWrite, SessionWriteWrite, T
 const READS: Dependencies = Dependencies::of(&[WriteRead]);
 const ANTI: Dependencies = Dependencies::of(&[ReadWrite, TimeReadWrite]);
 
-/// Finds at most one cycle of each kind. A kind that needs no sessions or time is not sought with them again.
+/// Finds at most one cycle of each kind. If a kind was found without sessions and time, it is not searched
+/// for again with them.
 pub(super) fn find(graph: &DependencyGraph) -> Vec<(Anomaly, Vec<Edge>)> {
     let mut found: Vec<(Anomaly, Vec<Edge>)> = Vec::new();
     let all = graph.components(Dependencies::ALL, None);
@@ -80,7 +83,8 @@ pub(super) fn find(graph: &DependencyGraph) -> Vec<(Anomaly, Vec<Edge>)> {
             is_found[3] = true;
             found.push((tier.names[3], cycle));
         }
-        // There is a cycle, so one must be named, even if the budget was too small for each kind.
+        // The graph has a cycle, so the report must name a cycle, even if the budget was too small for every
+        // kind.
         if found.is_empty()
             && let Some(cycle) = search.shortest(WRITES.and(READS).and(ANTI), anti, &whole)
         {
@@ -96,12 +100,12 @@ pub(super) fn find(graph: &DependencyGraph) -> Vec<(Anomaly, Vec<Edge>)> {
 struct CycleSearch<'a> {
     graph: &'a DependencyGraph,
     paths: PathSearch<'a>,
-    /// All dependencies of the tier.
+    /// All dependencies that the tier counts.
     anti: Dependencies,
 }
 
 impl CycleSearch<'_> {
-    /// Finds a shortest cycle of an edge of `closing` and a path of edges of `back`.
+    /// Finds a shortest cycle that consists of one edge of `closing` and a path of edges of `back`.
     fn shortest(
         &mut self,
         closing: Dependencies,
@@ -112,9 +116,10 @@ impl CycleSearch<'_> {
         shortest(&mut self.paths, candidates.map(|edge| (edge, edge.to, edge.from)), back, within, |_| true)
     }
 
-    /// Finds a cycle in which no two anti-dependencies stand next to each other. Snapshot isolation has none.
+    /// Finds a cycle in which no two anti-dependencies stand next to each other. Snapshot isolation permits
+    /// no such cycle.
     fn without_adjacent(&self, within: &Components) -> Option<Vec<Edge>> {
-        // The second node of each node is for walks whose last edge was an anti-dependency.
+        // Each node is doubled. A walk is at the second copy if its last edge was an anti-dependency.
         let walks = doubled(self.graph, self.anti, within, |after_anti, dependency| match dependency {
             Onward => Some(after_anti),
             ReadWrite | TimeReadWrite if after_anti => None,
@@ -130,7 +135,7 @@ impl CycleSearch<'_> {
 
     /// Finds a cycle with at least two anti-dependencies that meets each transaction once.
     fn with_several(&self, within: &Components) -> Option<Vec<Edge>> {
-        // The second node of each node is for paths on which there was an anti-dependency.
+        // Each node is doubled. A path is at the second copy if it has already followed an anti-dependency.
         let walks = doubled(self.graph, self.anti, within, |after_anti, dependency| {
             Some(after_anti || ANTI.has(dependency))
         });
@@ -155,12 +160,14 @@ impl CycleSearch<'_> {
     }
 }
 
-/// Returns the edge of the graph for an edge of its doubled graph.
+/// Converts an edge of the doubled graph to the edge of the original graph.
 fn single(edge: Edge) -> Edge {
     Edge { from: edge.from / 2, to: edge.to / 2, ..edge }
 }
 
-/// Returns the graph of walks that remember one bit. `next` tells the bit after an edge, or refuses the edge.
+/// Returns a graph of walks that remember one bit: each node has a copy for either value of the bit. `next`
+/// computes the bit after an edge from the bit before it, or returns `None` if the walk must not follow the
+/// edge.
 fn doubled(
     graph: &DependencyGraph,
     allowed: Dependencies,
@@ -179,7 +186,7 @@ fn doubled(
     walks.finish()
 }
 
-/// Returns the edges of some dependencies inside components.
+/// Returns the edges of these dependencies whose two ends lie in one component.
 fn candidates(
     graph: &DependencyGraph,
     dependencies: Dependencies,
@@ -190,8 +197,8 @@ fn candidates(
     edges.filter(move |edge| dependencies.has(edge.dependency) && within.join(edge.from, edge.to))
 }
 
-/// Finds a shortest cycle over all candidates: the edge that closes it, and the nodes between which a path
-/// leads back.
+/// Finds a shortest cycle over all candidates. A candidate is an edge, and the two nodes between which a path
+/// must lead so that it closes the cycle.
 fn shortest(
     paths: &mut PathSearch<'_>,
     candidates: impl Iterator<Item = (Edge, u32, u32)>,
@@ -199,7 +206,7 @@ fn shortest(
     within: &Components,
     accepts: impl Fn(&[Edge]) -> bool,
 ) -> Option<Vec<Edge>> {
-    // One search of the whole graph is always allowed.
+    // The budget always suffices for one search of the whole graph.
     paths.budget = BUDGET.max(2 * paths.edges());
     let mut best: Option<(u32, Vec<Edge>)> = None;
     for (closing, from, to) in candidates {
@@ -223,5 +230,5 @@ fn shortest(
     best.map(|(_, cycle)| cycle)
 }
 
-/// Edges that the search for one kind of cycle may follow.
+/// Largest number of edges that the search for one kind of cycle follows.
 const BUDGET: u64 = 20_000_000;

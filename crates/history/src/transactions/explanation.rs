@@ -18,7 +18,7 @@ pub(super) fn explain(history: &TransactionHistory, cycle: &[Edge]) -> (Vec<u32>
     let mut links: Vec<Link> = Vec::new();
     for edge in cycle {
         match links.last_mut() {
-            // The link goes on behind a joint.
+            // An edge that leaves a joint continues the link that entered the joint.
             Some(link) if edge.from >= transactions => link.to = edge.to,
             _ => {
                 let Edge { from, to, key, dependency } = *edge;
@@ -42,7 +42,7 @@ pub(super) fn explain(history: &TransactionHistory, cycle: &[Edge]) -> (Vec<u32>
     (members, sentences)
 }
 
-/// Edges of a cycle that are explained.
+/// Largest number of edges of a cycle that the report explains.
 const LINKS_SHOWN_MAX: usize = 64;
 
 fn sentence(history: &TransactionHistory, link: Link) -> String {
@@ -105,8 +105,8 @@ fn read(history: &TransactionHistory, transaction: u32, key: u32) -> String {
     }
 }
 
-/// Returns the element of a list that stands behind what a transaction read, or the value that replaced what
-/// it read.
+/// Returns the value that `to` wrote after the read of `from`: for a list, the element right after the
+/// elements that `from` read; for a register, the last value of `to`.
 fn missing(history: &TransactionHistory, link: Link) -> String {
     let Link { from, to, key, .. } = link;
     let order = &history.keys[key as usize].order;
@@ -129,7 +129,8 @@ fn missing(history: &TransactionHistory, link: Link) -> String {
     atom.map_or_else(|| "a value".into(), |atom| history.atoms.text(atom))
 }
 
-/// Returns two elements of a list that stand next to each other, of the one and the other transaction.
+/// Returns two neighbouring elements of a list: one that the first transaction appended, and the next one,
+/// which the second transaction appended.
 fn neighbours(history: &TransactionHistory, link: Link) -> Option<(String, String)> {
     let appended = |transaction: u32| {
         let steps = history.steps[history.step_range(transaction)].iter();

@@ -1,8 +1,8 @@
 //! The graph of dependencies, its strongly connected components, and shortest paths in it.
 //!
-//! The first nodes are the transactions. Behind them stand *joints*, which save edges where every one of many
-//! transactions comes before every one of many others. An edge that leaves a joint continues the edge that
-//! entered it, and counts as no step of its own.
+//! The first nodes are the transactions. The nodes after them are *joints*. If every one of many transactions
+//! comes before every one of many others, a joint between them saves edges. An edge that leaves a joint
+//! continues the edge that entered it, and does not count as a step.
 
 use std::collections::VecDeque;
 
@@ -16,17 +16,19 @@ pub(super) enum Dependency {
     WriteRead,
     /// The latter replaced a version that the former read.
     ReadWrite,
-    /// The client of both began the latter after the former.
+    /// The client of both transactions began the latter after the former.
     Session,
-    /// As `WriteWrite`, because a client saw the versions in this order.
+    /// Like `WriteWrite`. The order of the versions is known because a client saw them in this order.
     SessionWriteWrite,
     /// The former ended before the latter began.
     Time,
-    /// As `WriteWrite`, because the former ended before a read of the latter's version began.
+    /// Like `WriteWrite`. The order of the versions is known because the former transaction ended before a
+    /// read of the latter's version began.
     TimeWriteWrite,
-    /// As `ReadWrite`, because the version read had been written before the latter began.
+    /// Like `ReadWrite`. The order of the versions is known because the version that the former read had been
+    /// written before the latter began.
     TimeReadWrite,
-    /// Leaves a joint.
+    /// An edge that leaves a joint. It continues the dependency that entered the joint.
     Onward,
 }
 
@@ -61,7 +63,8 @@ impl Dependencies {
     }
 }
 
-/// An edge, with the key that it is about. Edges of time and sessions have the key 0, which means nothing.
+/// An edge, with the key by which its transactions depend on each other. Edges of time and of sessions
+/// concern no key, and their key is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) from: u32,
@@ -84,7 +87,7 @@ impl GraphBuilder {
         Self { transactions, nodes: transactions, edges: Vec::new() }
     }
 
-    /// Starts a graph that has two nodes for each node of another one.
+    /// Creates a builder for a graph that has two nodes for each node of `graph`.
     pub(super) fn doubled(graph: &DependencyGraph) -> Self {
         Self { transactions: 2 * graph.transactions, nodes: 2 * graph.nodes(), edges: Vec::new() }
     }
@@ -95,7 +98,7 @@ impl GraphBuilder {
         self.nodes - 1
     }
 
-    /// Adds an edge. A transaction does not depend on itself.
+    /// Adds an edge. An edge from a transaction to itself is left out.
     pub(super) fn edge(&mut self, from: u32, to: u32, key: u32, dependency: Dependency) {
         if from != to {
             self.edges.push(Edge { from, to, key, dependency });
@@ -123,7 +126,7 @@ impl GraphBuilder {
     }
 }
 
-/// The graph, with the edges of each node side by side.
+/// The graph. The edges that leave a node are stored side by side.
 #[derive(Debug)]
 pub(super) struct DependencyGraph {
     pub(super) transactions: u32,
@@ -145,7 +148,8 @@ impl Components {
         self.of[node as usize]
     }
 
-    /// Returns these components for a graph that has two nodes for each node.
+    /// Returns the components of a graph that has two nodes for each node of this graph. Both nodes are in
+    /// the component of the original node.
     pub(super) fn doubled(&self) -> Self {
         let of = self.of.iter().flat_map(|of| [*of, *of]).collect();
         Self { of, count: self.count }
@@ -176,7 +180,7 @@ impl DependencyGraph {
     }
 
     /// Finds the components with a cycle, by Tarjan's algorithm without recursion. Uses only edges of
-    /// `allowed`, and only edges inside a component of `within`, if that is given.
+    /// `allowed`. If `within` is given, the search uses only edges inside one of its components.
     pub(super) fn components(&self, allowed: Dependencies, within: Option<&Components>) -> Components {
         const UNSEEN: u32 = u32::MAX;
         let nodes = self.nodes() as usize;
@@ -233,19 +237,19 @@ impl DependencyGraph {
     }
 }
 
-/// Searches shortest paths in one graph, again and again, until a budget of edges is used up.
+/// Searches shortest paths in one graph. Many searches share one budget of edges.
 #[derive(Debug)]
 pub(super) struct PathSearch<'a> {
     graph: &'a DependencyGraph,
     /// Edges that the searches may still follow.
     pub(super) budget: u64,
-    /// Number of the present search, and of the search that last reached each node.
+    /// Number of the present search, and for each node the number of the last search that reached it.
     search: u32,
     reached: Vec<u32>,
-    /// Steps to each node reached, and the edge by which it was reached.
+    /// For each reached node, the number of steps to it and the last edge of the path to it.
     steps: Vec<u32>,
     by: Vec<Edge>,
-    // Holds each node of the graph at most twice, so it is bounded by the history.
+    // Bounded by the history: the queue holds each node of the graph at most twice.
     queue: VecDeque<(u32, u32)>,
 }
 

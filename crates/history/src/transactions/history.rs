@@ -1,8 +1,9 @@
 //! All recorded transactions, packed.
 //!
-//! A step takes 16 bytes and its transaction's number. Reads of a list are compared when they are added: a
-//! read that is a prefix of the key's longest read, or continues it, is kept as a length. So memory and time
-//! are linear in the elements that were read, and each list is kept once.
+//! A step takes 16 bytes, and 4 more bytes for the number of its transaction. When a read of a list is added,
+//! the history compares it with the longest read of the key. A read that is a prefix of the longest read, or
+//! continues it, is stored as a length. So memory and time are linear in the elements that were read, and
+//! each list is stored once.
 
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -45,18 +46,19 @@ pub enum RefusedTransaction {
         /// The value.
         value: String,
     },
-    /// With positions: two transactions that write have the same position.
+    /// Two transactions that write have the same position. Only the judge by position reports this error.
     #[error("two transactions that write have position {0}")]
     PositionTwice(u64),
-    /// With positions: an answered transaction has none.
+    /// An answered transaction has no position. Only the judge by position reports this error.
     #[error("expected a position, because transactions are judged by position")]
     PositionMissing,
-    /// With positions: a transaction comes too late in the files to be put in order.
+    /// A transaction comes too late in the files to be put in order. Only the judge by position reports this
+    /// error.
     #[error(
         "position {position} stands behind position {applied} by more than the window of {window} transactions"
     )]
     BeyondWindow {
-        /// The position.
+        /// Position of the late transaction.
         position: u64,
         /// The last position that was applied.
         applied: u64,
@@ -86,9 +88,9 @@ pub(super) enum StepVerb {
     Unanswered,
     /// A read of a register, or of a key that nobody had written.
     Value(Atom),
-    /// A read of as many first elements of the key's order.
+    /// A read of a list that returned the first elements of the key's order. The field is their number.
     Prefix(u32),
-    /// A read of a list that is no prefix of the key's order; its number among such reads.
+    /// A read of a list that is no prefix of the key's order. The field is the index of the list in `strays`.
     Stray(u32),
     Write(Atom),
     Append(Atom),
@@ -134,7 +136,7 @@ pub struct TransactionHistory {
     /// Lists that were read and are no prefix of their key's order.
     pub(super) strays: Vec<Vec<Atom>>,
     pub(super) atoms: Atoms,
-    /// The list that is being compared; kept for its memory.
+    /// The list that `pack` compares. The history keeps it to use its memory again.
     list: Vec<Atom>,
 }
 
@@ -154,8 +156,8 @@ impl TransactionHistory {
         self.transactions.is_empty()
     }
 
-    /// Adds one transaction. Those of one client must come in the order of their starts if times are equal;
-    /// otherwise the order does not matter.
+    /// Adds one transaction. Transactions of one client that began at the same time must be added in the
+    /// order in which the client began them. Otherwise the order does not matter.
     pub fn push(&mut self, transaction: &RecordedTransaction) -> Result<(), RefusedTransaction> {
         admit(transaction)?;
         if self.steps.len() + transaction.steps.len() > STEPS_MAX {
@@ -305,7 +307,7 @@ pub(super) fn name(transaction: u32) -> String {
     format!("T{}", transaction + 1)
 }
 
-/// Steps of a transaction that a text shows.
+/// Largest number of steps of a transaction that a text shows.
 const STEPS_SHOWN_MAX: usize = 16;
 
 /// Checks the times of a transaction.

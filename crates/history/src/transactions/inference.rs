@@ -12,9 +12,10 @@ use crate::operation::{Nanos, Outcome};
 pub(super) struct Inference<'a> {
     pub(super) history: &'a TransactionHistory,
     pub(super) graph: GraphBuilder,
-    /// Whether each transaction took effect: it was answered, or somebody read one of its writes.
+    /// Whether each transaction took effect: it was answered, or some read returned one of its writes.
     pub(super) committed: Vec<bool>,
-    /// For each append, its place in the key's order, from 1; 0 if no read of the order shows it.
+    /// For each append, its place in the key's order, from 1. The place is 0 if no read of that order
+    /// returned the appended element.
     pub(super) places: Vec<u32>,
     // Bounded by the kinds of anomalies.
     found: BTreeMap<Anomaly, AnomalyReport>,
@@ -31,7 +32,7 @@ impl<'a> Inference<'a> {
         }
     }
 
-    /// Records a case of an anomaly. The first case of each kind is explained.
+    /// Records a case of an anomaly. The report explains the first case of each kind.
     pub(super) fn anomaly(
         &mut self,
         anomaly: Anomaly,
@@ -68,8 +69,8 @@ impl<'a> Inference<'a> {
         begun.sort_unstable();
         ended.sort_unstable();
 
-        // A chain of joints, one for each instant at which a transaction ended. A transaction leads to the
-        // joint of its end, and the last joint before its start leads to it.
+        // Builds a chain of joints, one for each instant at which a transaction ended. Each transaction has
+        // an edge to the joint of its end, and an edge from the last joint before its start.
         let mut ends = ended.into_iter().peekable();
         let mut last = None;
         for (start, number) in &begun {
@@ -95,7 +96,7 @@ impl<'a> Inference<'a> {
         sessions.sort_unstable();
         for pair in sessions.windows(2) {
             let [(client, _, former), (other, _, latter)] = [pair[0], pair[1]];
-            // A transaction of unknown outcome may take effect after later ones of its client.
+            // A transaction of unknown outcome may take effect after later transactions of its client.
             if client == other && transactions[former as usize].outcome == Outcome::Ok {
                 self.graph.edge(former, latter, 0, Dependency::Session);
             }
@@ -108,19 +109,20 @@ impl<'a> Inference<'a> {
     }
 }
 
-/// Many transactions that all come after others. The edges to them go by joints, so that their number is
-/// linear.
+/// Transactions that all come after some other transactions. The edges from those transactions lead to the
+/// members through joints, so that the number of edges is linear.
 #[derive(Debug)]
 pub(super) struct Fan {
     /// The transactions, in ascending order.
     members: Vec<u32>,
-    /// The nodes that lead to the members up to, and from, each member.
+    /// For each member, the node that leads to all members up to it, and the node that leads to all members
+    /// from it on.
     up_to: Vec<u32>,
     from: Vec<u32>,
 }
 
 impl Fan {
-    /// Makes a fan of these transactions, which ascend.
+    /// Creates a fan with these members, which must be sorted in ascending order.
     pub(super) fn new(graph: &mut GraphBuilder, key: u32, members: Vec<u32>) -> Self {
         let chain = |graph: &mut GraphBuilder, members: &mut dyn Iterator<Item = u32>| {
             let mut nodes: Vec<u32> = Vec::new();
@@ -144,7 +146,7 @@ impl Fan {
         Self { members, up_to, from }
     }
 
-    /// Adds edges from `source` to all members but itself.
+    /// Adds edges from `source` to all members except `source` itself.
     pub(super) fn after(&self, graph: &mut GraphBuilder, source: u32, key: u32, dependency: Dependency) {
         let (before, behind) = match self.members.binary_search(&source) {
             Ok(index) => (index.checked_sub(1).map(|index| self.up_to[index]), self.from.get(index + 1)),

@@ -1,4 +1,4 @@
-//! Whether each transaction sees its own steps, and none of them too early.
+//! Checks that each transaction sees its own earlier steps, and does not see its own later steps.
 
 use rustc_hash::FxHashSet;
 
@@ -8,18 +8,19 @@ use super::inference::Inference;
 use super::report::Anomaly;
 use crate::operation::Outcome;
 
-/// Knowledge of a transaction about a key after some of its steps.
+/// A transaction's knowledge about a key after some of the transaction's steps.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// The transaction that knows it; stale entries are of others.
+    /// The transaction that has this knowledge. An entry of an earlier transaction is stale.
     transaction: Option<u32>,
     /// The last read step, if the transaction has read the key.
     read: Option<u32>,
-    /// The transaction's own elements since then, or its own value.
+    /// Elements that the transaction appended since its last read of the key, or the value that it wrote
+    /// since.
     own: Vec<Atom>,
 }
 
-/// Judges all answered transactions. The places of the appends must be known.
+/// Judges all answered transactions. The places of the appends must have been computed before.
 pub(super) fn infer(all: &mut Inference<'_>) {
     let history = all.history;
     let mut known: Vec<Known> = vec![Known::default(); history.keys.len()];
@@ -70,7 +71,7 @@ fn agrees_value(all: &Inference<'_>, known: &Known, step: PackedStep) -> bool {
     }
 }
 
-/// Whether a transaction may find nothing under a key.
+/// Whether a read in the transaction may return "nothing" for this key.
 fn agrees_nothing(all: &Inference<'_>, known: &Known) -> bool {
     let read = known.read.map(|read| all.history.steps[read as usize]);
     known.own.is_empty() && read.is_none_or(|read| all.history.list(read).is_some_and(<[Atom]>::is_empty))
@@ -86,7 +87,7 @@ fn agrees_list(all: &Inference<'_>, known: &Known, step: PackedStep) -> bool {
     let Some(read) = known.read else { return true };
     let read = history.steps[read as usize];
     match (read.verb, step.verb) {
-        // Both are prefixes of the same order.
+        // Both reads are prefixes of the same order, so comparing their lengths is enough.
         (StepVerb::Prefix(length), StepVerb::Prefix(_)) => length as usize == base,
         _ => history.list(read).is_some_and(|before| *before == list[..base]),
     }
@@ -113,7 +114,8 @@ fn future(
 ) {
     let history = all.history;
     later.clear();
-    // The first place of a later append, over all keys: a shorter read shows none of them.
+    // The first place, over all keys, of an append that comes later in the transaction. A read of so few
+    // elements that it ends before this place shows no such append.
     let mut first_place = u32::MAX;
     for number in range.rev() {
         let step = history.steps[number];
@@ -149,5 +151,6 @@ fn future(
     }
 }
 
-/// Last elements of a list that are searched for values which the reader wrote later.
+/// Largest number of elements at the end of a list that the check compares with the reader's own later
+/// writes.
 const FUTURE_SHOWN_MAX: usize = 1_024;

@@ -1,7 +1,7 @@
 //! Inference for a key that is a list.
 //!
-//! The longest read gives the order of the appends. A transaction whose append a read of the whole order does
-//! not show comes after it.
+//! The longest read of the key gives the order of the appends. If that read does not show an answered append,
+//! the append's transaction comes after the longest read.
 
 use rustc_hash::FxHashMap;
 
@@ -17,7 +17,7 @@ use crate::operation::Outcome;
 struct Appended {
     step: u32,
     owner: u32,
-    /// Whether its transaction appends no more to the key.
+    /// Whether its transaction appends nothing later to the key.
     is_last: bool,
 }
 
@@ -29,7 +29,8 @@ enum Element {
     Unwritten,
 }
 
-/// Infers edges and anomalies from the steps on one list, which are given by number, in ascending order.
+/// Infers edges and anomalies from the steps on one list. `steps` are the numbers of these steps, in
+/// ascending order.
 pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<(), RefusedTransaction> {
     let history = all.history;
     let verb = |step: u32| history.steps[step as usize].verb;
@@ -55,7 +56,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
         }
     }
 
-    // The elements of the order.
+    // Looks up the append of each element of the order.
     let mut elements: Vec<Element> = Vec::with_capacity(log.order.len());
     for (place, atom) in (1..).zip(&log.order) {
         let element = match appends.get(atom) {
@@ -79,7 +80,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
         elements.push(element);
     }
 
-    // Writes in their order.
+    // Adds an edge from each committed append to the next one, and finds appends after a failed append.
     let mut last: Option<u32> = None;
     let mut failed: Option<u32> = None;
     for element in &elements {
@@ -102,7 +103,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
             Element::Unwritten => {}
         }
     }
-    // The next committed element at or behind each place.
+    // For each place, the transaction of the first committed element at this place or after it.
     let mut next = vec![None; elements.len() + 1];
     for place in (0..elements.len()).rev() {
         next[place] = match elements[place] {
@@ -113,7 +114,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
     let first_failed = elements.iter().position(|element| matches!(element, Element::Failed(_)));
     let first_unwritten = elements.iter().position(|element| matches!(element, Element::Unwritten));
 
-    // Answered appends that no read shows come after the whole order.
+    // An answered append that no read shows comes after the whole order.
     let mut unseen: Vec<u32> = Vec::new();
     for step in steps.iter().copied() {
         let owner = owner(step);
@@ -127,7 +128,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
         unseen.after(&mut all.graph, last, key, Dependency::WriteWrite);
     }
 
-    // The reads.
+    // Judges the reads, and adds their edges.
     let (mut present, mut appended, mut latest) = (None, false, None);
     let mut updaters: FxHashMap<u32, u32> = FxHashMap::default();
     for step in steps.iter().copied() {
@@ -137,7 +138,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
         }
         let length = match verb(step) {
             StepVerb::Append(_) => {
-                // The transaction replaced the version that it had read before.
+                // The transaction now replaces the version that its earlier read returned.
                 if let (false, Some(read)) = (appended, latest) {
                     let other = *updaters.entry(read).or_insert(reader);
                     if other != reader {
@@ -190,7 +191,7 @@ fn stray(all: &mut Inference<'_>, key: u32, step: u32, steps: &[u32], appends: &
     let order = &history.keys[key as usize].order;
     let mut both = vec![reader];
     if !all.is_found(Anomaly::IncompatibleOrder) {
-        // Some read of the order goes on beyond what both have in common.
+        // Any read of the order with more than the common elements contradicts this read.
         let common = list.iter().zip(order).take_while(|(a, b)| a == b).count();
         let other = steps.iter().find(|step| {
             matches!(history.steps[**step as usize].verb, StepVerb::Prefix(length) if length as usize > common)

@@ -11,7 +11,7 @@
 //! Anomalies are those of Adya, Liskov and O'Neil, *Generalized Isolation Level Definitions* (2000). The
 //! inference from what clients saw is that of Kingsbury and Alvaro, *Elle* (2020): lists whose elements are
 //! unique, and registers whose values are unique. Snapshot isolation is judged by Cerone and Gotsman (2016):
-//! every cycle has two anti-dependencies next to each other.
+//! under it, every cycle has two anti-dependencies next to each other.
 //!
 //! | level | no anomaly of |
 //! |---|---|
@@ -23,44 +23,48 @@
 //!
 //! # The graph
 //!
-//! Its nodes are transactions that took effect: those answered, and those of unknown outcome of which some
-//! answered read saw a write. Its edges mean "came before":
+//! The nodes of the graph are the transactions that took effect: answered transactions, and transactions of
+//! unknown outcome with a write that some answered read returned. An edge means "came before":
 //!
-//! * **ww**: the latter replaced a version that the former wrote. A list shows the order of its appends.
-//!   Of registers, the file `registers.rs` says what is certain.
+//! * **ww**: the latter replaced a version that the former wrote. A list shows the order of its appends. For
+//!   registers, the file `registers.rs` says which order is certain.
 //! * **wr**: the latter read a version that the former wrote.
-//! * **rw**: the latter replaced a version that the former read. An answered append that the longest read
-//!   does not show comes after all readers of that longest list.
+//! * **rw**: the latter replaced a version that the former read. If the longest read does not show an
+//!   answered append, that append comes after all readers of the longest list.
 //! * **session**: the client of both began the latter after it knew the outcome of the former.
-//! * **time**: the former ended before the latter began. A chain of joints, one for each end, carries this
-//!   order with three edges a transaction.
+//! * **time**: the former ended before the latter began. A chain of joints, one for each instant at which a
+//!   transaction ended, carries this order with three edges per transaction.
 //!
-//! Tarjan's algorithm finds the components with a cycle in linear time; without one, the history is strict
-//! serializable, and that is all. Otherwise each kind of cycle is searched in the components alone: the edge
-//! that makes the kind is chosen, and a shortest path leads back from its end to its beginning. A budget
-//! bounds the search for each kind, so that a component of the whole history costs seconds. If it is used
-//! up, the cycle that is shown may not be the shortest, and kinds may be missing that refute no more than
-//! the kinds found.
+//! Tarjan's algorithm finds the components with a cycle in linear time. If there is no such component, the
+//! history is strictly serializable, and no further search is needed. Otherwise each kind of cycle is
+//! searched for inside the components: the search picks an edge that makes the cycle one of this kind, and
+//! finds a shortest path from the edge's end back to its beginning. A budget bounds the search for each kind,
+//! so that even a component with all transactions costs only seconds. If the budget is used up, the reported
+//! cycle may not be the shortest, and the report may lack kinds that refute no more levels than the reported
+//! kinds.
 //!
 //! # What is not inferred
 //!
 //! * Predicates: a history of keys does not show phantoms.
 //! * The order of two blind writes to a register that nobody read in between.
-//! * Anything from a read whose transaction was not answered.
-//! * From a read that is no prefix of the longest list, only what it shows by itself.
+//! * Facts from a read whose transaction was not answered.
+//! * From a read that is no prefix of the longest list, anything beyond the values that the read itself
+//!   shows.
 //!
 //! # Positions
 //!
-//! A store that orders its writes can say where each transaction took effect. [`PositionReplay`] applies the
-//! transactions in that order and compares every read; it takes linear time and keeps one window of
-//! transactions. With positions, the graph orders registers by them, too.
+//! A store that orders its writes can report the position at which each transaction took effect.
+//! [`PositionReplay`] applies the transactions in the order of their positions and compares every read. It
+//! takes linear time and keeps one window of transactions in memory. If transactions have positions, the
+//! graph also orders the versions of registers by position.
 //!
 //! # Differences from Elle
 //!
-//! Elle passes a read of a value that nobody wrote until another read contradicts it, and a read of one's own
-//! later write; here these are `unwritten-value` and `internal`. A user tells Elle which orders of a
-//! register's versions to infer; the judge infers each order, and uses it for the levels at which it is
-//! certain. Nothing follows a transaction of unknown outcome in its session.
+//! Elle accepts a read of a value that nobody wrote until another read contradicts it, and it accepts a
+//! transaction's read of its own later write. This judge reports `unwritten-value` and `internal` instead. A
+//! user of Elle chooses which orders of a register's versions Elle infers. This judge infers every order, and
+//! uses each one only for the levels at which it is certain. This judge adds no session edge from a
+//! transaction of unknown outcome.
 
 mod analysis;
 mod atoms;

@@ -1,6 +1,6 @@
 //! Inference for a key that is a register, whose values are written once.
 //!
-//! Reads do not show the order of the versions. It follows, in part, from what is certain:
+//! Reads do not show the order of the versions. A part of the order follows from facts that are certain:
 //!
 //! * "Nothing" comes before all versions.
 //! * A transaction that read a version and then wrote replaced that version.
@@ -23,9 +23,9 @@ use crate::operation::{Nanos, Outcome};
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     transaction: u32,
-    /// The version that it read before it wrote one.
+    /// The version that the transaction read first, unless it wrote the register before.
     read: Option<Atom>,
-    /// The last version that it wrote.
+    /// The last version that the transaction wrote.
     wrote: Option<Atom>,
 }
 
@@ -33,11 +33,12 @@ struct Visit {
 #[derive(Clone, Copy, Debug)]
 struct VersionWrite {
     owner: u32,
-    /// Whether its transaction writes no later version.
+    /// Whether its transaction writes nothing later to the register.
     is_last: bool,
 }
 
-/// Infers edges and anomalies from the steps on one register, which are given by number, in ascending order.
+/// Infers edges and anomalies from the steps on one register. `steps` are the numbers of these steps, in
+/// ascending order.
 pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<(), RefusedTransaction> {
     let versions = versions(all, key, steps)?;
     let visits = visits(all, key, steps, &versions);
@@ -61,7 +62,8 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
     }
     let first = Fan::new(&mut all.graph, key, writers.clone());
 
-    // The versions that are known to replace each version at once; two are enough.
+    // For each version, the transactions that are known to have replaced exactly this version. Two are
+    // enough.
     let mut replaced: FxHashMap<Atom, [Option<u32>; 2]> = FxHashMap::default();
     for visit in &visits {
         let (Some(read), Some(_)) = (visit.read, visit.wrote) else { continue };
@@ -145,7 +147,7 @@ fn versions(
     Ok(versions)
 }
 
-/// Gathers what each transaction did, and judges each read alone.
+/// Gathers the reads and writes of each transaction, and judges each read by itself.
 fn visits(
     all: &mut Inference<'_>,
     key: u32,
@@ -210,7 +212,8 @@ fn steps_write_later(history: &TransactionHistory, key: u32, step: u32) -> bool 
     later.iter().any(|step| step.key == key && matches!(step.verb, StepVerb::Write(_)))
 }
 
-/// Returns the committed writers with their positions in order, if all of them have positions.
+/// Returns the committed writers with their positions, sorted by position. Returns `None` if some of them has
+/// no position.
 fn by_position(all: &Inference<'_>, visits: &[Visit]) -> Option<Vec<(u64, u32)>> {
     let mut order = Vec::new();
     for visit in visits.iter().filter(|visit| visit.wrote.is_some()) {
@@ -224,7 +227,7 @@ fn by_position(all: &Inference<'_>, visits: &[Visit]) -> Option<Vec<(u64, u32)>>
 
 type WriterOf<'a> = &'a dyn Fn(&Inference<'_>, Atom) -> Option<u32>;
 
-/// Orders versions as clients saw them.
+/// Adds edges between the versions that a client saw one after the other.
 fn by_session(all: &mut Inference<'_>, key: u32, visits: &[Visit], writer: WriterOf<'_>) {
     let transactions = &all.history.transactions;
     let mut visits: Vec<&Visit> = visits
@@ -253,7 +256,8 @@ struct TimedWrite {
     owner: u32,
 }
 
-/// Orders versions by time. Of many edges that follow from each other, only the closest are added.
+/// Orders versions by time. If several edges follow from each other, adds only the edges between the closest
+/// writes.
 fn by_time(all: &mut Inference<'_>, key: u32, visits: &[Visit], writers: &[u32], writer: WriterOf<'_>) {
     let transactions = &all.history.transactions;
     let timed = writers.iter().map(|owner| {
@@ -268,7 +272,8 @@ fn by_time(all: &mut Inference<'_>, key: u32, visits: &[Visit], writers: &[u32],
     by_start.sort_unstable_by_key(|write| (write.start, write.owner));
     let mut by_finish = by_start.clone();
     by_finish.sort_unstable_by_key(|write| (write.finish, write.owner));
-    // The latest start among the writes that ended first, and the earliest end among those that began last.
+    // For each prefix of `by_finish`, the latest start in this prefix. `earliest_finish` holds the earliest
+    // finish of each suffix of `by_start`.
     let latest_start: Vec<Nanos> = by_finish
         .iter()
         .scan(Nanos::MIN, |latest, write| {
@@ -286,7 +291,8 @@ fn by_time(all: &mut Inference<'_>, key: u32, visits: &[Visit], writers: &[u32],
         .collect();
     earliest_finish.reverse();
 
-    // The last read of each version has the most writes before it.
+    // Of all reads of a version, the read that began last has the most earlier writes. So only this read adds
+    // edges.
     let mut last_read: FxHashMap<u32, Nanos> = FxHashMap::default();
     let mut sources: Vec<u32> = Vec::new();
     for visit in visits {
@@ -316,8 +322,8 @@ fn by_time(all: &mut Inference<'_>, key: u32, visits: &[Visit], writers: &[u32],
     }
 }
 
-/// Most edges of time that one read adds for its key. A register that more clients write at once keeps this
-/// many, and an anomaly that only the others would show is missed.
+/// Largest number of time edges that one read adds for its key. If more clients write a register at the same
+/// time, the judge leaves out further edges, and may miss an anomaly that only these edges would show.
 const CLOSEST_MAX: usize = 24;
 
 fn lost_update(all: &mut Inference<'_>, key: u32, read: Atom, former: u32, latter: u32) {

@@ -12,13 +12,15 @@ use crate::operation::{Action, Nanos, Outcome, Value};
 
 /// Applies transactions in the order of their positions and compares every read.
 ///
-/// Transactions may come in any order that puts each among the next `window` ones. A transaction of unknown
-/// outcome without a position may have taken effect anywhere: each of its writes counts from the read that
-/// first shows it. Whether its writes appear together is not judged.
+/// Transactions may come in any order in which each is among the next `window` transactions by position. A
+/// transaction of unknown outcome without a position may have taken effect anywhere: each of its writes
+/// counts from the first read that shows it. The replay does not judge whether these writes take effect
+/// together.
 #[derive(Debug)]
 pub struct PositionReplay {
     window: usize,
-    /// Transactions that wait for their turn, by position; those that write come first.
+    /// Transactions that wait for their turn, sorted by position. At one position the transaction that writes
+    /// comes first.
     // Bounded by the window.
     waiting: BTreeMap<(u64, bool, u64), RecordedTransaction>,
     arrived: u64,
@@ -26,7 +28,7 @@ pub struct PositionReplay {
     last_position: u64,
     /// Position of the last transaction that wrote.
     last_write: Option<u64>,
-    /// The latest start so far, with its transaction's client and position.
+    /// The latest start of an applied transaction, and that transaction's client and position.
     latest_start: (Nanos, u64, u64),
     // Bounded by the keys of the history, which a user hands in.
     key_numbers: FxHashMap<Box<str>, u32>,
@@ -36,11 +38,11 @@ pub struct PositionReplay {
     open: BTreeSet<(u32, Atom)>,
     wrong: Option<AnomalyReport>,
     against_time: Option<AnomalyReport>,
-    /// The list that was compared last; kept for its memory.
+    /// The list that `explains` compared last. The replay keeps it to use its memory again.
     list: Vec<Atom>,
 }
 
-/// A key and its value at the present position.
+/// A key with its value after the transactions that were applied so far.
 #[derive(Debug)]
 struct HeldKey {
     name: Box<str>,
@@ -57,7 +59,7 @@ enum Held {
 }
 
 impl PositionReplay {
-    /// Creates a replay that keeps `window` transactions until their turn.
+    /// Creates a replay that holds back at most `window` transactions.
     pub fn new(window: usize) -> Self {
         Self {
             window,
@@ -99,7 +101,7 @@ impl PositionReplay {
         Ok(())
     }
 
-    /// Applies what still waits and returns the report.
+    /// Applies the transactions that still wait, and returns the report.
     pub fn finish(mut self) -> Result<TransactionReport, RefusedTransaction> {
         while !self.waiting.is_empty() {
             self.apply_first()?;
@@ -180,7 +182,8 @@ impl PositionReplay {
         Ok(())
     }
 
-    /// Whether a read returned what the key holds, perhaps after open transactions took effect.
+    /// Whether a read returned the value of the key. The read may also show writes of open transactions,
+    /// which then take effect.
     fn explains(&mut self, key: u32, value: Option<&Value>) -> Result<bool, RefusedTransaction> {
         let held = &mut self.keys[key as usize];
         match value {
@@ -201,7 +204,7 @@ impl PositionReplay {
                 if self.list == *list {
                     return Ok(true);
                 }
-                // Open transactions may have put elements between those that are known.
+                // Open transactions may have appended elements between the known elements.
                 let mut known = list.iter().peekable();
                 let mut adopted = Vec::new();
                 for atom in &self.list {

@@ -15,9 +15,10 @@ pub enum IsolationLevel {
     /// Reads see one snapshot, and of two transactions that replace one version one fails: also no G-single,
     /// lost update or internal anomaly.
     SnapshotIsolation,
-    /// Some order of the transactions explains all reads: no cycle.
+    /// Some order of the transactions explains all reads: also no cycle of any kind that needs neither
+    /// sessions nor time.
     Serializable,
-    /// Some such order agrees with time, too.
+    /// Some such order also agrees with real time.
     StrictSerializable,
 }
 
@@ -88,15 +89,15 @@ pub enum Anomaly {
     G1a,
     /// A read of a value that its transaction replaced later.
     G1b,
-    /// A cycle of writes and reads of what was written.
+    /// A cycle of writes, and of at least one read of a written value.
     G1c,
-    /// A committed write on top of a failed one.
+    /// A committed write that replaced or followed a write of a failed transaction.
     DirtyUpdate,
     /// Two reads of a list, of which neither continues the other.
     IncompatibleOrder,
     /// A read of a value that nobody wrote.
     UnwrittenValue,
-    /// A transaction that does not see its own steps, or sees one too early.
+    /// A transaction that does not see its own earlier steps, or sees a later step of its own.
     Internal,
     /// Two transactions that read the same version of a key and both replaced it.
     LostUpdate,
@@ -108,23 +109,23 @@ pub enum Anomaly {
     G2Item,
     /// A read that the writes at earlier positions do not explain.
     WrongAtPosition,
-    /// A cycle as in `G0`, closed by the order in which a client worked.
+    /// A cycle as in `G0` that needs the order in which a client worked.
     G0Session,
-    /// A cycle as in `G1c`, closed by the order in which a client worked.
+    /// A cycle as in `G1c` that needs the order in which a client worked.
     G1cSession,
-    /// A cycle as in `GSingle`, closed by the order in which a client worked.
+    /// A cycle as in `GSingle` that needs the order in which a client worked.
     GSingleSession,
-    /// A cycle as in `G2Item`, closed by the order in which a client worked.
+    /// A cycle as in `G2Item` that needs the order in which a client worked.
     G2ItemSession,
-    /// A cycle as in `G0`, closed by the order of time.
+    /// A cycle as in `G0` that needs the order of time.
     G0Time,
-    /// A cycle as in `G1c`, closed by the order of time.
+    /// A cycle as in `G1c` that needs the order of time.
     G1cTime,
-    /// A cycle as in `GSingle`, closed by the order of time.
+    /// A cycle as in `GSingle` that needs the order of time.
     GSingleTime,
-    /// A cycle as in `G2Item`, closed by the order of time.
+    /// A cycle as in `G2Item` that needs the order of time.
     G2ItemTime,
-    /// A transaction that ended before another began, and has the later position.
+    /// A transaction that ended before another began, but has the later position.
     PositionAgainstTime,
 }
 
@@ -194,27 +195,27 @@ impl Serialize for Anomaly {
 /// An anomaly that was found, with one example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnomalyReport {
-    /// The kind.
+    /// The kind of anomaly.
     #[serde(rename = "name")]
     pub anomaly: Anomaly,
-    /// The weakest level that it refutes.
+    /// The weakest level that the anomaly refutes.
     pub refutes: IsolationLevel,
-    /// Number of its cases. A cycle counts once, because cycles are not counted.
+    /// Number of cases that were found. For a cycle it is 1, because the judge does not count cycles.
     pub count: u64,
     /// The transactions of the example, such as `T3 of client 2: append x 1, read y [4]`.
     pub transactions: Vec<String>,
-    /// Sentences that say why the example is an anomaly. In a cycle each explains one edge.
+    /// Sentences that say why the example is an anomaly. For a cycle, each sentence explains one edge.
     pub because: Vec<String>,
 }
 
 /// The result for a history of transactions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TransactionReport {
-    /// Number of transactions that took effect, or may have.
+    /// Number of transactions that took effect or may have taken effect.
     pub transactions: u64,
     /// Number of keys.
     pub keys: u64,
-    /// The strongest level against which no anomaly was found, or `None` if the weakest does not hold.
+    /// The strongest level that no anomaly refutes, or `None` if even the weakest level is refuted.
     pub level: Option<IsolationLevel>,
     /// The anomalies, at most one of each kind.
     pub anomalies: Vec<AnomalyReport>,
@@ -225,7 +226,7 @@ impl TransactionReport {
     pub(super) fn new(transactions: u64, keys: u64, mut anomalies: Vec<AnomalyReport>) -> Self {
         anomalies.sort_by_key(|report| (report.refutes, report.anomaly));
         let level = match anomalies.first() {
-            // Positions say nothing about weaker levels.
+            // A wrong read at a position says nothing about weaker levels, so no level is reported.
             Some(worst) if worst.anomaly == Anomaly::WrongAtPosition => None,
             Some(worst) => worst.refutes.weaker(),
             None => Some(IsolationLevel::StrictSerializable),
