@@ -59,7 +59,7 @@ pub(crate) enum Family {
     Queue,
 }
 
-/// One bit for each kind of operation. A set of bits tells which kinds occur on a key.
+/// One bit for each kind of operation. The bits of a key tell which kinds of operations occur on it.
 mod offer {
     pub(super) const READ: u8 = 1;
     pub(super) const WRITE: u8 = 2;
@@ -87,7 +87,7 @@ pub(crate) type ValueId = u32;
 /// Number of "nothing", which a key holds at first and after a delete.
 pub(crate) const NOTHING: ValueId = 0;
 
-/// A time before all others, and (`FOREVER`) a time after all others.
+/// A time before all other times, and (`FOREVER`) a time after all other times.
 pub(crate) const BEGINNING: Nanos = Nanos::MIN;
 pub(crate) const FOREVER: Nanos = Nanos::MAX;
 
@@ -138,7 +138,8 @@ pub struct KeyHistory {
     offers: u8,
     /// Whether some operation read or wrote a list.
     lists: bool,
-    /// Whether the key held "nothing" at first. False for all pieces of a stream but the first.
+    /// Whether the key held "nothing" at first. A stream splits a history into pieces; this is false for all
+    /// of them except the first.
     pub(crate) from_nothing: bool,
 }
 
@@ -247,7 +248,7 @@ impl KeyHistory {
         }
     }
 
-    /// Returns the count of numbers in use, including [`NOTHING`].
+    /// Returns how many numbers of values are in use, including [`NOTHING`].
     pub(crate) fn numbers(&self) -> usize {
         self.values.len() + 1
     }
@@ -420,7 +421,8 @@ impl History {
     }
 }
 
-/// Returns the end of the operation for the check, or `None` for a failed operation and an unanswered read.
+/// Returns the end of the operation for the check. Returns `None` if the check leaves the operation out: a
+/// failed operation or an unanswered read.
 pub(crate) fn admit(operation: &Operation) -> Result<Option<Nanos>, Impossible> {
     let Operation { start, finish, outcome, action, .. } = operation;
     for time in [Some(*start), *finish].into_iter().flatten() {

@@ -75,7 +75,7 @@ impl<W: Write> Tape for Lines<W> {
     }
 }
 
-/// A started operation that has not ended.
+/// Names an operation that has started and has not ended.
 #[derive(Debug)]
 #[must_use = "an operation that never ends is of unknown outcome"]
 pub struct Call(usize);

@@ -25,7 +25,7 @@ fn drawn(drawing: &str) -> History {
     history
 }
 
-/// Returns the result of a check, in the words of the page.
+/// Returns the result of a check in the words that the page uses.
 fn told(drawing: &str) -> String {
     let report = check(&drawn(drawing));
     let measures = report.measures.expect("distinct values are measured");

@@ -72,7 +72,7 @@ fn cluster_removal() {
     });
 }
 
-/// Stretched by Γ, a history is atomic. Stretched by Γ − 1, it is not.
+/// A history is atomic if it is stretched by Γ, and not if it is stretched by Γ − 1.
 #[test]
 fn gamma() {
     check_all(|ops, report| match measures(report).gamma {

@@ -126,7 +126,7 @@ fn any_kind_of_object_is_decided_as_by_trying_everything() {
     }
 }
 
-/// A search that runs in pieces reaches the same answer.
+/// A search that runs in pieces reaches the same answer as a search in one piece.
 #[test]
 fn a_search_can_be_gone_on_with() {
     use quorate_history::model::{
@@ -172,7 +172,7 @@ fn out_of_steps_is_unknown() {
 fn a_long_search_tells_its_places_apart() {
     let write = |value: &str, start, finish| Operation::write(1, "x", value, start, finish);
     let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at + 1);
-    // 63 writes in a row. The next write can only come last and stays open behind them.
+    // 63 writes one after another. The following write can only come last, so it stays open after them.
     let mut operations: Vec<Operation> =
         (0..63).map(|at| write(["p", "q"][at as usize % 2], at, at)).collect();
     operations.push(write("last", 99, 1_000));
@@ -183,7 +183,7 @@ fn a_long_search_tells_its_places_apart() {
     operations.extend((0..128).map(|at| write(["p", "q"][at as usize % 2], 2_000 + at, 2_000 + at)));
     let report = check(&operations.into_iter().collect());
     assert_eq!((report.verdict, report.searched_keys), (Verdict::Atomic, 1), "{report}");
-    // As many operations as a word has bits.
+    // As many operations as a machine word has bits.
     let exactly = (0..64).map(|at| write("p", at, at));
     assert_eq!(check(&exactly.collect()).verdict, Verdict::Atomic);
 }

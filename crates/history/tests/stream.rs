@@ -107,7 +107,7 @@ fn what_comes_after_the_horizon_is_counted() {
     operations.push(Operation::read(2, "x", Some(Value::from(3)), 9_991, 9_992));
     let (report, past, _) = streamed(&operations, 100, &Options::default());
     assert_eq!((report.verdict, past), (Verdict::NotAtomic, 1));
-    // A write that was recorded long after it ended.
+    // A write whose record was written long after the write ended.
     operations.pop();
     operations.push(Operation::write(2, "x", 5_000, 12, 14));
     let (_, past, _) = streamed(&operations, 100, &Options::default());
@@ -121,7 +121,7 @@ fn repeated_values_are_not_judged_in_a_stream() {
     assert_eq!((report.verdict, report.measures, report.operations), (Verdict::Unknown, None, 2));
 }
 
-/// One write ended at the instant another began, so neither has certainly replaced the other.
+/// One write ended at the instant at which the other began, so neither has certainly replaced the other.
 #[test]
 fn a_value_that_may_still_be_there_is_kept() {
     let mut operations = vec![Operation::write(1, "x", "a", 0, 10), Operation::write(2, "x", "b", 10, 20)];
@@ -135,7 +135,7 @@ fn a_value_that_may_still_be_there_is_kept() {
     assert_eq!((report.verdict, report.orphan_reads, past), (Verdict::NotAtomic, 0, 0));
 }
 
-/// The stream waits for the write of an orphan read for the horizon, and no longer.
+/// The stream waits for the write of an orphan read as long as the horizon, and no longer.
 #[test]
 fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
     let writes: Vec<Operation> =
@@ -155,7 +155,8 @@ fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
     }
 }
 
-/// The stream waits for the write of a value until the horizon after the start of the value's last read.
+/// The stream waits for the write of a value until a whole horizon has passed since the start of the value's
+/// last read.
 #[test]
 fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
     let told = |written_after: usize| {

@@ -9,11 +9,11 @@
 //! INFO  jepsen.util - 4 :invoke :cas [3 0]
 //! ```
 //!
-//! A line may hold any number of events, and a vector or list may enclose all of them. Events without `:time`
-//! are timed by their order. `:info` means an unknown outcome. An operation that ended in `:fail` did not
-//! take effect. With [`FailedCas::Observed`], a failed compare-and-set also proves that the key held another
-//! value. The steps of a transaction count as separate operations over the same interval. Atomic steps are
-//! necessary for serializability but not sufficient.
+//! A line may hold any number of events, and a vector or list may enclose all events of the file. The order
+//! of events without `:time` counts as their time. `:info` means an unknown outcome. An operation that ended
+//! in `:fail` did not take effect. With [`FailedCas::Observed`], a failed compare-and-set also proves that
+//! the key held another value. The steps of a transaction count as separate operations over the same
+//! interval. That every such step is atomic is necessary for serializability but not sufficient.
 //!
 //! A completion must have the `:f`, the keys and the number of steps of its invocation. Events that
 //! contradict their invocation are refused, as are a missing time where other events have one, and `nil`
@@ -40,7 +40,7 @@ pub enum FailedCas {
 pub struct Edn {
     failed_cas: FailedCas,
     events: Nanos,
-    /// Whether events have times; `None` before the first event, which decides for all events.
+    /// Whether events have times. `None` before the first event; the first event decides for all events.
     timed: Option<bool>,
     open: BTreeMap<u64, OpenCall>,
 }
@@ -48,10 +48,10 @@ pub struct Edn {
 #[derive(Debug)]
 struct OpenCall {
     start: Nanos,
-    /// `:f` of the invocation.
+    /// The `:f` of the invocation.
     function: String,
     calls: Vec<(Box<str>, Action)>,
-    /// Whether values are `[key value]`.
+    /// Whether the values of the call have the form `[key value]`.
     keyed: bool,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct EdnEvent {
     time: Option<Nanos>,
 }
 
-/// The fields that an event may lack, with the values that they then have.
+/// Values of the fields that an event may lack.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EventDefaults {
     pub(super) function: Option<&'static str>,
@@ -320,7 +320,7 @@ fn action(function: &str, value: EdnForm) -> Result<Action, String> {
     })
 }
 
-/// Returns the answer of each call of the event.
+/// Returns the answer to each call of the event.
 fn answers(
     event: &EdnEvent,
     calls: &[(Box<str>, Action)],

@@ -1,4 +1,4 @@
-//! Jepsen histories of transactions, each kept whole.
+//! Jepsen histories of transactions. Each transaction is one record, and is not split into its steps.
 //!
 //! ```text
 //! {:process 2, :type :invoke, :f :txn, :value [[:append 5 1] [:r 5 nil]]}
@@ -26,7 +26,7 @@ type Step = (Box<str>, Action);
 #[derive(Debug, Default)]
 pub struct EdnTransactions {
     events: Nanos,
-    // Bounded by the history, which a user hands in: the transactions that have not ended.
+    // Transactions that have not ended. Bounded by the history that the user supplies.
     open: BTreeMap<u64, RecordedTransaction>,
 }
 
@@ -53,7 +53,8 @@ impl EdnTransactions {
             let steps = steps(event)?;
             let (start, finish, outcome) = (self.events, None, Outcome::Unknown);
             let begun = RecordedTransaction { client, steps, start, finish, outcome, position: None };
-            // A process that goes on without a completion leaves its transaction open.
+            // If a process begins a transaction without a completion of its previous one, the previous one
+            // stays open.
             out.extend(self.open.insert(client, begun).map(Record::Transaction));
             return Ok(());
         }

@@ -10,9 +10,8 @@
 //! `write` are understood, too. `outcome` is `ok`, `failed` or `unknown`, and `ok` by default if the line has
 //! `end_ns`. A read of an answered transaction needs its value, `null` for nothing. `position` is the place
 //! in the order in which the store says that transactions took effect.
-//!
 //! A line with neither `end_ns` nor `outcome` is a start record. A later line with the same client and start
-//! replaces it. Values are texts, as in [`json`](super::json).
+//! replaces that record. Values are texts, as in [`json`](super::json).
 
 use std::collections::BTreeMap;
 
@@ -40,7 +39,7 @@ struct TransactionLine<'a> {
 /// Decodes JSON lines of transactions.
 #[derive(Debug, Default)]
 pub struct JsonTransactions {
-    // Bounded by the history, which a user hands in: transactions that have no end record so far.
+    // Transactions without an end record so far. Bounded by the history that the user supplies.
     started: BTreeMap<(u64, Nanos), RecordedTransaction>,
 }
 

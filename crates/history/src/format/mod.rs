@@ -2,8 +2,8 @@
 //!
 //! In all formats a record is one line, so a reader keeps no more in memory than one line and the operations
 //! that have not ended. A malformed line is an error with its position and the expected text. An incomplete
-//! last line means that the writer was killed in the middle of it. The reader skips that line and reports it
-//! ([`Reader::torn`]), unless it is the only line of the file: then the file may be something else.
+//! last line means that the writer was killed while it wrote that line. The reader skips the line and reports
+//! it ([`Reader::torn`]), unless it is the only line of the file: then the file may not be a history at all.
 
 pub mod edn;
 pub mod edn_transactions;
@@ -39,7 +39,7 @@ pub struct Malformed {
     pub expected: String,
 }
 
-/// The reason why a history could not be read.
+/// Reasons why a history cannot be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The input could not be read.
@@ -209,8 +209,8 @@ impl<R: BufRead> Reader<R> {
         self.read_each(|record| history.record(record))
     }
 
-    /// Reads the whole input of transactions and hands each to `take`. A refused one is an error with its
-    /// line.
+    /// Reads the whole input of transactions and passes each transaction to `take`. If `take` refuses a
+    /// transaction, the call returns an error with the number of its line.
     pub fn read_transactions(
         &mut self,
         mut take: impl FnMut(RecordedTransaction) -> Result<(), RefusedTransaction>,

@@ -19,7 +19,7 @@ impl SyntaxError {
     }
 }
 
-/// One statement of a line.
+/// One record, as a decoder reads it from a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// An operation that ended, or that will never end.
