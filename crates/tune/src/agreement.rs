@@ -48,7 +48,7 @@ pub enum Measure {
     Throughput,
 }
 
-/// Whether a window keeps a line.
+/// The result of comparing a window with a line of an agreement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LineStatus {
     /// The window keeps the line, with a confidence of 95 %.
@@ -184,7 +184,7 @@ impl fmt::Display for Measure {
 }
 
 impl Line {
-    /// Whether a window keeps this line.
+    /// Compares a window with this line.
     pub fn status(&self, window: &Window) -> LineStatus {
         let Estimate { low, high, .. } = self.measure.of(window);
         let (better, worse) = if self.measure == Measure::Throughput {
@@ -205,15 +205,15 @@ impl Line {
         self.measure.is_of_consistency() && self.bound == 0.0
     }
 
-    /// Returns the distance of a value from the bound, as the logarithm of their ratio. The distance is
-    /// negative beyond the bound.
+    /// Returns the distance of a value from the bound: the logarithm of their ratio. The distance is negative
+    /// if the value is beyond the bound.
     pub fn slack(&self, value: f64) -> f64 {
         let ratio = (self.bound.max(1e-9) / value.max(1e-9)).ln();
         if self.measure == Measure::Throughput { -ratio } else { ratio }
     }
 
-    /// Returns how far the measured value is beyond the bound, as a fraction of the bound. Returns 0 within
-    /// it.
+    /// Returns how far the measured value is beyond the bound, as a fraction of the bound. Returns 0 if the
+    /// value keeps the bound.
     pub fn excess(&self, window: &Window) -> f64 {
         let value = self.measure.value(window);
         let beyond =

@@ -1,12 +1,13 @@
-//! The controller turns the dials until a setting keeps the agreement, and again when the setting no longer
-//! does.
+//! The controller turns the dials until a setting keeps the agreement. It does so again when that setting no
+//! longer keeps the agreement.
 //!
 //! **Promise.** The host gives the controller one window after another, each of a single setting. The
-//! controller answers with the next setting. A line of an agreement is one bound, such as `p95<=10ms`. It
-//! counts as kept only if the whole 95 % interval of the measure keeps it. If no setting keeps the agreement,
-//! the controller reports it as out of reach. The controller then stays with the setting that breaks the
-//! least important lines the least, and tries again later. Only the strong levels keep a line that allows no
-//! inconsistency: the strong levels promise consistency, and no count of operations can prove it.
+//! controller answers with the next setting. A line of an agreement is one bound, such as `p95<=10ms`. A line
+//! counts as kept only if the whole 95 % interval of its measure keeps the bound. If no setting keeps the
+//! agreement, the controller reports that the agreement is out of reach. It then stays with the setting that
+//! breaks the least important lines by the smallest amount, and tries again later. Only the strong levels
+//! keep a line that allows no inconsistency: these levels promise consistency, and no count of operations can
+//! prove it.
 //!
 //! **How.** The controller first measures both ends: all operations weak, then all strong. If neither keeps
 //! the agreement, it searches for settings between them along *ways*:
@@ -18,16 +19,18 @@
 //! | write delays | a delay after writes only |
 //! | reads, writes | the fraction of the reads, or of the writes, that are strong |
 //!
-//! The [model](crate::model) *proposes*: among some places on each way it takes the one that it predicts to
-//! be farthest within all bounds. Windows *decide*. Along a way consistency improves and speed decreases. So
-//! a setting that fails in one of the two shows the direction in which to continue. A setting that fails in
-//! both shows that no place on the way keeps the agreement. Each try thus shortens the stretch of its way, by
-//! half after two failures, so the search ends however wrong the model is. The difference between a window
-//! and its prediction also *corrects* later predictions of that line. The controller tries a way last if the
-//! model predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could
-//! sound the store) it halves one way after another. If the strong end breaks a line on a percentile, delays
-//! come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better
-//! there.
+//! The [model](crate::model) *proposes* a setting. It considers some places on each way, and takes the place
+//! whose predicted results lie farthest inside the bounds. Windows *decide*. Along a way consistency improves
+//! and speed decreases. So a setting that breaks only lines on consistency, or only lines on speed, shows in
+//! which direction to continue. A setting that breaks lines of both kinds shows that no place on the way
+//! keeps the agreement. Each try thus shortens the *stretch* of its way that is left to search. After two
+//! failures on a way, each further failure halves the stretch, so the search ends however wrong the model is.
+//! The difference between a window and its prediction also *corrects* later predictions of that line. The
+//! controller tries a way last if the model predicts that even the best place on the way is beyond a bound by
+//! more than the factor `HOPELESS`. If no client could sound the store, there is no model, and the controller
+//! halves one way after another. If the strong end breaks a line on a percentile, the controller tries delays
+//! before levels: a few strong operations are enough to break such a line, and 004 (§III.D) found delays
+//! better in this case.
 //!
 //! ```text
 //!             ┌── a line broken, or a load at which it will be ──┐
@@ -37,15 +40,15 @@
 //!   └── after a while ── out of reach
 //! ```
 //!
-//! **Hysteresis.** The controller judges a held setting by its last [`HELD_WINDOWS`] windows together: 20 s
-//! of windows of 2 s, in which a pause of 2 s every 20 s occurs once. It leaves the setting if these windows
-//! together break a line, or if each of the last [`BROKEN_IN_A_ROW`] windows breaks one. An occasional pause
-//! breaks a window or two and changes nothing. The controller also leaves a setting if at least
-//! [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the interval
-//! leaves that open. When the clients' rate changes, it asks the model whether the held setting will do, and
-//! leaves it at once if the model predicts that it will not. The search after a held setting does not return
-//! to the ends, because both break the agreement. That search begins with the model and the stretches that
-//! remain.
+//! **Hysteresis.** The controller judges a held setting by its last [`HELD_WINDOWS`] windows together. With
+//! windows of 2 s these are 20 s, in which a pause of 2 s every 20 s occurs once. The controller leaves the
+//! setting if these windows together break a line, or if each of the last [`BROKEN_IN_A_ROW`] windows breaks
+//! a line. An occasional pause breaks a window or two, and the controller stays. It also leaves the setting if
+//! at least [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the
+//! bound lies inside the confidence interval. When the clients' rate changes, the controller asks the model
+//! whether the held setting will keep the agreement. If the model predicts that it will not, the controller
+//! leaves the setting at once. The search after a held setting does not return to the ends, because both ends
+//! break the agreement. That search begins with the model and the stretches that remain.
 
 use std::collections::VecDeque;
 
@@ -97,7 +100,7 @@ pub struct Controller {
     /// All ways that follow from the last measurement of the ends, at full length.
     ways: Vec<WayRange>,
     model: Option<Model>,
-    /// The clients' rate in operations a second, as last given to the model. Zero means no limit.
+    /// The clients' rate in operations a second that the controller received last. Zero means no limit.
     rate: f64,
     /// The model's window for the last observed setting.
     predicted: Option<Window>,
@@ -110,18 +113,18 @@ enum State {
     Strong,
     Search(SettingSearch),
     Hold(HeldSetting),
-    /// Number of windows in this phase, and the clients' rate at its start.
+    /// Number of windows in this phase, and the clients' rate at the start of the phase.
     OutOfReach {
         windows: u32,
         rate: f64,
     },
 }
 
-/// The setting that is being tried, and the stretches that remain.
+/// A search: the setting that is being tried, and the stretches of the ways that remain.
 #[derive(Debug)]
 struct SettingSearch {
     way_ranges: Vec<WayRange>,
-    /// Index of the setting's stretch.
+    /// Index, in `way_ranges`, of the stretch that contains the setting.
     which: usize,
     /// The place of the setting on its way.
     x: f64,
@@ -144,35 +147,39 @@ struct HeldSetting {
     rate: f64,
 }
 
-/// The error of the predictions of a line: the logarithm of measured by predicted. `None` until a window
-/// shows the error.
+/// The error of the predictions of a line: the logarithm of the measured value divided by the predicted
+/// value. `None` until a window shows the error.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction(Option<f64>);
 
 /// The predictions for a setting.
 #[derive(Clone, Copy, Debug)]
 struct Outlook {
-    /// Distance from the nearest bound, as a logarithm. Negative if beyond the bound.
+    /// Distance of the prediction from the nearest bound, as a logarithm. Negative if the prediction is
+    /// beyond the bound.
     worst: f64,
-    /// Rank of the setting. Higher is better.
+    /// Rank of the setting. A higher number is better.
     score: f64,
 }
 
-/// A ranked place: whether it is promising, its score, the index of its stretch, and its place on the way.
+/// A place with its rank: whether the place is promising, its score, the index of its stretch, and the place
+/// on the way.
 type Ranked = (bool, f64, usize, f64);
 
-/// Number of best ways on which more places than the middle are ranked.
+/// Number of ways on which the controller also ranks other places than the middle. They are the ways with the
+/// best middles.
 const WAYS_RANKED_CLOSELY: usize = 2;
-/// Number of windows of one setting after which an open line counts as broken.
+/// Number of windows of one setting after which a line that is still [`LineStatus::Open`] counts as broken.
 const WINDOWS_MAX: u32 = 4;
 /// Number of latest windows by which the controller judges, together, the setting that it holds.
 pub const HELD_WINDOWS: usize = 10;
 /// Number of consecutive failing windows after which the controller leaves a setting.
 pub const BROKEN_IN_A_ROW: u32 = 4;
-/// Number of windows after which a measured value beyond a consistency bound is reason enough to leave,
-/// whatever the interval.
+/// Number of windows after which the controller leaves a setting if the measured value is beyond a bound on
+/// consistency, even if the bound lies inside the confidence interval.
 pub const DRIFT_WINDOWS_MIN: usize = 6;
-/// Half the length of the part of a way around the held place that is searched first, without a model.
+/// Without a model, the search after a held setting goes no farther than this from the held place, on the way
+/// of the held setting.
 const SEARCH_REACH: f64 = 0.25;
 /// Number of windows after which the controller tries again to reach an agreement that was out of reach.
 const RETRY_WINDOWS: u32 = 10;
@@ -426,7 +433,7 @@ impl Controller {
         Some(Outlook { worst, score })
     }
 
-    /// Turns to the most promising place of these stretches, or ends the search.
+    /// Chooses the most promising place of these stretches as the next setting, or ends the search.
     fn propose(&mut self, way_ranges: Vec<WayRange>, began_at_held_setting: bool) {
         let kept = way_ranges.iter().find(|way_range| way_range.kept.is_some());
         let left =

@@ -1,10 +1,10 @@
 //! Finds hot keys: keys read and written so often that a read of them is likeliest to be stale.
 //!
-//! **Promise.** About the fraction `p` of all operations is called hot, and for these the strong level
-//! improves consistency most. A key with `r` reads and `w` writes a second has stale reads in proportion to
-//! `r·w`, because a read is stale if it falls into the short time after a write. Making the key strong costs
-//! `r + w` strong operations. So keys are ranked by `r·w / (r + w)`. All reads and writes of a hot key are
-//! strong. Their quorums meet, so no read of it is stale while it is hot.
+//! **Promise.** About the fraction `p` of all operations is called hot. These are the operations for which
+//! the strong level improves consistency most. A key with `r` reads and `w` writes a second has stale reads
+//! in proportion to `r·w`, because a read is stale if it falls into the short time after a write. Making the
+//! key strong costs `r + w` strong operations. So keys are ranked by `r·w / (r + w)`. All reads and writes of
+//! a hot key are strong. Their quorums meet, so no read of it is stale while it is hot.
 //!
 //! **How.** Two count-min sketches (Cormode and Muthukrishnan, 2005) count reads and writes. They are halved
 //! every 65,536 operations, so that they follow a changing load. A key is hot if its score is above a
@@ -66,8 +66,8 @@ impl Heat {
         if p <= 0.0 || p >= 1.0 {
             return p >= 1.0;
         }
-        // Both counts are taken as one higher, so that a key that was only read ranks above a key that was
-        // never seen.
+        // Each count is increased by one, so that a key that was only read ranks above a key that was never
+        // seen.
         let (reads, writes) = (f64::from(reads) + 1.0, f64::from(writes) + 1.0);
         let score = reads * writes / (reads + writes);
         let threshold = f64::from_bits(self.threshold.load(Relaxed));

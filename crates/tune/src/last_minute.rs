@@ -26,10 +26,11 @@ use crate::{
     window::{Judge, Window},
 };
 
-/// Longest time from the stamp of a write to its end.
+/// Assumed longest time from the stamp of a write to the end of the write.
 pub const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time from the stamp of a write back to its request. Clocks may differ by half of this time.
+/// Assumed longest time from the request of a write to its stamp. It allows for clocks that differ by half of
+/// this time.
 const STAMP_LEAD_MAX: Duration = Duration::from_secs(2);
 
 /// The span of [`LastMinute::last_second`].
@@ -56,7 +57,7 @@ pub struct LastMinute {
 }
 
 impl LastMinute {
-    /// Combines the reports of the cells, whose times are by the same clock.
+    /// Combines the reports of the cells. All times in the reports must be by the same clock.
     pub fn new(told: &[RecentOperations]) -> LastMinute {
         let from = told.iter().map(|lately| lately.since_ns).max().unwrap_or(0);
         let to = told.iter().map(|lately| lately.now_ns).min().unwrap_or(0);
@@ -141,7 +142,7 @@ impl LastMinute {
     }
 }
 
-/// Bits of a client's number within its cell. The cell's index stands above them.
+/// Number of bits for a client's number within its cell. The bits above hold the cell's index.
 const CELL_BITS: u32 = 48;
 
 fn value(stamp: Stamp) -> Value {
@@ -206,7 +207,7 @@ mod tests {
         Stamp { time: (second * SECOND) as u64, cell: CellNumber(1) }
     }
 
-    /// Returns an operation of one second, starting at `second`.
+    /// Returns an operation that starts at `second` and lasts one second.
     fn told(key: u64, deed: OperationKind, second: i64, stamp: Stamp) -> RecentOperation {
         RecentOperation {
             key,

@@ -28,16 +28,16 @@
 //! takes half a round trip. Randomness comes from the live latencies of each place ([`Service`]), the latest
 //! 512 of each kind and level. A place handles a message after half the time of a weak operation there. So in
 //! a store with heavy tails, or on a busy machine, messages have heavy tails, too. An operation takes as long
-//! as a recent one of its level.
+//! as a recent operation of its level.
 //!
 //! **Simulation.** Clients do the workload as [`load`](crate::load) does. Operations are due at their times,
 //! and a client does one at a time. Keys and kinds come from the same chooser. Strong operations are chosen
-//! by chance or by heat. Reads are delayed before and writes after. Every write has a stamp, the time at
-//! which its coordinator sends it, and a time of arrival at each copy. A read returns the newest write that
-//! has arrived at the copies it waits for. So the simulation includes concurrent writes, several readers, and
-//! clients too slow for their rate, which the closed formulas of the source leave out. A strong write that
-//! takes two round trips, as in maps with blocking repair, sends its value in the second one. In such maps a
-//! strong read stores its value at the copies that it waited for.
+//! by chance or by heat. A delay comes before each read and after each write. Every write has a stamp, the
+//! time at which its coordinator sends it, and a time of arrival at each copy. A read returns the newest
+//! write that has arrived at the copies it waits for. So the simulation includes concurrent writes, several
+//! readers, and clients too slow for their rate, which the closed formulas of the source leave out. A strong
+//! write that takes two round trips, as in maps with blocking repair, sends its value in the second one. In
+//! such maps a strong read stores its value at the copies that it waited for.
 //!
 //! **Differs** from a real store, knowingly:
 //!
@@ -47,7 +47,8 @@
 //!   cannot measure the difference.
 //! - Apart from the repair by strong reads in maps with blocking repair, the model has no read repair. A
 //!   write reaches a copy only by its own message, so the model is slightly pessimistic.
-//! - A copy never pauses. Pauses affect the clients' latencies, but no messages queue up together.
+//! - A copy never pauses. A pause of a real copy lengthens the latencies that the model learns, but in the
+//!   model no messages queue up at a copy.
 //! - Operations do not slow each other down at the store. More load shows up only in later live latencies.
 //!
 //! **Cost.** A prediction simulates [`OPERATIONS`] operations, which takes 2 to 10 ms of the controller's

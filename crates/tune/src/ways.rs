@@ -82,7 +82,7 @@ impl Way {
     }
 }
 
-/// A part of a way in which a setting may keep the agreement.
+/// A stretch: the part of a way in which some setting may still keep the agreement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WayRange {
     pub(crate) way: Way,
@@ -99,8 +99,9 @@ pub(crate) struct WayRange {
 /// Length below which a stretch is not searched further.
 const WAY_RANGE_MIN: f64 = 0.04;
 
-/// Fractions of a stretch that are considered, by the number of failures on it. After failures the model is
-/// trusted less, and at last the stretch is halved.
+/// Places on a stretch that are considered, as fractions of its length. The index is the number of failures
+/// on the stretch: the more failures, the fewer places the model may choose from. In the end only the middle
+/// is left, which halves the stretch.
 const PLACES: [&[f64]; 3] = [&[0.12, 0.3, 0.5, 0.7, 0.88, 0.96], &[0.3, 0.5, 0.7], &[0.5]];
 
 impl WayRange {
@@ -122,8 +123,8 @@ impl WayRange {
         PLACES[failures.min(PLACES.len() - 1)].iter().map(move |part| low + part * (high - low))
     }
 
-    /// Records that a place failed: it was too weak, too slow, or both. If it was both, no other place on the
-    /// way can keep the agreement.
+    /// Records that a place failed: the setting there was too weak, too slow, or both. If it was both, no
+    /// other place on the way can keep the agreement.
     pub(crate) fn fails(&mut self, x: f64, is_weak: bool, is_slow: bool) {
         self.failures += 1;
         if is_weak {

@@ -117,8 +117,8 @@ impl Judge {
                 }
             }
             window.add(&key, &own, &context);
-            // Later windows need the writes of this window. Writes that end after the window are in `waiting`
-            // and come again, so they are dropped here.
+            // Later windows need the writes of this window. Writes that end after the window are in
+            // `waiting`, and the next call adds them to `context` again, so they are dropped from it here.
             context.retain(|operation| operation.finish.unwrap_or(operation.start) <= to);
             context.extend(own.into_iter().filter(|operation| written(operation).is_some()));
             *writes = remembered(context, to - memory);
@@ -265,12 +265,12 @@ fn sorted(shares: &FxHashMap<Box<str>, KeyShare>) -> impl Iterator<Item = (&str,
     shares.into_iter()
 }
 
-/// Returns a quantile of `nanoseconds` and `endless` infinite values. The interval comes from the ranks
-/// around it, whose deviation is that of a binomial distribution.
+/// Returns a quantile of `nanoseconds` together with `endless` infinite values. The interval comes from the
+/// ranks around the quantile's rank, whose deviation is that of a binomial distribution.
 fn order_statistic(nanoseconds: &[u64], endless: u64, part: f64) -> Estimate {
     let count = (nanoseconds.len() as u64 + endless).max(1) as f64;
     let error = DEVIATIONS * (part * (1.0 - part) / count).sqrt();
-    // The same rank among the finite values alone is a larger fraction of them.
+    // A rank among all values is a larger fraction of the finite values alone.
     let at = |part: f64| match part.clamp(0.0, 1.0) * count / nanoseconds.len() as f64 {
         part if part <= 1.0 => quantile(nanoseconds, part) / 1e9,
         _ => f64::INFINITY,

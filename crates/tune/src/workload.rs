@@ -109,7 +109,7 @@ impl Chooser {
         }
     }
 
-    /// Chooses an existing key, as often as reads choose it.
+    /// Chooses an existing key, with the probabilities with which reads choose keys.
     pub(crate) fn popular(&self, random: &mut Pcg64Mcg) -> u64 {
         self.keys.choose_of(self.written_keys(), random)
     }
@@ -119,7 +119,7 @@ impl Chooser {
         self.written_keys.load(Relaxed)
     }
 
-    /// Allows reads to choose keys up to this key. Most of the inserts that began earlier than this key's
+    /// Allows reads to choose keys up to `key`. By then, most inserts that began before the insert of `key`
     /// have ended, too.
     pub(crate) fn wrote(&self, key: u64) {
         self.written_keys.fetch_max(key + 1, Relaxed);
