@@ -99,11 +99,11 @@ pub(crate) struct Disk {
     forgotten: bool,
     /// The last record that was reported to the process as durable.
     told: Ticket,
-    /// Waiting messages by destination, each with its number, the record for which it waits, if any, and its
+    /// Waiting messages by destination: each message's number, the record for which it waits, if any, and its
     /// bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
-    /// For each destination, the number of messages that the process has sent in order, and the number of the
-    /// last of them that has left.
+    /// For each destination, how many messages the process has sent to it in order, and the number of the
+    /// last of these messages that has left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
     /// The recovered records, from which the next process is made.
     records: Vec<(Ticket, Bytes)>,
@@ -203,8 +203,8 @@ impl Disk {
     }
 
     /// Recovers the records that the last process left. Returns the process that may continue from these
-    /// records, or `None` after emptying the disk. Also returns the name of the fault that was found, if any,
-    /// for the counts.
+    /// records. If no process may, the call empties the disk and returns `None`. The second result is the
+    /// name of the fault that was found, if any, under which the fault is counted.
     pub(crate) fn recover(&mut self) -> (Option<ProcessId>, Option<&'static str>) {
         assert!(self.journal.is_none(), "one process at a time writes to a directory");
         self.sync_all();
@@ -268,8 +268,8 @@ impl Disk {
         self.wipe();
     }
 
-    /// Starts a process, restored or new, with this random mark of its start. Returns the last ticket of its
-    /// journal, and the reports of other processes that the journal notes.
+    /// Starts a process, restored or new. `mark` is the random mark of this start. Returns the last ticket of
+    /// the process's journal, and the reports of other processes that the journal contains.
     pub(crate) fn begin(&mut self, process: ProcessId, mark: u64) -> (Ticket, RemoteDurability) {
         self.held.clear();
         self.numbers.clear();
@@ -281,12 +281,12 @@ impl Disk {
         (self.told, journal.remote_durability().clone())
     }
 
-    /// Returns the process's report about its journal, as it announces it.
+    /// Returns the report about its journal that the process announces to others.
     pub(crate) fn tells(&self) -> DurabilityReport {
         self.starts.report(self.told)
     }
 
-    /// Whether the journal holds everything that the process had announced in `told`.
+    /// Whether the journal holds all records that the process had announced by the report `told`.
     pub(crate) fn holds(&self, told: DurabilityReport) -> bool {
         self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(told)
     }
@@ -302,7 +302,8 @@ impl Disk {
         self.copy = Some(Copy { owner, files: self.files.clone(), starts: self.starts.clone(), last });
     }
 
-    /// Whether the copy belongs to this process, and lacks records that the process had announced in `told`.
+    /// Whether the copy belongs to this process, and lacks records that the process had announced by the
+    /// report `told`.
     pub(crate) fn copy_lacks(&self, owner: ProcessId, told: DurabilityReport) -> bool {
         self.copy.as_ref().filter(|copy| copy.owner == owner).is_some_and(|copy| {
             let mut starts = copy.starts.clone();
@@ -383,8 +384,8 @@ impl Disk {
         }
     }
 
-    /// Writes records. Releases the records before the first ticket of `collect`, except those that `collect`
-    /// lists. From time to time, also notes the announcements of other processes.
+    /// Writes records. Releases all records before the ticket in `collect`, except the records that `collect`
+    /// lists. From time to time, also writes the announcements of other processes into the journal.
     pub(crate) fn write(
         &mut self,
         records: &[Bytes],
@@ -420,7 +421,7 @@ impl Disk {
         Some(if now < self.slow_until { span + slow } else { span })
     }
 
-    /// Ends the sync under way. Returns the last durable record, or `None` if the sync failed.
+    /// Ends the sync under way. Returns the last record that is now durable, or `None` if the sync failed.
     pub(crate) fn synced(&mut self, remote_durability: &RemoteDurability) -> Option<Ticket> {
         let (count, through) = self.syncing.take()?;
         if self.fails {
@@ -450,8 +451,8 @@ impl Disk {
         (self.slow_until, self.fails) = (Time::ZERO, false);
     }
 
-    /// Returns the messages that may leave now, in order: those that waited, and those of `sends`. An error
-    /// names a receiver whose messages would leave in another order than they were sent.
+    /// Returns the messages that may leave now, in order: first messages that waited, then messages of
+    /// `sends`. An error names a receiver to which messages would leave in another order than they were sent.
     pub(crate) fn release(&mut self, sends: Vec<Outgoing>) -> Result<Vec<Outgoing>, ProcessId> {
         let mut leaving = Vec::new();
         let told = self.told;

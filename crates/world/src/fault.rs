@@ -201,8 +201,8 @@ impl Nemesis {
 
     /// Strikes one machine of `groups`, with the same probability for each group. Machines outside all groups
     /// are spared, and only machines that `may_crash` allows are killed. Returns the fault and the machines
-    /// that it hit. The caller itself must carry out a death at a task or at a read, because only the caller
-    /// knows when these happen.
+    /// that it hit. If the fault is a death at a task or at a read, the caller must carry it out, because
+    /// only the caller knows when the task or the read happens.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
@@ -277,7 +277,7 @@ impl Nemesis {
             }
             Fault::OlderCopy => {
                 if !world.is_copy_known_as_older(victim) || !may_crash(world, victim) {
-                    // An older copy cannot be put back now, but the copies taken here may serve the next
+                    // No older copy can be put back now. The copies that are taken here may serve the next
                     // strike.
                     world.copy_disks();
                     return None;

@@ -1,4 +1,4 @@
-//! Links between processes: the links that are wanted, the links that stand, and the frames on their way.
+//! Links between processes: the links that processes want, the links that stand, and the frames under way.
 //!
 //! Two processes have a link if one of them wants to reach the other. While the link stands, it is lossless
 //! and FIFO. When it breaks, each end learns that at its own time, and loses everything that has not arrived
@@ -47,7 +47,7 @@ pub struct CastSettings {
     pub loss_probability: f64,
     /// Probability that a cast arrives twice.
     pub doubling_probability: f64,
-    /// Probability that a cast is late, so that other casts overtake it.
+    /// Probability that a cast is delayed, so that other casts overtake it.
     pub lateness_probability: f64,
     /// Additional delay of a late cast.
     pub lateness: Delay,
@@ -131,8 +131,8 @@ pub(crate) struct End {
     pub(crate) wanted: bool,
     /// Whether this end has received `Linked` for the session, and not yet `Unlinked`.
     pub(crate) open: bool,
-    /// Whether this end knows that the link is down. It gets no further notice until the link has stood
-    /// again.
+    /// Whether this end has been notified that the link is down. It gets no further notice until the link has
+    /// stood again.
     pub(crate) told: bool,
     /// Whether this end's policy no longer admits the other end. This end then gets nothing more from the
     /// session.
@@ -147,7 +147,7 @@ pub(crate) struct Frame {
     pub(crate) messages: Vec<Bytes>,
     /// Whether a part of a further message arrives with these messages.
     pub(crate) cut: bool,
-    /// The sender's report about its journal.
+    /// The sender's report about its own journal.
     pub(crate) told: DurabilityReport,
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) sends: Vec<Outgoing>,
     pub(crate) casts: Vec<(ProcessId, Bytes)>,
     pub(crate) multicasts: Vec<(MulticastAddress, Bytes)>,
-    /// Addresses to which the process starts (`true`) or stops (`false`) listening.
+    /// Addresses with `true` if the process starts to listen to the address, and `false` if it stops.
     pub(crate) listens: Vec<(MulticastAddress, bool)>,
     pub(crate) wishes: Vec<(ProcessId, LinkRequest)>,
     pub(crate) events: Vec<P::Event>,
@@ -28,7 +28,7 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) tickets: u64,
     /// Encoded records; `None` if neither a disk nor the environment needs them.
     pub(crate) records: Option<Vec<Bytes>>,
-    /// The first record that the process still needs in full sequence, and earlier records that it needs in
+    /// The first record from which on the process needs all records, and earlier records that it needs in
     /// addition.
     pub(crate) collected: Option<(Ticket, Vec<Ticket>)>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Outbox<P: Protocol> {
 pub(crate) enum Lane {
     /// The message leaves after earlier messages to the same peer, and after this record is durable.
     Ordered(Option<Ticket>),
-    /// The message leaves at once, before earlier messages that still wait.
+    /// The message leaves at once. It may overtake earlier messages that still wait.
     Aside,
 }
 

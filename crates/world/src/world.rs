@@ -151,15 +151,15 @@ pub struct World<P: Protocol> {
     chance_casts: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
-    /// The settings of the disks that new machines get, if they get any, and the rule that these disks
-    /// violate, if any.
+    /// The settings of the disks that new machines get, and the rule that these disks violate, if any. `None`
+    /// if new machines get no disks.
     disks: Option<(DiskSettings, Option<Breach>)>,
     seed: u64,
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
-    /// For each machine, the last instant at which it had trouble with other machines: a broken or delayed
-    /// link, or the start or end of a process.
+    /// For each machine, the last instant of trouble with other machines: a link broke or was delayed, or a
+    /// process started or ended.
     trouble: Vec<Time>,
     /// The id of each machine's first life. If set, later lives of the machine take this id, too: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
@@ -272,8 +272,8 @@ where
         self.disks = None;
     }
 
-    /// Removes and returns the records of the process that is about to start on `machine`; empty unless the
-    /// process continues from its disk.
+    /// Removes and returns the records of the process that is about to start on `machine`. Returns no records
+    /// if the process does not continue from its disk.
     pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
         self.take_records(machine).into_iter().map(|(_, record)| record).collect()
     }
@@ -289,7 +289,8 @@ where
         }
     }
 
-    /// Whether the process `id` is to be restored from the disk of `machine`. If not, empties the disk.
+    /// Whether the process `id` is to be restored from the disk of `machine`. If not, the call empties the
+    /// disk.
     fn continues_from<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -689,5 +690,5 @@ where
     }
 }
 
-/// The name under which effects are counted that no fault caused.
+/// The name under which the world counts effects that no fault caused.
 const NO_FAULT: &str = "withheld by the scenario";

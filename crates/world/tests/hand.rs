@@ -12,7 +12,7 @@ use quorate_world::{Environment, Violation, World};
 /// A protocol that reports all its inputs and obeys commands.
 struct Parrot {
     wakes: Option<Time>,
-    /// Records to be written, each once the one before is durable.
+    /// Number of records to be written. Each is written once the record before it is durable.
     chain: u64,
 }
 
@@ -33,7 +33,7 @@ enum Asked {
     Reach(ProcessId),
     Say(ProcessId, u64),
     Write,
-    /// Write this number of records, each when the one before is durable.
+    /// Write this number of records, each when the record before it is durable.
     WriteChain(u64),
     Wake(Time),
     Join(u8),
@@ -246,7 +246,7 @@ fn messages_take_their_time_and_overtake_none() {
     assert_eq!(run(&mut aviary, 1), ["2 hears 2 of 1", "2 wakes 10.000000ms"]);
 
     aviary.world.messages_take(Duration::from_millis(1), Duration::from_millis(100));
-    // The largest and the smallest values that the source draws.
+    // The next draws give the first message the largest delay, and the other messages the smallest delays.
     while aviary.world.draw() < 998 {}
     for (from, to, word) in [(1, 2, 3), (1, 2, 4), (2, 1, 5)] {
         aviary.ask(from, Asked::Say(id(to), word));
@@ -323,8 +323,8 @@ fn records_are_durable_at_once_and_chance_is_the_owner_s() {
     assert_eq!(aviary.world.draw(), 3);
 }
 
-/// A leader that heard that a record was durable proposed what it had kept back, and was never informed that
-/// this was durable, too.
+/// A fault of the past: a leader received the notice that a record was durable, and then wrote records that
+/// it had kept back. It never received a notice for these records.
 #[test]
 fn a_record_written_when_another_is_durable_is_durable_before_the_next_input() {
     let mut aviary = Aviary::new();

@@ -15,8 +15,8 @@ use quorate_world::{
     CastSettings, Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World,
 };
 
-/// A protocol that sends numbered messages to every peer, from zero in each session, and checks those that it
-/// receives.
+/// A protocol that sends numbered messages to every peer, from zero in each session, and checks the numbers
+/// of the messages that it receives.
 struct Gossip {
     peers: Vec<Peer>,
     reached: bool,
@@ -126,7 +126,7 @@ impl Environment<Gossip> for Room {
         assert!(self.lives.insert(id), "{id} lived before");
         for other in 0..self.machines {
             let peer = Peer { id, address: World::<Gossip>::address(machine) };
-            // The peer gets the address before the process starts, and reaches it when it lives.
+            // Each peer gets the address before the process starts, and reaches the process once it lives.
             world.command_after(other, Duration::from_millis(1), peer);
         }
         let peers = self
@@ -181,7 +181,7 @@ fn links_are_lossless_and_fifo_within_a_session_under_all_faults() {
     for seed in 0..20 {
         let faults = FaultSettings { interval_ms: 20.0, ..Default::default() };
         let (mut room, mut world) = simulate(seed, faults);
-        // After healing, all processes are linked with all again.
+        // After healing, every process has a link to every other process.
         let until = world.now() + Duration::from_secs(3);
         room.nemesis = None;
         world.run(&mut room, until, |_, _| false).expect("links are FIFO and lossless");

@@ -81,7 +81,8 @@ where
     fn cast(&mut self, life: LifeNumber, peer: LifeNumber, (session, leave): (u64, Time), message: Bytes) {
         let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
         let settings = self.network_settings.casts;
-        // A closed direction stays closed for the whole run.
+        // The number depends only on the seed and the direction, so a closed direction stays closed for the
+        // whole run.
         let place = self.drawn("casts", from, to);
         let is_narrow = place < settings.closed + settings.narrow;
         self.count("cast");

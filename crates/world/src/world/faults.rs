@@ -81,10 +81,10 @@ where
         self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::is_older)
     }
 
-    /// Whether every process with a disk that has heard from the process on `machine` remembers more records
-    /// than the copy of its disk holds. A process that is down or was cut off may remember fewer. An older
-    /// copy is detected only by a process that remembers more records, so the copy must not be put back
-    /// otherwise.
+    /// Whether the copy of the disk of `machine` would certainly be detected as older after it was put back.
+    /// Only a process that remembers more records than the copy holds detects this. So at least one such
+    /// process must run, and no other process with a disk may have heard from the process on `machine` and
+    /// remember fewer records. A process that is down may remember fewer records.
     pub fn is_copy_known_as_older(&self, machine: usize) -> bool {
         let (Some(id), Some(disk)) = (self.id(machine), &self.machines[machine].disk) else { return false };
         let (mut known, mut unknown) = (false, false);
@@ -130,9 +130,9 @@ where
         }
     }
 
-    /// Stalls a machine. From now on, no message passes to or from the machine; after `lead`, its process
-    /// stands still, too. After `span` everything continues, in any order that the links allow. The messages
-    /// that the process sent during `lead` then arrive late.
+    /// Stalls a machine. From now on, no message passes to or from the machine. After `lead`, its process
+    /// stands still, too. After `span` everything continues, in any order that the links allow. Messages that
+    /// the process sent during `lead` then arrive late.
     pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
         for other in (0..self.machines.len()).filter(|&other| other != machine) {
             self.clog(machine, other, span);

@@ -113,8 +113,8 @@ where
         }
     }
 
-    /// Computes the arrival of a frame that leaves now: after the frame's delay, and not before earlier
-    /// frames.
+    /// Computes the arrival of a frame that leaves at `leave`: after the frame's delay, and not before
+    /// earlier frames.
     fn arrival(&mut self, life: LifeNumber, peer: LifeNumber, from: usize, to: usize, leave: Time) -> Time {
         let held = match self.network.cut_until(from, to, leave) {
             Some((until, cause)) => {
@@ -258,8 +258,8 @@ where
         }
     }
 
-    /// Returns the present life of the process whose life was `to`. If the process was restored from its disk
-    /// since, a wish for a link moves to the present life.
+    /// Returns the present life of the process whose earlier life was `to`. If the process has been restored
+    /// from its disk since then, this call moves the wish for a link to the present life.
     fn latest_life(&mut self, from: LifeNumber, to: LifeNumber) -> LifeNumber {
         let newest = self.life_of[&self.lives[to as usize].id];
         if newest != to {
@@ -365,14 +365,14 @@ where
         }
     }
 
-    /// Returns the report of the process on `machine` about its journal.
+    /// Returns the report that the process on `machine` announces about its journal.
     fn tells(&self, machine: usize) -> DurabilityReport {
         self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
     }
 
-    /// Of two living processes, ends each that runs on an older copy of its disk, if the other's memory
-    /// proves this. An operator then empties the disk, and a new process starts. Returns whether any process
-    /// was ended.
+    /// Checks two living processes. Ends each process that runs on an older copy of its disk, if the other
+    /// process remembers a report which proves this. An operator then empties the disk, and a new process
+    /// starts. Returns whether a process was ended.
     fn ends_older_copy(&mut self, one: LifeNumber, other: LifeNumber) -> bool {
         let mut found = false;
         for (life, witness) in [(one, other), (other, one)] {
@@ -396,7 +396,8 @@ where
         self.all_admitted || one.admits(&other.pass()) && other.admits(&one.pass())
     }
 
-    /// Reports to both processes that policies forbid them a link, and to each the other's pass.
+    /// Reports to both processes that their policies forbid a link, and tells each process the pass of the
+    /// other one.
     fn report_policy_mismatch(&mut self, one: LifeNumber, other: LifeNumber) {
         for (life, theirs) in [(one, other), (other, one)] {
             let theirs = self.lives[theirs as usize].policy.pass();

@@ -97,8 +97,8 @@ where
         self.now = until;
     }
 
-    /// Starts a process of the environment on a new machine with this address, and ends the process's first
-    /// batch.
+    /// Starts a process of the environment on a new machine with this address, and ends the first batch of
+    /// this process.
     pub fn begin<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -241,7 +241,8 @@ where
         self.hand(environment, other, Arrival::Unlinked { peer: one })
     }
 
-    /// Reports to two processes that policies forbid them a link, and to each the other's pass.
+    /// Reports to two processes that their policies forbid a link, and tells each process the pass of the
+    /// other one.
     fn refuse<E: Environment<P>>(
         &mut self,
         environment: &mut E,

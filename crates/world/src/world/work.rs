@@ -32,8 +32,8 @@ where
         self.turn(environment, machine, batch, true)
     }
 
-    /// Passes these arrivals to the process on `machine`, and handles its output. Ends the batch if
-    /// `drained`.
+    /// Passes these arrivals to the process on `machine`, and handles its output. If `drained` is true, this
+    /// ends the batch.
     pub(super) fn turn<E: Environment<P>>(
         &mut self,
         environment: &mut E,
