@@ -32,7 +32,7 @@ impl Store for TableClient {
     fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
         self.read.set_consistency(consistency(level));
         let SharedCluster { session, runtime, .. } = &*self.shared;
-        // A read writes nothing, so a failed one is always `NotDone`.
+        // A read writes nothing, so a failed read is always `NotDone`.
         let answer = runtime.block_on(session.execute_unpaged(&self.read, (key,))).map_err(not_done)?;
         let rows = answer.into_rows_result().map_err(not_done)?;
         let row = rows.maybe_first_row::<(Option<&[u8]>,)>().map_err(not_done)?;
@@ -63,9 +63,9 @@ fn not_done(error: impl ToString) -> Failure {
     Failure::NotDone(error.to_string())
 }
 
-/// Returns the failure of a write with this error. Only an error that arose before any replica was asked
-/// proves that nothing was written. A timeout, a failed replica and a broken connection prove nothing. Nor
-/// does an overloaded coordinator, which may have asked some replicas already.
+/// Returns the failure of a write that ended in this error. Only an error that arose before any replica was
+/// asked proves that nothing was written. A timeout, a failed replica and a broken connection prove nothing.
+/// An overloaded coordinator proves nothing, either, because it may have asked some replicas already.
 fn failure_of_write(error: &ExecutionError) -> Failure {
     if was_not_sent(error) { not_done(error) } else { Failure::MaybeApplied(error.to_string()) }
 }
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the failure of a write that ended in this error.
+    /// Converts the error with which a write ended to the write's failure.
     fn ends(error: impl Into<ExecutionError>) -> Failure {
         failure_of_write(&error.into())
     }

@@ -164,7 +164,7 @@ impl Cluster {
         self.change(format!("DROP TABLE IF EXISTS {}.{}", self.keyspace, checked_name(name)?))
     }
 
-    /// Opens a table of this cluster. It must have the columns of [`Cluster::create_table`].
+    /// Opens a table of this cluster. The table must have the columns of [`Cluster::create_table`].
     pub fn table(&self, name: &str) -> Result<Table, ClusterError> {
         let name = format!("{}.{}", self.keyspace, checked_name(name)?);
         Ok(Table {
@@ -190,7 +190,7 @@ impl Cluster {
 }
 
 impl Table {
-    /// Creates a client. If clients are pinned, `number` chooses its node.
+    /// Creates a client. If clients are pinned, `number` chooses the client's node.
     pub fn client(&self, number: u64) -> TableClient {
         let policies = &self.shared.policies;
         let policy = &policies[number as usize % policies.len()];
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_is_told() {
-        // A port that was free a moment ago, so nobody listens there.
+        // This port was free a moment ago, so nobody listens there.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = Cluster::connect(&Options::new(vec![free.to_string()])).err();
         assert!(matches!(refused, Some(ClusterError::Connect(_))), "{refused:?}");

@@ -10,6 +10,6 @@ pub(crate) struct SharedCluster {
     /// The session must be dropped before the runtime that its tasks run on, so this field comes first.
     pub(crate) session: Session,
     pub(crate) runtime: Runtime,
-    /// Load-balancing policies. Client `n` uses policy `n` modulo their number.
+    /// Load-balancing policies. Client `n` uses the policy with index `n` modulo the number of policies.
     pub(crate) policies: Vec<Arc<dyn LoadBalancingPolicy>>,
 }
