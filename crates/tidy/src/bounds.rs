@@ -2,8 +2,8 @@
 //!
 //! A queue, a map or a channel in a struct grows when a client, a peer or a disk makes it grow. The rule
 //! finds each such field on floors 0 to 3 and asks for its bound: a comment at the field that contains
-//! *bounded by*, or a row of `docs/bounds.md`. A row names fields as `Type::field` behind the file that
-//! declares them, or it names a folder, which covers everything below the folder.
+//! *bounded by*, or a row of `docs/bounds.md`. A row names a file and then the fields that this file
+//! declares, as `Type::field`. Or it names a folder, and then covers all files below the folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const GROWING: [&str; 16] = [
     "VecDeque<",
 ];
 
-/// A field that can grow, and its declaration.
+/// A field that can grow.
 struct Growing<'a> {
     line: usize,
     name: String,
@@ -99,8 +99,8 @@ fn listed(page: &str) -> (BTreeMap<(String, String), usize>, Vec<String>) {
     (fields, folders)
 }
 
-/// Returns the growing fields of a file. It relies on `rustfmt`: each field has its own line, and a type ends
-/// at the indent at which it begins.
+/// Returns the growing fields of a file. The search relies on `rustfmt`: each field has its own line, and a
+/// type ends at the indent at which it begins.
 fn growing(text: &Text) -> Vec<Growing<'_>> {
     let mut found = Vec::new();
     let mut open: Option<(String, usize)> = None;
@@ -146,7 +146,7 @@ fn growing(text: &Text) -> Vec<Growing<'_>> {
     found
 }
 
-/// Returns the name of the struct or enum that this line declares, and the text behind the name and its
+/// Returns the name of the struct or enum that this line declares, and the text after the name and its
 /// parameters.
 fn declaration(line: &str) -> Option<(&str, &str)> {
     let line = without_visibility(line);
@@ -182,8 +182,8 @@ fn without_visibility(line: &str) -> &str {
     }
 }
 
-/// Whether a value of this type grows. A reference does not grow: its owner does. A channel for one value
-/// does not grow.
+/// Whether a value of this type grows. A reference does not grow, because its owner holds the value that
+/// does. A channel for one value does not grow.
 fn grows(kind: &str) -> bool {
     let is_whole_name = |before: &str| {
         let inside = before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');

@@ -1,9 +1,9 @@
 //! Checks rules of this workspace that no compiler checks.
 //!
 //! The crate stands outside the floors: it imports no other crate of the project, and no other crate imports
-//! it. Its one test reads the workspace from Cargo and lists all broken rules at once. A rule is a function
-//! from the workspace to *findings*: sentences that say what is wrong and what to do. So each rule has a test
-//! with a workspace that breaks it.
+//! it. One of its tests reads the workspace from Cargo and lists all broken rules at once. A rule is a
+//! function from the workspace to *findings*: sentences that say what is wrong and what to do. So every rule
+//! can be tested with a workspace that breaks it.
 //!
 //! | module | rule |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Pure crates carry the purity rules, and `unsafe` needs a written argument.
 //!
-//! Cargo lets a crate inherit the workspace's lints whole or write its own lints, and nothing in between. So
-//! a crate that may hold `unsafe` repeats the workspace's table with two lines changed. This rule keeps the
-//! other lines equal.
+//! Cargo lets a crate inherit all lints of the workspace or write its own lints. A crate cannot inherit some
+//! lints and change others. So a crate that may hold `unsafe` repeats the workspace's table with two lines
+//! changed. This rule keeps the other lines equal.
 
 use std::{fs, path::Path};
 

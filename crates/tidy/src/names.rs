@@ -1,7 +1,8 @@
 //! A type name means one thing: at most three types of the product share a name.
 //!
-//! The rule counts the structs, enums, traits and aliases of all modules under `crates/*/src`, without tests
-//! and modules within a file. Associated types do not count, because their trait gives them their meaning.
+//! The rule counts the structs, enums, traits and aliases of all modules under `crates/*/src`. It leaves out
+//! tests and modules within a file. Associated types do not count, because their trait gives them their
+//! meaning.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Checks the texts: the map names every crate, links lead to files, quotes of code are exact, and no file
-//! names a place on one machine.
+//! Checks the texts: `ARCHITECTURE.md` names every crate, links lead to files, quotes of code are exact, and
+//! no file names a place that exists on one machine only.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 
 use crate::{Findings, Workspace};
 
-/// A file under version control, with its text.
+/// A text file under version control.
 pub struct Text {
     /// The path relative to the root.
     pub path: PathBuf,

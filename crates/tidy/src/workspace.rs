@@ -16,14 +16,14 @@ pub struct Workspace {
     pub workspace_root: PathBuf,
 }
 
-/// One of our packages or a foreign one.
+/// A package of this workspace, or a foreign package.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
     /// Cargo's id, which combines name, version and source.
     pub id: String,
     /// The name in the package's `Cargo.toml`.
     pub name: String,
-    /// The source of the package; `None` for a path.
+    /// The source of the package; `None` for a package in a local folder.
     pub source: Option<String>,
     /// The licence as an SPDX expression.
     pub license: Option<String>,
@@ -43,7 +43,7 @@ pub struct Dependency {
 }
 
 impl Workspace {
-    /// Runs the Cargo that runs this test, in the package's folder.
+    /// Reads the metadata, in the package's folder, by the Cargo that runs this test.
     pub fn read() -> Result<Workspace> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let version = Command::new(&cargo).args(["-vV"]).output().context("cargo cannot be run")?;

@@ -34,8 +34,8 @@ fn the_house_is_tidy() {
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
-/// Returns a workspace of our crates with these edges, and one foreign package. A name behind `dev:` is a
-/// dependency of tests.
+/// Returns a workspace of our crates with these edges, and one foreign package. The prefix `dev:` marks a
+/// crate that only tests depend on.
 fn workspace(edges: &[(&str, &str)], source: &str, license: &str) -> Workspace {
     let package = |name: &str| Package {
         id: name.into(),

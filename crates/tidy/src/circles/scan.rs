@@ -46,7 +46,7 @@ pub(super) fn read(text: &str) -> Result<Content> {
     Ok(content)
 }
 
-/// Reads the tokens of a module if `is_module`, or else those inside an item.
+/// Reads the tokens of a module if `is_module` is true, and otherwise the tokens inside an item.
 fn scan(stream: TokenStream, is_module: bool, content: &mut Content) {
     let tokens: Vec<TokenTree> = stream.into_iter().collect();
     let mut at = 0;
@@ -112,7 +112,7 @@ fn scan(stream: TokenStream, is_module: bool, content: &mut Content) {
     }
 }
 
-/// Records the path that begins with the name at `at`, and returns the index behind it.
+/// Records the path that begins with the name at `at`, and returns the index after the path.
 fn path(tokens: &[TokenTree], at: usize, content: &mut Content) -> usize {
     let mut end = at;
     let mut path = vec![name(&tokens[at])];
@@ -131,8 +131,8 @@ fn path(tokens: &[TokenTree], at: usize, content: &mut Content) -> usize {
     end
 }
 
-/// Whether a single name refers to an item: a type, a constant, or a called function. Variables and fields do
-/// not count, because their names often equal names of functions.
+/// Whether a single name refers to an item: a type, a constant, or a called function. Names of variables and
+/// fields do not count, because they often equal names of functions.
 fn is_taken(tokens: &[TokenTree], at: usize) -> bool {
     let is_called = group(tokens.get(at + 1), Delimiter::Parenthesis).is_some()
         || is_punct(tokens.get(at + 1), '!') && !is_punct(tokens.get(at + 2), '=')
@@ -145,7 +145,7 @@ fn is_range(tokens: &[TokenTree]) -> bool {
     tokens.len() > 1 && is_punct(tokens.get(tokens.len() - 2), '.')
 }
 
-/// Splits the tree behind `use` into imports. `parent` holds the segments before the tree.
+/// Splits the tree after `use` into imports. `parent` holds the segments before the tree.
 fn import(tokens: &[TokenTree], parent: Vec<String>, is_public: bool, imports: &mut Vec<Import>) {
     let mut path = parent;
     let mut at = 0;
@@ -188,7 +188,7 @@ fn is_test(tokens: &[TokenTree]) -> bool {
     })
 }
 
-/// Returns the index behind the item, statement or field that begins at `at`.
+/// Returns the index after the item, statement or field that begins at `at`.
 fn skip(tokens: &[TokenTree], at: usize) -> usize {
     let mut at = at;
     let mut is_item = false;

@@ -39,8 +39,8 @@ enum Target {
     Item(usize),
 }
 
-/// The open questions of a search: a module and a name in it. An open question is not asked again, so that
-/// the search ends if globs import each other.
+/// The open questions of a search: a module, and a name that the search looks up in it. The search does not
+/// ask an open question again, so it ends even if globs import each other.
 type Open = BTreeSet<(usize, String)>;
 
 impl Tree {
@@ -96,7 +96,7 @@ impl Tree {
                 module.imports.iter().filter(|import| !import.is_public).map(|import| &import.path);
             for path in imported.chain(&module.paths) {
                 for target in self.resolve(index, path, &mut Open::new()) {
-                    // The name of a module alone does not count. The paths through the module do.
+                    // The name of a module by itself does not count. A path through the module counts.
                     let Target::Item(place) = target else { continue };
                     let to = &self.modules[place].file;
                     if *to != module.file {
