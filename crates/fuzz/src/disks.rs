@@ -29,8 +29,8 @@ pub(crate) fn backups(input: &[u8]) {
 
 /// Writes a journal as the input describes, damages it as the input describes, and recovers it.
 ///
-/// Recovery ends in a journal or in a typed error. A recovered journal works: a record that is appended and
-/// made durable is there at the next recovery, behind the earlier records.
+/// Recovery must end in a journal or in a typed error. A recovered journal must work: if a record is appended
+/// and made durable, the next recovery finds it after the earlier records.
 pub(crate) fn journals(input: &[u8]) {
     let mut disk = BTreeMap::<u64, Vec<u8>>::new();
     let mut journal = Journal::create(OWNER, settings());
@@ -102,7 +102,7 @@ fn damage(disk: &mut BTreeMap<u64, Vec<u8>>, rest: &[u8], at: usize) {
     }
 }
 
-/// Puts bytes behind the end of the last segment, like the former content of a recycled file.
+/// Puts bytes after the end of the last segment, like the former content of a recycled file.
 fn plant(disk: &mut BTreeMap<u64, Vec<u8>>, rest: &[u8]) {
     if let Some(file) = disk.values_mut().next_back() {
         file.extend_from_slice(&rest[..rest.len().min(256)]);
@@ -113,7 +113,7 @@ fn shared(disk: &BTreeMap<u64, Vec<u8>>) -> BTreeMap<u64, Bytes> {
     disk.iter().map(|(segment, file)| (*segment, Bytes::copy_from_slice(file))).collect()
 }
 
-/// A record that is just its bytes.
+/// A record that consists only of its bytes.
 struct Raw(Vec<u8>);
 
 impl quorate_protocol::wire::Wire for Raw {

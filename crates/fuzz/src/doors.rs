@@ -1,4 +1,5 @@
-//! Whole connections of clients: the door runs in this process, and the input is what a client sends.
+//! Whole connections of clients: the door runs in this process, and the input is the bytes that a client
+//! sends.
 
 use std::{
     io::{Read, Write},
@@ -18,7 +19,7 @@ use quorate_server::{
 use quorate_sql::local::LocalBackend;
 use tokio::runtime::Runtime;
 
-/// The startup packet of a client of the PostgreSQL protocol that says its name and nothing else.
+/// A startup packet of the PostgreSQL protocol that contains only the user's name.
 const STARTUP: &[u8] = b"\x00\x00\x00\x10\x00\x03\x00\x00user\x00q\x00\x00";
 
 /// Time after which a connection that has not ended counts as hanging.
@@ -64,11 +65,11 @@ pub(crate) fn bodies(input: &[u8]) {
     exchange(HOST.http_address().expect("the host has an HTTP door"), &[head.as_bytes(), body].concat());
 }
 
-/// Sends everything, and reads until the door closes the connection.
+/// Sends all bytes, and reads until the door closes the connection.
 fn exchange(door: SocketAddr, bytes: &[u8]) {
     let mut stream = TcpStream::connect(door).expect("the door is open");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
-    // A door that has refused the input reads no more of it, so the write may fail.
+    // A door that has refused the input does not read the rest, so the write may fail.
     let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
     let mut answer = [0; 4096];
     loop {

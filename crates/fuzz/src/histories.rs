@@ -6,8 +6,8 @@ use quorate_history::{
     transactions::{PositionReplay, TransactionHistory, judge},
 };
 
-/// Reads a history as `quorate check` does. If the format allows, a bit of the first byte makes it a history
-/// of transactions, which is judged, too.
+/// Reads a history as `quorate check` does. If a bit of the first byte is set and the format has
+/// transactions, the input is read as a history of transactions, and judged, too.
 pub(crate) fn run(input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else { return };
     let format = [Format::Json, Format::Text, Format::Edn, Format::Watca][usize::from(*choice) % 4];

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use quorate_fuzz::TARGETS;
 
-/// Inputs of a target near one of its corpus, at most.
+/// Largest number of inputs that are derived from one input of the corpus.
 const NEIGHBORS_MAX: usize = 64;
 
 #[test]
@@ -29,7 +29,7 @@ fn every_target_takes_its_corpus_and_what_is_near_it() {
     }
 }
 
-/// The input cut short, and with one byte changed, at places spread over it.
+/// Returns inputs near this one: shortened, and with one byte changed, at places spread over the input.
 fn neighbors(input: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let step = (input.len() / (NEIGHBORS_MAX / 2)).max(1);
     (0..input.len()).step_by(step).flat_map(move |place| {
