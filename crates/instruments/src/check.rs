@@ -85,7 +85,7 @@ pub(crate) struct Args {
     threads: Option<usize>,
 }
 
-/// The object that `--json` prints. Scripts rely on its keys.
+/// The object that `--json` prints. Scripts rely on the object's keys.
 #[derive(Serialize)]
 struct CheckSummary {
     operations: u64,

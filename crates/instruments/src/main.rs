@@ -1,8 +1,9 @@
 //! The instruments: `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab`.
 //!
 //! The instruments are a separate program, which `quorate` runs, so that a cluster's machines need neither
-//! the simulator nor the laboratory. Each subcommand has a file with its `Args` and a `run`. Those of `bench`
-//! are in the laboratory. Exit codes: 0, 1 (failed), 2 (usage). `check` adds 3 (unknown).
+//! the simulator nor the laboratory. Each subcommand has a file with its `Args` and a `run`; for the
+//! measurements of `bench` these files are in the laboratory. Exit codes: 0, 1 (failed), 2 (usage). `check`
+//! adds 3 (unknown).
 
 mod check;
 mod lab;

@@ -128,7 +128,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Formats a line with its measured value.
+/// Formats a line of the agreement with its measured value.
 fn told(line: &Line, window: &Window) -> String {
     let Estimate { value, low, high } = line.measure.of(window);
     let shown = |value| line.measure.shown(value);
@@ -206,7 +206,7 @@ impl<'a> TuneOutput<'a> {
         Ok(())
     }
 
-    /// Returns the model's value for each line, in the order of the lines, or `None` without a model.
+    /// Returns the model's prediction for each line, in the order of the lines, or `None` without a model.
     fn predicted(&self, round: &WindowResult<'_>) -> Option<Vec<f64>> {
         let window = round.controller.predicted()?;
         Some(self.agreement.lines.iter().map(|line| line.measure.value(window)).collect())
@@ -227,8 +227,8 @@ impl<'a> TuneOutput<'a> {
         })
     }
 
-    /// Prints all settings tried since the ends were last measured, the fastest first. They are the store's
-    /// curve.
+    /// Prints all settings tried since the ends were last measured, the fastest first. Together the settings
+    /// show the store's trade-off between speed and consistency.
     fn end(&self, controller: &Controller) -> Result<()> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

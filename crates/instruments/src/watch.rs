@@ -42,7 +42,7 @@ pub(crate) struct Args {
 /// Longest time that a cell may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Lines after which the header is printed again.
+/// Number of lines after which the header is printed again.
 const LINES_PER_HEADER: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Fetches a cell's memory and converts its times to this machine's clock.
+/// Fetches the operations that a cell remembers, and converts their times to this machine's clock.
 fn ask(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
     let began = wall();
     let mut response = agent.get(format!("http://{cell}/recent")).call()?;
@@ -116,7 +116,7 @@ fn wall() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-/// Width of each column. It fits the widest usual value, so that columns do not move.
+/// Width of each column. A column fits its widest usual value, so that columns do not move.
 const WIDTHS: [usize; 10] = [6, 8, 13, 29, 8, 8, 8, 8, 8, 0];
 
 /// Names of the columns. OPS/S covers the last second, and all other columns the time under LAST.

@@ -127,7 +127,7 @@ fn what_cannot_be_read_is_named() {
     said.failed(0, "history:2: the last line is incomplete and was skipped");
 }
 
-/// A stream of several files gives the same result as a check of them all.
+/// A stream of several files gives the same result as a check of all files together.
 #[test]
 fn a_stream_of_files_is_merged() {
     let files = Files::new();

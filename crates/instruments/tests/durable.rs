@@ -2,7 +2,7 @@
 
 use crate::command::run;
 
-/// The long version is `quorate bench paxos --kills 100`.
+/// A short run of the measurement `quorate bench paxos --kills 100`.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_routers_are_killed_at_once() {
     let told = run(&["bench", "paxos", "--kills", "6", "--json"]);

@@ -27,7 +27,7 @@ pub(super) struct Question<'a> {
     pub(super) json: bool,
 }
 
-/// The object that `--json` prints. Scripts rely on its keys.
+/// The object that `--json` prints. Scripts rely on the object's keys.
 #[derive(Serialize)]
 struct TransactionSummary<'a> {
     #[serde(flatten)]

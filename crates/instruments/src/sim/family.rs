@@ -7,8 +7,8 @@ use quorate_sim::graphs::Family;
 /// The results for the cases of one kind.
 pub(super) struct FamilySummary {
     pub(super) family: Family,
-    /// Number of graphs that the network takes first. Graphs of five routers that differ only in names count
-    /// as one.
+    /// Number of different graphs with which the cases begin. Graphs of five routers that differ only in the
+    /// names of routers count as one.
     pub(super) graphs: usize,
     /// Number of these graphs in which some router talks with a majority.
     pub(super) graphs_promised: usize,
