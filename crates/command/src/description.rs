@@ -15,14 +15,14 @@ pub struct CommandDescription {
     commands: Vec<CommandDescription>,
 }
 
-/// A flag, or a positional argument if it has neither a long nor a short name.
+/// A flag, or a positional argument, which has neither a long nor a short name.
 #[derive(Debug, Deserialize, PartialEq, Serialize)]
 struct FlagDescription {
     id: String,
     long: Option<String>,
     short: Option<char>,
     help: String,
-    /// The name of its value in the help; `None` if the flag takes no value.
+    /// The name of the flag's value in the help; `None` if the flag takes no value.
     value: Option<String>,
     /// All values that the flag accepts; empty if they cannot be listed.
     values: Vec<String>,

@@ -1,9 +1,9 @@
 //! The end of a run, common to the programs `quorate` and `quorate-instruments`.
 //!
 //! Exit codes: 0, 1 (failed), 2 (usage). The code says whether the command did its work, not whether the
-//! result could be printed. So commands that change something report the change by [`report!`]. A reader that
-//! closes the pipe early is no failure. A subcommand with further codes returns them as an [`ExitCode`] or as
-//! a [`Coded`] error.
+//! result could be printed. So commands that change something report the change by [`report!`]. If a reader
+//! closes the pipe early, that is no failure. A subcommand with further codes returns them as an [`ExitCode`]
+//! or as a [`Coded`] error.
 
 mod description;
 
@@ -36,7 +36,7 @@ impl fmt::Display for Usage {
 
 impl Error for Usage {}
 
-/// A failure with its own exit code, by which other programs recognise it.
+/// A failure with its own exit code, by which other programs recognise the failure.
 #[derive(Debug)]
 pub struct Coded {
     /// Exit code.
@@ -54,7 +54,7 @@ impl fmt::Display for Coded {
 impl Error for Coded {}
 
 /// Writes a line to standard output, or returns the error. `println!` would panic if the reader is gone.
-/// [`exit`] ignores that error.
+/// [`exit`] ignores the error of a reader that is gone.
 #[macro_export]
 macro_rules! print_line {
     ($($words:tt)*) => {
@@ -62,8 +62,8 @@ macro_rules! print_line {
     };
 }
 
-/// Reports a finished change as a line on standard output. The exit code does not depend on the report: if
-/// the line cannot be written, a note goes to standard error, unless the reader is gone.
+/// Reports a finished change as a line on standard output. The report does not affect the exit code: if the
+/// line cannot be written, a note goes to standard error, unless the reader is gone.
 #[macro_export]
 macro_rules! report {
     ($($words:tt)*) => {

@@ -1,4 +1,5 @@
-//! The sample data: the flights that left New York in 2013. The loader copies them by COPY, like any client.
+//! The sample data: the flights that left New York in 2013. The loader copies these flights into a table by
+//! COPY, as any client could.
 
 use std::{
     io::Read,
@@ -19,7 +20,7 @@ const FLIGHTS_BYTES: u64 = 31_053_850;
 /// Number of rows in the file.
 pub const FLIGHTS_ROWS: u64 = 336_776;
 
-/// Longest time until a fresh cluster must accept tables.
+/// Longest time that the loader waits for a fresh cluster to accept tables.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The statement that creates the table. Rows are spread by flight number, which every row has.
@@ -73,8 +74,8 @@ pub async fn load_once(client: &Client) -> Result<()> {
     }
 }
 
-/// Creates the table. A fresh cluster refuses tables until enough storage has joined, so this tries again
-/// until then.
+/// Creates the table. A fresh cluster refuses tables until enough storage has joined, so this function tries
+/// again until the cluster accepts the table.
 async fn create(client: &Client) -> Result<()> {
     let began = Instant::now();
     loop {

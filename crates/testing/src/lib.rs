@@ -11,10 +11,10 @@ use std::{
 
 /// Returns different ports of 127.0.0.1 at which nobody listens.
 ///
-/// A test gives such a port to a process that listens at it a moment later, or again after a restart. A port
-/// that the system chose would not do: until the process listens, the system may use this port for another
-/// test's connection. So these ports lie below the range that Linux uses for connections. Within one test
-/// program no port is returned twice.
+/// A test gives such a port to a process that listens at the port a moment later, or again after a restart. A
+/// port that the system chose is not safe: until the process listens, the system may use this port for
+/// another connection. So the ports of this function lie below the range that Linux uses for connections.
+/// Within one test program no port is returned twice.
 ///
 /// # Panics
 ///
@@ -43,14 +43,14 @@ const FIRST_PORT: u16 = 12_000;
 /// Number of ports that [`free_ports`] chooses from. They end below 32,768.
 const PORTS: u16 = 20_000;
 
-/// Distance between the first ports of two test programs whose process ids follow each other.
+/// Distance between the first ports of two test programs with consecutive process ids.
 const SPREAD: u32 = 397;
 
 /// Waits until a condition holds.
 ///
 /// # Panics
 ///
-/// If it does not hold within a minute. The message names the condition.
+/// If the condition does not hold within a minute. The message names the condition.
 #[track_caller]
 pub fn wait_for(condition: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
