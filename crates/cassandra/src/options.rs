@@ -39,7 +39,8 @@ pub enum Coordinators {
 /// The origin of the timestamps that order writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamps {
-    /// The program. It assigns ascending microseconds to the writes of all its clients.
+    /// The program of the clients. It assigns ascending timestamps, in microseconds, to the writes of all its
+    /// clients.
     #[default]
     Client,
     /// The coordinator of each write.

@@ -49,7 +49,8 @@ impl CommandDescription {
         self.commands
     }
 
-    /// Makes a command that has the same help as the described one. Its flags are parsed as texts.
+    /// Makes a command with the same help as the described command. The command takes the values of its flags
+    /// as texts.
     pub fn into_command(self) -> Command {
         Command::new(self.name)
             .about(self.about)

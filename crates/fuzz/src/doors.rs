@@ -84,7 +84,7 @@ fn exchange(door: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// Checks that the requests of the Redis protocol are the same however the bytes are cut.
+/// Checks that the parser finds the same requests of the Redis protocol however the bytes are cut.
 pub(crate) fn redis(input: &[u8]) {
     assert_eq!(
         requests(input, input.len().max(1)),

@@ -54,7 +54,7 @@ fn text_of(value: &Value, ty: PgType) -> Vec<u8> {
     field.to_vec()
 }
 
-/// Checks that the records are the same however the data is cut.
+/// Checks that the decoder finds the same records however the data is cut.
 fn lines(data: &[u8], csv: bool) {
     let (delimiter, null) = if csv { (b',', String::new()) } else { (b'\t', String::from("\\N")) };
     let format = copy::Format {

@@ -8,7 +8,7 @@ use crate::model::{
 use crate::operation::Value;
 use crate::search::{Model, Search, SearchAnswer, Timed};
 
-/// A search with any model, behind one type.
+/// A search with any model. The trait hides the type of the model.
 pub(crate) trait Decide: Send {
     fn advance(&mut self, steps: u64) -> SearchAnswer;
 }

@@ -45,8 +45,8 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     }
     forward.sort_by_key(|&index| (zones[index].last_start(), index));
 
-    // Weight of the backward zones b inside each forward zone a: zones with f_b < s_a, less those that also
-    // have s_b <= f_a.
+    // For each forward zone a, the weight of the backward zones b inside it: the zones with f_b < s_a,
+    // without the zones that also have s_b <= f_a.
     let mut inside = vec![0; forward.len()];
     let mut last_starts: Vec<Nanos> = backward.iter().map(|&index| zones[index].last_start()).collect();
     last_starts.sort_unstable();

@@ -108,8 +108,8 @@ impl<T: Tape> Recorder<T> {
         Self { client, tape, open: Vec::new(), free: Vec::new() }
     }
 
-    /// Records a request. Call this before sending it. A read that has no answer yet is `Action::Read(None)`,
-    /// and such a dequeue is `Action::Dequeue(None)`.
+    /// Records a request. Call this function before you send the request. A read that has no answer yet is
+    /// `Action::Read(None)`, and such a dequeue is `Action::Dequeue(None)`.
     pub fn start(&mut self, key: &str, action: Action, now: Nanos) -> Result<Call, T::Error> {
         let outcome = Outcome::Unknown;
         let operation =

@@ -74,7 +74,7 @@ impl Serialize for Score {
 pub struct Measures {
     /// Number of operations in a lightest set of whole clusters without which the rest is atomic (004 §II.B).
     pub inconsistent_operations: u64,
-    /// Number of values in a smallest set of clusters with the same effect.
+    /// Number of values in a smallest set of whole clusters without which the rest is atomic.
     pub inconsistent_values: u64,
     /// Γ in nanoseconds: stretching every operation by γ/2 at either end makes the history atomic exactly if
     /// γ ≥ Γ.
@@ -192,7 +192,7 @@ pub struct Report {
     pub measures: Option<Measures>,
     /// Contribution of each measured key to the proportion, for [`confidence`](crate::confidence).
     pub shares: Vec<KeyShare>,
-    /// Reports on the keys that are not atomic or undecided, the worst first after `rank`.
+    /// Reports on the keys that are not atomic or undecided. After `rank`, the worst key is the first.
     pub suspects: Vec<KeyReport>,
 }
 

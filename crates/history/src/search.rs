@@ -244,7 +244,7 @@ impl<M: Model> Search<M> {
             if self.model.is_read(operation) {
                 *left = left.saturating_sub(1);
                 if self.model.apply(&self.states[self.state as usize], operation).is_some() {
-                    // If the read's own end is the next event, it is struck off together with the start.
+                    // If the next event is the end of this read, the loop passes over the end, too.
                     if event == 2 * position + 1 {
                         event = self.next[event as usize];
                     }

@@ -53,7 +53,7 @@ pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     writes.sort_unstable();
     let mut starts: Vec<Nanos> = writes.iter().map(|(_, start)| *start).collect();
     starts.sort_unstable();
-    // The last read start of a value without reads lies before everything.
+    // If a value has no reads, its last read counts as begun before everything.
     let mut queries: Vec<(Nanos, Nanos)> =
         zones.iter().map(|zone| (zone.read_start_max, zone.first_finish())).collect();
     queries.sort_unstable();

@@ -1,11 +1,11 @@
 //! Judges operations while they are recorded, in bounded memory.
 //!
 //! Zones affect each other only by conflicts, so a key's history can be judged in *pieces* if no two
-//! conflicting zones lie in different pieces. A cut at an instant is valid if every zone that begins before
-//! it also ends before it. The stream judges the operations of all zones before the cut like a separate
-//! history, and then forgets them. The stream adds up sums, keeps the larger of two maxima, and carries the
-//! clients' sessions on to the next piece. The numbers are those of the whole history if no operation of a
-//! forgotten zone comes later.
+//! conflicting zones lie in different pieces. A cut is an instant. It is valid if every zone that begins
+//! before the cut also ends before the cut. The stream judges the operations of all zones before the cut like
+//! a separate history, and then forgets them. The stream adds up sums, keeps the larger of two maxima, and
+//! carries the clients' sessions on to the next piece. The numbers are those of the whole history if no
+//! operation of a forgotten zone comes later.
 //!
 //! The *horizon* makes such late operations rare. Let `now` be the latest finish seen. A zone may be
 //! forgotten once its value has been replaced for longer than the horizon. An operation may still come later,

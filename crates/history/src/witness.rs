@@ -44,7 +44,7 @@ pub enum Witness {
         /// Γ of the two values, in nanoseconds.
         gamma: u64,
     },
-    /// A read returned a value before its write began.
+    /// A read returned a value before the write of this value began.
     FutureRead {
         /// The read.
         read: EvidenceOperation,

@@ -1,10 +1,10 @@
-//! Zones: the times at which a value was there, derived from the operations on it.
+//! Zones: the times at which a value was current, derived from the operations on the value.
 //!
-//! A *cluster* is the write of a value with all reads that returned it. Let `f` be its earliest finish and
-//! `s` its latest start. Some operation of cluster *a* must come before some operation of cluster *b* exactly
-//! if `f_a < s_b`. A value that is written once never comes back after it was replaced. So *a* before *b* and
-//! *b* before *a* cannot both hold: the two *conflict* ⇔ `f_a < s_b && f_b < s_a` (004 §II.B after Gibbons
-//! and Korach).
+//! A *cluster* is the write of a value with all reads that returned the value. Let `f` be the earliest finish
+//! in the cluster and `s` its latest start. Some operation of cluster *a* must come before some operation of
+//! cluster *b* exactly if `f_a < s_b`. A value that is written once never comes back after it was replaced.
+//! So *a* before *b* and *b* before *a* cannot both hold: the two *conflict* ⇔ `f_a < s_b && f_b < s_a` (004
+//! §II.B after Gibbons and Korach).
 //!
 //! If no two clusters conflict, the history is atomic. To see this, suppose that the relation "before" has a
 //! longer cycle. Take the cluster on the cycle with the earliest `f`. Every cluster on the cycle starts after
@@ -71,7 +71,7 @@ impl Zone {
     }
 }
 
-/// Returns how far `to` lies after `from` in nanoseconds, or zero if it does not.
+/// Returns how many nanoseconds `to` lies after `from`, or zero if `to` does not lie after `from`.
 pub(crate) fn distance(from: Nanos, to: Nanos) -> u64 {
     if from < to { to.abs_diff(from) } else { 0 }
 }

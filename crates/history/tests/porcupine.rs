@@ -99,7 +99,7 @@ fn shown(verdict: Verdict) -> serde_json::Value {
 }
 
 /// Porcupine's tests state the verdict of each published history. Porcupine and this crate must both reach
-/// it.
+/// this verdict.
 #[test]
 fn published_histories_are_judged_as_published() {
     let Some(porcupine) = porcupine() else { return };

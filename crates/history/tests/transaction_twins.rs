@@ -147,7 +147,7 @@ fn planted(random: &mut Pcg64, mut transactions: Vec<RecordedTransaction>, seed:
     }
 }
 
-/// Transactions read a snapshot, and of two that write one key at the same time the second fails.
+/// Each transaction reads a snapshot. If two transactions write one key at the same time, the second fails.
 #[test]
 fn snapshot_isolation_shows_write_skew_at_most() {
     let mut skews = 0;

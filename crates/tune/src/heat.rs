@@ -1,4 +1,4 @@
-//! Finds hot keys: keys read and written so often that a read of them is likeliest to be stale.
+//! Finds hot keys: keys whose reads are most likely to be stale, because the keys are read and written often.
 //!
 //! **Promise.** About the fraction `p` of all operations is called hot. These are the operations for which
 //! the strong level improves consistency most. A key with `r` reads and `w` writes a second has stale reads
@@ -36,7 +36,7 @@ const ROWS: u64 = 4;
 const ROW: usize = 1 << 14;
 /// Number of operations after which all counts are halved.
 const HALVE_AFTER: u64 = 1 << 16;
-/// Speed of the threshold: the fraction of itself by which an operation moves it.
+/// Speed of the threshold: an operation moves the threshold by this fraction of its value.
 const STEP: f64 = 0.02;
 const LEAST_SCORE: f64 = 1e-3;
 const LARGEST_SCORE: f64 = 1e9;

@@ -5,10 +5,10 @@
 //! that ended in the span counts once. As in a [`window`](crate::window), it is inconsistent if it belongs to
 //! a value without which the rest is atomic.
 //!
-//! **How.** A value is the stamp of its write. Sometimes no cell reports the write: it was long ago, or its
-//! cell forgot it, was not asked or did not learn its outcome. A stamp contains the time at which it was
-//! issued. A write issued [`WRITE_TIME_MAX`] before the span counts as ended by then. A write issued later
-//! counts as still under way.
+//! **How.** A value is identified by the stamp of its write. Sometimes no cell reports the write: the write
+//! was long ago, or the cell that coordinated it forgot it, was not asked, or did not learn the outcome. A
+//! stamp contains the time at which it was issued. A write issued [`WRITE_TIME_MAX`] before the span counts
+//! as ended by then. A write issued later counts as still under way.
 //!
 //! **Left out.** Keys with hash fields or counters, because stamps do not distinguish their values. Also left
 //! out are reads that found nothing on a key that was deleted or whose values expire: once all replicas have

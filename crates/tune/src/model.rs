@@ -84,7 +84,7 @@ const WARMING: usize = 20_000;
 /// Number of keys to choose until the heat has found the threshold for a new fraction.
 const REWARMING: usize = 2_000;
 
-/// A store as its clients see it.
+/// A model of a store, built from the observations of the store's clients.
 #[derive(Debug)]
 pub struct Model {
     workload: Workload,

@@ -1,5 +1,5 @@
-//! A machine's disk: the records that a process has written, those that are durable, and the messages that
-//! wait for them.
+//! A machine's disk: the records that a process has written, the records that are durable, and the messages
+//! that wait for durable records.
 //!
 //! Writes go to the operating system's cache and become durable together, one sync after another. When a
 //! process is killed, the cache stays intact. A power cut destroys the cache: all of it, its end, or random

@@ -29,7 +29,7 @@ pub struct FaultSettings {
     pub long_pause_ms_max: f64,
     /// Probability with which each kind of fault is among the faults of a run.
     pub presence: f64,
-    /// Kinds of faults in addition to those of every system.
+    /// Kinds of faults that this scenario has in addition to the kinds that every system has.
     pub extra: Vec<Fault>,
 }
 
@@ -90,7 +90,7 @@ pub enum Fault {
     Rot,
     /// A process ends, and an older copy of its disk is put back.
     OlderCopy,
-    /// A query arrives that kills every process that reads a certain row for it.
+    /// A query arrives. Every process that reads a certain row for this query is killed.
     DieAtRead,
 }
 

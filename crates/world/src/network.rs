@@ -1,9 +1,10 @@
 //! Links between processes: the links that processes want, the links that stand, and the frames under way.
 //!
 //! Two processes have a link if one of them wants to reach the other. While the link stands, it is lossless
-//! and FIFO. When it breaks, each end learns that at its own time, and loses everything that has not arrived
-//! by then. An end that still wants the link dials again. Links carry bytes in frames: a frame holds the
-//! messages of one batch for one peer. Each cast travels alone, by the rules of [`CastSettings`].
+//! and FIFO. When the link breaks, each end learns of this at a time of its own, and loses everything that
+//! has not arrived by then. An end that still wants the link dials again. Links carry bytes in frames: a
+//! frame holds the messages of one batch for one peer. Each cast travels alone, by the rules of
+//! [`CastSettings`].
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use quorate_world::{Environment, Violation, World};
 /// A protocol that reports all its inputs and obeys commands.
 struct Parrot {
     wakes: Option<Time>,
-    /// Number of records to be written. Each is written once the record before it is durable.
+    /// Number of records that the process still has to write, each once the record before it is durable.
     chain: u64,
 }
 

@@ -19,7 +19,7 @@ use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Outcome};
 use crate::transactions::RecordedTransaction;
 
-/// A key, and what the transaction did with it.
+/// A key, and the action of the transaction on this key.
 type Step = (Box<str>, Action);
 
 /// Decodes Jepsen histories of transactions.

@@ -1,4 +1,4 @@
-//! Cycles in plain sentences.
+//! Describes cycles by plain sentences.
 
 use super::graph::{Dependency, Edge};
 use super::history::{StepVerb, TransactionHistory, name};

@@ -1,4 +1,4 @@
-//! Inference for a key that is a list.
+//! Infers edges and anomalies for a key that is a list.
 //!
 //! The longest read of the key gives the order of the appends. If that read does not show an answered append,
 //! the append's transaction comes after the longest read.

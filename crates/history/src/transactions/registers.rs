@@ -1,14 +1,14 @@
-//! Inference for a key that is a register, whose values are written once.
+//! Infers edges and anomalies for a key that is a register. Each value is written to the register only once.
 //!
 //! Reads do not show the order of the versions. A part of the order follows from facts that are certain:
 //!
 //! * "Nothing" comes before all versions.
-//! * A transaction that read a version and then wrote replaced that version.
+//! * If a transaction read a version and then wrote the register, it replaced exactly that version.
 //! * With positions, versions are ordered by the positions of their transactions.
-//! * A client that saw one version and reads another one later saw them in their order. This is certain only
-//!   if sessions count.
-//! * A version whose write ended before a read began is not newer than the version read. This is certain only
-//!   if time counts.
+//! * If a client saw one version and saw another version later, the versions have this order. This is certain
+//!   only if sessions count.
+//! * If the write of a version ended before a read began, that version is not newer than the version that the
+//!   read returned. This is certain only if time counts.
 
 use rustc_hash::FxHashMap;
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-/// An isolation level. Each level promises what those before it promise, and more.
+/// An isolation level. Each level promises everything that the levels before it promise, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IsolationLevel {
     /// Writes of transactions do not interleave: no G0.

@@ -2,7 +2,7 @@
 
 use crate::operation::{Action, Nanos, Outcome};
 
-/// One transaction of one client: reads and writes that took effect together, or not at all.
+/// One transaction of one client: reads and writes that took effect together, or had no effect at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedTransaction {
     /// Number of the client. A client starts a transaction only after its previous transaction has ended.

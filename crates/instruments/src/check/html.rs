@@ -1,4 +1,5 @@
-//! The HTML page: timelines, which can be zoomed, of the worst keys. It is one file and loads nothing.
+//! The HTML page: timelines of the worst keys, which the reader can zoom. The page is one file and loads
+//! nothing.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Reading of files, for a check of the whole history and for a stream.
+//! Reads files, for a check of the whole history and for a stream.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -31,7 +31,7 @@ pub(super) struct HistorySource {
 }
 
 impl HistorySource {
-    /// Opens a file, or standard input for `-`. Returns `None` if it is empty.
+    /// Opens a file, or standard input for `-`. Returns `None` if the file is empty.
     pub(super) fn open(
         path: &Path,
         format: Option<Format>,

@@ -52,7 +52,7 @@ fn a_facade_stands_in_no_circle() {
     let a = ("p/a.rs", "use super::B; pub struct A;");
     let b = ("p/b.rs", "pub struct B;");
     check(&[("lib.rs", "mod p;"), ("p/mod.rs", "mod a; mod b; pub use a::A; pub use b::B;"), a, b], &[]);
-    // A name leads to the file behind the module.
+    // A name that is imported from a module leads to the file that defines the name.
     let up = ("p/b.rs", "use crate::p::A; pub struct B;");
     check(
         &[("lib.rs", "mod p;"), ("p.rs", "mod a; mod b; pub(crate) use self::{a::A, b::*};"), a, up],

@@ -9,7 +9,7 @@
 //!
 //! Messages take no time either, unless [`World::messages_take`] sets a delay. Then a message is due only
 //! after its delay, and calls that settle the world leave messages that are due later under way.
-//! [`World::deliver`] delivers them all the same.
+//! [`World::deliver`] delivers such messages all the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
