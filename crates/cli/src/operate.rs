@@ -18,7 +18,7 @@ pub(crate) struct Target {
     /// router or super among them does the work.
     #[arg(long, value_name = "HOST:PORT")]
     http: Vec<String>,
-    /// Prints one JSON object a line.
+    /// Prints JSON objects, each on a line.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]

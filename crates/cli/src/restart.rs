@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Longest time that the cluster may be unwell, before and after each restart, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     wait: u64,
-    /// Prints one JSON object a line for each process, and one for all.
+    /// Prints one JSON object for each process, and one for all, each on a line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

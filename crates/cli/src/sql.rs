@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Address of a gateway, host:port, instead of the local cluster's.
     #[arg(long)]
     address: Option<String>,
-    /// Prints one JSON object a line for each row.
+    /// Prints one JSON object for each row, each on a line.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
     /// Prints comma-separated values with a header.

@@ -42,7 +42,7 @@ use crate::{
 /// new process without a start.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Prints one JSON object a line for each process.
+    /// Prints one JSON object for each process, each on a line.
     #[arg(long)]
     json: bool,
     /// Repeats every 2 seconds, or at the given interval, until the cluster stops.

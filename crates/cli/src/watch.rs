@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// Seconds between lines.
     #[arg(long, default_value_t = 2.0)]
     every: f64,
-    /// Prints one JSON object a line.
+    /// Prints JSON objects, each on a line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

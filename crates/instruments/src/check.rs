@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// With --stream: nanoseconds for which a replaced value is remembered.
     #[arg(long, value_name = "NS", default_value_t = 10_000_000_000, requires = "stream")]
     horizon: u64,
-    /// Judges transactions: whether the history kept this level. One of read-uncommitted, read-committed,
+    /// Judges whether the transactions of the history kept this level. One of read-uncommitted, read-committed,
     /// snapshot, serializable and strict. The report names the strongest level that holds, and an example of
     /// each anomaly.
     #[arg(
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// compares every read. Takes linear time and the memory of the window.
     #[arg(long, requires = "transactions")]
     by_position: bool,
-    /// With --by-position: number of transactions among which the next position is sought.
+    /// With --by-position: number of transactions that are held to put them in the order of their positions.
     #[arg(long, value_name = "N", default_value_t = 65_536, requires = "by_position")]
     window: usize,
     /// Number of worst keys to show.

@@ -40,7 +40,7 @@ enum LabTask {
 struct ListArgs {
     #[command(flatten)]
     results: ResultsArgs,
-    /// Prints one JSON object a line for each claim.
+    /// Prints one JSON object for each claim, each on a line.
     #[arg(long)]
     json: bool,
 }
@@ -105,7 +105,7 @@ struct ForwardArgs {
 
 #[derive(clap::Args)]
 struct ResultsArgs {
-    /// File with the results, one JSON object a line.
+    /// File with the results, one JSON object on each line.
     #[arg(long, default_value = "lab.jsonl")]
     results: PathBuf,
 }

@@ -102,7 +102,8 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
         let found = Scenario::named(&format!("{name}{WITH_DISKS}"));
         return found.ok_or_else(|| {
             let known = scenarios_with_disks().join(", ");
-            Usage(format!("there is no scenario \"{name}\" with disks; the scenarios with disks are {known}")).into()
+            Usage(format!("there is no scenario \"{name}\" with disks; the scenarios with disks are {known}"))
+                .into()
         });
     }
     if let Some(scenario) = Scenario::named(name) {

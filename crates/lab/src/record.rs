@@ -1,4 +1,4 @@
-//! The stored results of one run: one JSON object a line.
+//! The stored results of one run: one JSON object on each line.
 
 use std::{
     collections::BTreeMap,

@@ -43,7 +43,7 @@ enum Command {
 struct ListArgs {
     #[command(flatten)]
     doors: Doors,
-    /// Prints one JSON object a line for each service of each host.
+    /// Prints one JSON object for each service of each host, each on a line.
     #[arg(long)]
     json: bool,
 }

@@ -50,12 +50,13 @@ pub enum RefusedTransaction {
     #[error("two transactions that write have position {0}")]
     PositionTwice(u64),
     /// An answered transaction has no position. Only the judge by position reports this error.
-    #[error("expected a position, because transactions are judged by position")]
+    #[error("the transaction has no position; to judge by position, every answered transaction needs one")]
     PositionMissing,
     /// A transaction comes too late in the files to be put in order. Only the judge by position reports this
     /// error.
     #[error(
-        "position {position} stands behind position {applied} by more than the window of {window} transactions"
+        "position {position} comes too late: position {applied} is applied already, and a window of more than \
+         {window} transactions is needed"
     )]
     BeyondWindow {
         /// Position of the late transaction.

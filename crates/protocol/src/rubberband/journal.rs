@@ -230,7 +230,7 @@ pub enum Unrecoverable {
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// The other processes know this process at another address.
-    #[error("the address of this process differs from {0}, at which the other processes know this process")]
+    #[error("the other processes know this process at {0}, but it has another address now")]
     Moved(String),
     /// A needed record is missing.
     #[error("a record that was durable is missing in the journal")]

@@ -57,7 +57,7 @@ pub enum LeaveRefusal {
     #[error("the other processes need this process: some of its rows are nowhere else")]
     Needed,
     /// All processes that could confirm the departure have failed.
-    #[error("this process may have left: all processes that could confirm that have failed")]
+    #[error("this process may have left the domain: every process that could confirm it has failed")]
     Unknown,
     /// An earlier command to leave has not ended.
     #[error("this process is leaving already")]

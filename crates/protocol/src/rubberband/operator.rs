@@ -92,8 +92,8 @@ pub enum SuperRefusal {
     NoReplacement,
     /// Messages ordered earlier contradict the command.
     #[error(
-        "another change was ordered first, so the command had no effect: look at `quorate status`, and ask \
-         again"
+        "another change was ordered first, so the command had no effect: look at `quorate status`, and give \
+         the command again"
     )]
     Overtaken,
     /// All processes that could confirm the command have failed.

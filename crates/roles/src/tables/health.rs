@@ -83,7 +83,7 @@ impl Process {
                 ),
                 None => hindrance.to_string(),
                 Some(NotAdmitted::NodeInUse(by)) => format!(
-                    "joining: another process with the same node number, {} at {}, is a member and not suspected",
+                    "joining: process {} at {} has the same node number and is still a member; this process joins once that member is removed",
                     by.id, by.address
                 ),
                 Some(NotAdmitted::Terms(terms)) => {

@@ -45,7 +45,7 @@ impl RequestCounters {
             let what = format!("Operations on maps that ended: {kind} at level {}", level.name());
             CountAndDuration::new(metrics, &format!("map_{kind}_{}", level.name()), &what)
         };
-        let asked = "Requests that ended, to maps of other strategies than partial quorums";
+        let asked = "Requests that ended, to maps of strategies other than partial quorums";
         RequestCounters {
             operations: Level::ALL
                 .map(|level| (level, [tally(level, "reads"), tally(level, "writes")]))
