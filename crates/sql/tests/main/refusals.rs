@@ -192,6 +192,8 @@ async fn a_chain_of_forms_that_repeat_their_operands_is_refused() {
         ("(", " between false and true)"),
         ("(", " >= any ('{false,true}'))"),
         ("(case ", " when false then false when true then true end)"),
+        ("(case (", ", 1) when (false, 1) then false when (true, 1) then true end)"),
+        ("(case (1, (", ", 1)) when (1, (false, 1)) then false when (1, (true, 1)) then true end)"),
     ] {
         let select = |count| format!("select b from b where {}", nested(count, open, close));
         assert_eq!(client.rows(&select(3)).await.len(), 1, "{}", select(3));

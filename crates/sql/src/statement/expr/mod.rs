@@ -1,11 +1,12 @@
 //! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
-//! `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
+//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
 //! column without an alias. `binder` has the state that all these files share, and `operand` the operands
 //! that they build. `extension` names the places where a query of the catalog has forms of its own.
 
 mod binder;
+mod case;
 mod extension;
 mod function;
 mod interval;
@@ -25,7 +26,7 @@ use sqlparser::{
 };
 
 use super::{
-    coerce::{self, IntervalParts, Operand},
+    coerce::{IntervalParts, Operand},
     depth, fold,
     parameters::SessionValue,
     scope,
@@ -344,49 +345,6 @@ impl Binder<'_> {
             Operand::Parameter(number, span) => self.parameter(number, span),
             other => other,
         }
-    }
-
-    fn case(
-        &mut self,
-        subject: Option<&ast::Expr>,
-        conditions: &[ast::CaseWhen],
-        otherwise: Option<&ast::Expr>,
-        span: Span,
-    ) -> Result<Operand> {
-        // A row value is no operand. Only its comparison with another row value is bound.
-        let is_row = matches!(subject, Some(ast::Expr::Tuple(_)));
-        let mut whole = subject.filter(|_| !is_row).map(|subject| self.operand(subject)).transpose()?;
-        let mut tests = Vec::with_capacity(conditions.len());
-        let mut results = Vec::with_capacity(conditions.len() + 1);
-        for when in conditions {
-            tests.push(match subject {
-                None => self.condition(&when.condition, "CASE/WHEN")?,
-                Some(subject) => {
-                    let (value, span) = (&when.condition, when.condition.span());
-                    let test = match whole.take() {
-                        None => self.binary(subject, &BinaryOperator::Eq, value, span)?,
-                        Some(operand) => {
-                            let value = self.operand(value)?;
-                            let operand = self.decided(operand);
-                            whole = Some(operand.copy(span, self.parameters)?);
-                            self.applied(&BinaryOperator::Eq, operand, value, span)?
-                        }
-                    };
-                    test.coerce_implicit(Type::Bool, self.parameters)?
-                }
-            });
-            results.push(self.operand(&when.result)?);
-        }
-        results.push(match otherwise {
-            Some(otherwise) => self.operand(otherwise)?,
-            None => Operand::Null,
-        });
-        self.meet(&mut results)?;
-        let ty = coerce::common(&results, "CASE", span)?.unwrap_or(Type::Text);
-        let mut bound = self.coerced(results, ty)?;
-        let otherwise = bound.pop().map(Box::new);
-        let branches = tests.into_iter().zip(bound).collect();
-        Ok(Operand::Typed(Expr::Case { branches, otherwise, ty }, ty))
     }
 }
 

@@ -6,8 +6,10 @@ use quorate_table::{
     value::{Type, Value},
 };
 
+use sqlparser::tokenizer::Span;
+
 use crate::{
-    error::Result,
+    error::{Result, SqlError, code},
     statement::{coerce::Operand, fold, parameters::SessionValue},
 };
 
@@ -21,6 +23,10 @@ pub(super) fn number(digits: &str) -> Result<(Value, Type)> {
         return Ok((Value::Int8(integer), Type::Int8));
     }
     Ok((Value::Numeric(Numeric::parse(digits)?), Type::Numeric))
+}
+
+pub(super) fn unequal_rows(span: Span) -> SqlError {
+    SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span)
 }
 
 pub(super) fn text(text: impl AsRef<str>) -> Operand {

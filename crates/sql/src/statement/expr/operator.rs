@@ -11,7 +11,7 @@ use sqlparser::{
 
 use super::{
     binder::Binder,
-    operand::{boolean, negated, number},
+    operand::{boolean, negated, number, unequal_rows},
 };
 use crate::{
     error::{Result, SqlError, code},
@@ -138,9 +138,7 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         if left.len() != right.len() {
-            return Err(
-                SqlError::new(code::SYNTAX_ERROR, "unequal number of entries in row expressions").at(span)
-            );
+            return Err(unequal_rows(span));
         }
         if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
             return Err(SqlError::unsupported("an order comparison of row values").at(span));
