@@ -250,6 +250,7 @@ pub mod code {
     pub const DUPLICATE_PREPARED_STATEMENT: &str = "42P05";
     pub const DUPLICATE_TABLE: &str = "42P07";
     pub const INDETERMINATE_DATATYPE: &str = "42P18";
+    pub const INVALID_RECURSION: &str = "42P19";
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const WARNING: &str = "01000";
     pub const OUT_OF_MEMORY: &str = "53200";

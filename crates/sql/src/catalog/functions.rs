@@ -435,7 +435,8 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogCont
     if to.plain() == Type::Text {
         if let (Some(number), true) = (datum.integer(), from.is_oid()) {
             let name = match from {
-                PgType::Regclass | PgType::Regproc if number == 0 => Some("-".to_owned()),
+                PgType::Oid | PgType::Xid => None,
+                _ if number == 0 => Some("-".to_owned()),
                 PgType::Regclass => class_name(number, context),
                 PgType::Regtype => {
                     u32::try_from(number).ok().and_then(PgType::from_oid).map(|ty| ty.display().to_owned())

@@ -39,6 +39,19 @@ pub(super) enum Body {
     Select(Box<Select>),
     Union { left: Box<QueryPlan>, right: Box<QueryPlan>, all: bool },
     Values(Vec<Vec<Expr>>),
+    Recursion(Box<RecursionPlan>),
+}
+
+/// A recursive query of WITH. The rows of `base` are the first working table. Each round evaluates `step` on
+/// the working table, and its rows are the next working table. The result has the rows of all rounds.
+#[derive(Debug)]
+pub(super) struct RecursionPlan {
+    pub base: QueryPlan,
+    pub step: QueryPlan,
+    /// Whether a row that came before is a row again (UNION ALL).
+    pub all: bool,
+    /// The number by which `step` names the working table.
+    pub working_table: usize,
 }
 
 #[derive(Debug)]
@@ -66,6 +79,11 @@ pub(super) struct Window {
 #[derive(Debug)]
 pub(super) enum From {
     Relation(&'static Relation),
+    /// The working table of a recursion around this select.
+    WorkingTable {
+        number: usize,
+        width: usize,
+    },
     Derived {
         plan: Box<QueryPlan>,
         lateral: bool,
@@ -85,6 +103,7 @@ impl From {
     pub(super) fn width(&self) -> usize {
         match self {
             From::Relation(relation) => relation.columns.len(),
+            From::WorkingTable { width, .. } => *width,
             From::Derived { plan, .. } => plan.visible,
             From::Elements(arrays) => arrays.len(),
             From::Join { left, right, .. } => left.width() + right.width(),

@@ -18,7 +18,7 @@ use super::{
     CatalogContext,
     datum::{Datum, elements},
     functions,
-    plan::{Body, CatalogPlan, From, Leaf, QueryPlan, Select},
+    plan::{Body, CatalogPlan, From, Leaf, QueryPlan, RecursionPlan, Select},
     relations::Relation,
 };
 use crate::{
@@ -29,6 +29,9 @@ use crate::{
 
 /// Most rows that a query may process before it is stopped.
 const STEPS_MAX: u64 = 50_000_000;
+
+/// Number of steps that a round of a recursion counts as, which is about its time.
+const ROUND_STEPS: u64 = 100;
 
 /// The current row of one level, and the levels around it.
 pub(super) struct Frame<'f> {
@@ -45,6 +48,8 @@ pub(super) struct Evaluation<'w> {
     pub leaves: &'w [Leaf],
     relations: RefCell<BTreeMap<u32, Rc<Vec<Vec<Datum>>>>>,
     patterns: RefCell<BTreeMap<(String, bool), Regex>>,
+    /// The working tables of the recursions under way, by their numbers.
+    working_tables: RefCell<BTreeMap<usize, Rc<CatalogRows>>>,
     steps: RefCell<u64>,
     /// Memory of all rows that the evaluation keeps.
     hold: RefCell<MemoryReservation>,
@@ -118,6 +123,7 @@ impl CatalogPlan {
             leaves: &self.leaves,
             relations: RefCell::default(),
             patterns: RefCell::default(),
+            working_tables: RefCell::default(),
             steps: RefCell::new(0),
             hold: RefCell::new(hold),
         };
@@ -146,6 +152,7 @@ impl QueryPlan {
                 }
                 rows
             }
+            Body::Recursion(recursion) => recursion.run(evaluation, outer)?,
             Body::Values(rows) => {
                 let frame = Frame { row: &[], group: None, numbers: &[], outer };
                 rows.iter()
@@ -173,6 +180,39 @@ impl QueryPlan {
             row.truncate(self.visible);
         }
         Ok(rows)
+    }
+}
+
+impl RecursionPlan {
+    fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<CatalogRows> {
+        let mut kept = evaluation.kept();
+        let mut seen = BTreeSet::new();
+        let mut rows = CatalogRows::new();
+        let mut round = self.base.run(evaluation, outer)?;
+        loop {
+            if !self.all {
+                let mut keys = 0;
+                round.retain(|row| {
+                    let key = key_of(row);
+                    keys += size_of::<Vec<u8>>() + key.len();
+                    seen.insert(key)
+                });
+                kept.bytes(keys)?;
+            }
+            if round.is_empty() {
+                return Ok(rows);
+            }
+            // A recursion that does not end by itself ends here, at the bound of steps or of memory.
+            evaluation.step(ROUND_STEPS)?;
+            for row in &round {
+                kept.bytes(weight(row))?;
+            }
+            rows.extend(round.iter().cloned());
+            evaluation.working_tables.borrow_mut().insert(self.working_table, Rc::new(round));
+            let next = self.step.run(evaluation, outer);
+            evaluation.working_tables.borrow_mut().remove(&self.working_table);
+            round = next?;
+        }
     }
 }
 
@@ -402,6 +442,14 @@ impl Select {
             }
             From::Relation(relation) => {
                 let all = evaluation.relation(relation);
+                for row in &before {
+                    evaluation.step(all.len() as u64)?;
+                    let (more, tried) = product(row, &all)?;
+                    keep(more, tried)?;
+                }
+            }
+            From::WorkingTable { number, .. } => {
+                let all = evaluation.working_tables.borrow()[number].clone();
                 for row in &before {
                     evaluation.step(all.len() as u64)?;
                     let (more, tried) = product(row, &all)?;

@@ -97,7 +97,7 @@ impl Binder<'_> {
     }
 
     /// Adds the columns of a derived table to the level, under the names from its alias.
-    fn reach_renamed(
+    pub(super) fn reach_renamed(
         &mut self,
         table: &str,
         columns: Vec<Column>,
@@ -111,30 +111,6 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Binds a query of WITH at a place that names it. Such a query changes nothing, so each place that names
-    /// it can evaluate it separately.
-    fn with_query(&mut self, place: usize, alias: Option<&ast::TableAlias>, span: Span) -> Result<From> {
-        self.with_uses += 1;
-        if self.with_uses > WITH_USES_MAX {
-            let message =
-                format!("the statement names queries of its WITH clause more than {WITH_USES_MAX} times");
-            return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, message).at(span));
-        }
-        // A query of WITH can name only the queries before it in the list.
-        let later = self.with.split_off(place);
-        let bound = self.derived(&later[0].query, false);
-        let named = later[0].clone();
-        self.with.extend(later);
-        let (plan, mut columns) = bound?;
-        clauses::check_renamed(&named.alias, columns.len())?;
-        for (column, name) in columns.iter_mut().zip(&named.alias.columns) {
-            column.name = scope::fold(&name.name);
-        }
-        let table = alias.map_or(named.name, |alias| scope::fold(&alias.name));
-        self.reach_renamed(&table, columns, alias)?;
-        Ok(From::Derived { plan: Box::new(plan), lateral: false })
-    }
-
     fn factor(&mut self, factor: &ast::TableFactor) -> Result<From> {
         match factor {
             ast::TableFactor::Table { name, alias, args: None, .. } => {
@@ -142,7 +118,7 @@ impl Binder<'_> {
                 if let [named] = parts.as_slice()
                     && let Some(place) = self.with.iter().rposition(|with| with.name == *named)
                 {
-                    return self.with_query(place, alias.as_ref(), name.span());
+                    return self.common_table(place, alias.as_ref(), name.span());
                 }
                 let (schema, bare) = match parts.as_slice() {
                     [bare] => (None, bare),
@@ -198,7 +174,7 @@ impl Binder<'_> {
     }
 
     /// Binds a derived table. Without LATERAL, its query sees only the levels around the whole select.
-    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(QueryPlan, Vec<Column>)> {
+    pub(super) fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(QueryPlan, Vec<Column>)> {
         if lateral {
             return self.query(query);
         }
@@ -332,10 +308,6 @@ fn renamed(alias: Option<&ast::TableAlias>, columns: usize) -> Result<Vec<String
     clauses::check_renamed(alias, columns)?;
     Ok(alias.columns.iter().map(|column| scope::fold(&column.name)).collect())
 }
-
-/// Most uses of WITH queries in a statement. Each use is bound separately, and WITH queries may name each
-/// other, so without a bound the work could grow exponentially.
-const WITH_USES_MAX: usize = 64;
 
 /// PostgreSQL 15's keywords and their categories.
 const KEYWORDS: &str = include_str!("keywords.txt");

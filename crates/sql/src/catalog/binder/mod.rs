@@ -1,7 +1,7 @@
 //! Binds queries of the catalog: from syntax to a `CatalogPlan`.
 //!
 //! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, and `from`
-//! its relations. Expressions are bound as over tables ([`statement::expr`](crate::statement::expr)).
+//! its relations, and `with` the queries of WITH. Expressions are bound as over tables ([`statement::expr`](crate::statement::expr)).
 //! `extension` adds the forms and types that only the catalog has, and `function` its calls. Names are looked
 //! up level by level, the innermost select first.
 
@@ -10,6 +10,7 @@ mod from;
 mod function;
 mod query;
 mod select;
+mod with;
 
 use std::sync::Arc;
 
@@ -45,6 +46,8 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
         set: SetReturningCalls::Refused,
         with: Vec::new(),
         with_uses: 0,
+        working_tables: 0,
+        working_table_uses: 0,
     };
     let (query, columns) = binder.query(query)?;
     let sent = |ty| if ty == PgType::Record { PgType::TEXT } else { ty };
@@ -95,15 +98,33 @@ struct Binder<'a> {
     with: Vec<CommonTable>,
     /// Number of uses of WITH queries so far.
     with_uses: usize,
+    /// Number of working tables so far.
+    working_tables: usize,
+    /// Number of uses of working tables so far.
+    working_table_uses: usize,
 }
 
-/// A query of WITH.
+/// A name that WITH defines.
 #[derive(Clone)]
 struct CommonTable {
     name: String,
-    /// The names for the query's columns. There may be fewer names than columns.
-    alias: ast::TableAlias,
-    query: Box<ast::Query>,
+    source: CommonSource,
+}
+
+#[derive(Clone)]
+enum CommonSource {
+    /// A query of WITH.
+    Query {
+        /// The names for the query's columns. There may be fewer names than columns.
+        alias: ast::TableAlias,
+        query: Box<ast::Query>,
+        /// Whether the query may name itself.
+        recursive: bool,
+    },
+    /// The recursive query whose non-recursive term is being bound. The term must not name its query.
+    TooEarly,
+    /// The working table of the recursive query that is being bound, under the query's own name.
+    WorkingTable { number: usize, columns: Vec<Column> },
 }
 
 /// The calls in the current select list that return rows.

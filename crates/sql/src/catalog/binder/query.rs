@@ -10,7 +10,7 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, Column, CommonTable, SetReturningCalls, Typed};
+use super::{Binder, Column, CommonSource, CommonTable, SetReturningCalls, Typed};
 use crate::{
     catalog::plan::{Body, QueryPlan},
     error::{Result, SqlError, code},
@@ -24,6 +24,7 @@ use crate::{
 impl Binder<'_> {
     pub(super) fn query(&mut self, query: &ast::Query) -> Result<(QueryPlan, Vec<Column>)> {
         let outside = self.with.len();
+        let recursive = query.with.as_ref().is_some_and(|with| with.recursive);
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             let ast::Cte { alias, query, from: _, materialized: _, closing_paren_token: _ } = cte;
             let name = scope::fold(&alias.name);
@@ -31,7 +32,8 @@ impl Binder<'_> {
                 let message = format!("WITH query name \"{name}\" specified more than once");
                 return Err(SqlError::new("42712", message).at(alias.name.span));
             }
-            self.with.push(CommonTable { name, alias: alias.clone(), query: query.clone() });
+            let source = CommonSource::Query { alias: alias.clone(), query: query.clone(), recursive };
+            self.with.push(CommonTable { name, source });
         }
         let bound = self.query_within(query);
         self.with.truncate(outside);
@@ -146,7 +148,7 @@ impl Binder<'_> {
         }
     }
 
-    fn side(&mut self, body: &ast::SetExpr) -> Result<(QueryPlan, Vec<Column>)> {
+    pub(super) fn side(&mut self, body: &ast::SetExpr) -> Result<(QueryPlan, Vec<Column>)> {
         let (body, columns, order, _) = self.body(body, &[])?;
         let types = columns.iter().map(|column| column.ty).collect();
         let visible = columns.len();

@@ -33,8 +33,7 @@ pub(super) fn query(query: &ast::Query) -> Result<()> {
         ],
         span,
     )?;
-    if let Some(ast::With { with_token: _, recursive, cte_tables }) = with {
-        absent(&[(*recursive, Postgres, "WITH RECURSIVE")], span)?;
+    if let Some(ast::With { with_token: _, recursive: _, cte_tables }) = with {
         for cte in cte_tables {
             let ast::Cte { alias, query: _, from, materialized: _, closing_paren_token: _ } = cte;
             absent(&[(from.is_some(), Others, "FROM of a query of WITH")], span)?;
