@@ -17,6 +17,7 @@ mod load;
 mod machine;
 mod paxos;
 mod peak;
+mod postgres;
 mod power;
 mod processor;
 mod quorum;
@@ -26,8 +27,10 @@ mod scan;
 mod service;
 mod spawned;
 mod tickets;
+mod transactions;
 mod tune;
 mod wire;
+mod zipf;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -74,6 +77,9 @@ enum Bench {
     Service(service::Args),
     #[command(hide = true)]
     ServiceProcess(service::ServiceProcessArgs),
+    Transactions(transactions::Args),
+    #[command(hide = true)]
+    TransactionsLoad(transactions::LoadArgs),
     Tune(tune::Args),
     Wire(wire::Args),
     #[command(hide = true)]
@@ -108,6 +114,8 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Quorum(args) => quorum::run(&args),
         Bench::Service(args) => service::run(&args),
         Bench::ServiceProcess(args) => service::run_process(&args),
+        Bench::Transactions(args) => transactions::run(&args),
+        Bench::TransactionsLoad(args) => transactions::run_load(&args),
         Bench::Tune(args) => tune::run(&args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),

@@ -16,6 +16,8 @@ use quorate_table::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
+use super::zipf::Zipf;
+
 pub(super) const TABLE: TableId = TableId(1);
 /// Size of a row at fixed width, in bytes.
 pub(super) const FIXED_BYTES: f64 = 350.0;
@@ -110,25 +112,6 @@ pub(super) fn schema(clustered: bool) -> Schema {
         },
     };
     Schema { name: "tickets".to_owned(), columns, primary_key: Vec::new(), partition }
-}
-
-/// Draws indexes; each index is less likely than the next smaller one.
-struct Zipf(Vec<f64>);
-
-impl Zipf {
-    fn new(count: usize, exponent: f64) -> Zipf {
-        let mut sum = 0.0;
-        let sums = (1..=count).map(|rank| {
-            sum += (rank as f64).powf(-exponent);
-            sum
-        });
-        Zipf(sums.collect())
-    }
-
-    fn draw(&self, random: &mut Pcg64) -> usize {
-        let point = random.random::<f64>() * self.0.last().expect("not empty");
-        self.0.partition_point(|sum| *sum < point).min(self.0.len() - 1)
-    }
 }
 
 /// Values to draw from, each with its weight.

@@ -6,7 +6,6 @@
 //! without syncs.
 
 mod load;
-mod postgres;
 
 use std::{collections::BTreeMap, io::Write, time::Duration};
 
@@ -15,11 +14,8 @@ use quorate_protocol::Strength;
 use serde::Serialize;
 
 pub(crate) use self::load::{LoadArgs, run_load};
-use self::{
-    load::{LoadRun, LoadSpec, Work},
-    postgres::Postgres,
-};
-use super::{child::Child, processor, spawned::Spawned};
+use self::load::{LoadRun, LoadSpec, Work};
+use super::{child::Child, postgres::Postgres, processor, spawned::Spawned};
 use crate::sql;
 
 /// Measures reads and updates of single rows by key.
