@@ -180,7 +180,7 @@ impl Times {
 
 /// Returns the next process of this role to kill, with a label: for routers, a leading and a following one in
 /// turn; for storage processes and cells, one that serves.
-fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &Process)> {
+pub(super) fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &Process)> {
     let (label, state) = match role {
         Role::Router if round.is_multiple_of(2) => ("router, leading", Some(State::Leading)),
         Role::Router => ("router, following", Some(State::Following)),
@@ -200,6 +200,13 @@ fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &P
 
 /// Waits until every process answers and has joined, storage is complete, and every client writes.
 pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process>> {
+    let processes = whole(spawned)?;
+    writers.wait_for_all_since(Instant::now())?;
+    Ok(processes)
+}
+
+/// Waits until every process answers and has joined, and storage is complete.
+pub(super) fn whole(spawned: &Spawned) -> Result<Vec<Process>> {
     let began = Instant::now();
     loop {
         let processes = spawned.status()?;
@@ -208,7 +215,6 @@ pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process
         let serves = |process: &&Process| process.role == Role::Storage && process.state == State::Serving;
         let serving = processes.iter().filter(serves).count();
         if leading == 1 && serving >= STORAGE && !processes.iter().any(lacks) {
-            writers.wait_for_all_since(Instant::now())?;
             return Ok(processes);
         }
         ensure!(

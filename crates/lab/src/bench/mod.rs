@@ -27,6 +27,7 @@ mod scan;
 mod service;
 mod spawned;
 mod tickets;
+mod tpcc;
 mod transactions;
 mod tune;
 mod wire;
@@ -77,6 +78,7 @@ enum Bench {
     Service(service::Args),
     #[command(hide = true)]
     ServiceProcess(service::ServiceProcessArgs),
+    Tpcc(tpcc::Args),
     Transactions(transactions::Args),
     #[command(hide = true)]
     TransactionsLoad(transactions::LoadArgs),
@@ -114,6 +116,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Quorum(args) => quorum::run(&args),
         Bench::Service(args) => service::run(&args),
         Bench::ServiceProcess(args) => service::run_process(&args),
+        Bench::Tpcc(args) => tpcc::run(&args),
         Bench::Transactions(args) => transactions::run(&args),
         Bench::TransactionsLoad(args) => transactions::run_load(&args),
         Bench::Tune(args) => tune::run(&args),
