@@ -15,10 +15,10 @@ pub enum IsolationLevel {
     /// Reads see one snapshot, and of two transactions that replace one version one fails: also no G-single,
     /// lost update or internal anomaly.
     SnapshotIsolation,
-    /// Some order of the transactions explains all reads: also no cycle of any kind that needs neither
-    /// sessions nor time.
+    /// Some order of the transactions explains all reads: also no cycle, unless the cycle needs the order of
+    /// a session or of time.
     Serializable,
-    /// Some such order also agrees with real time.
+    /// Some order that explains all reads also agrees with real time.
     StrictSerializable,
 }
 
