@@ -33,7 +33,7 @@ impl Drop for Child {
 }
 
 impl Child {
-    /// Starts `quorate bench COMMAND` with its part.
+    /// Starts `quorate bench COMMAND` as a process with the role `spec`.
     pub(super) fn start(name: String, command: &str, spec: &impl Serialize) -> Result<Child> {
         let mut child = Command::new(env::current_exe()?)
             .args(["bench", command, &serde_json::to_string(spec)?])

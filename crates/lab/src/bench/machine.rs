@@ -70,7 +70,7 @@ impl MachineSpeed {
 /// The other end of the round trips; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct MirrorArgs {
-    /// Unused: every process of a bench gets its part as JSON, and a mirror needs none.
+    /// Unused: every process of a bench gets its role as JSON, and a mirror needs no further settings.
     _spec: String,
 }
 

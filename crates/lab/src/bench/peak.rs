@@ -11,6 +11,6 @@ pub(super) fn peak() -> Option<u64> {
 
 /// Resets the peak of this process's memory to its present use.
 pub(super) fn forget_peak() {
-    // If that fails, the peak is that of the whole process so far, which is no smaller.
+    // If the reset fails, the peak is the peak of the process since its start, which is no smaller.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// The experiment of figure 8 of the source.
+/// The experiment of figure 8 of the paper 000.
 pub(super) struct Responses;
 
 const CLAIMS: &[Claim] = &[

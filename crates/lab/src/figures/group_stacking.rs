@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// The experiment of figure 5 of the source.
+/// The experiment of figure 5 of the paper 000.
 pub(super) struct Stacking;
 
 const SIZES: [usize; 4] = [24, 36, 48, 60];

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// The experiment of figure 7 of the source.
+/// The experiment of figure 7 of the paper 000.
 pub(super) struct Strengths;
 
 const CLAIMS: &[Claim] = &[

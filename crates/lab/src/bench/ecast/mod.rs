@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
     let longest = median(&|run| run.latency_max_us);
     let resends: u64 = runs.iter().map(|run| run.resends).sum();
-    // The routers are the first of `shares`.
+    // The first entries of `shares` belong to the routers.
     let busy = |shares: &[(String, f64)]| shares.iter().map(|(_, share)| share).sum::<f64>();
     let [router_us, confirmation_us] = [args.routers, shares.len()]
         .map(|count| busy(&shares[..count.min(shares.len())]) * 1e6 / (rate * args.copies as f64));
@@ -116,7 +116,7 @@ fn defaults(seconds: f64, window: usize) -> Args {
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct EcastProcessArgs {
-    /// The part of the process, as JSON.
+    /// The role of the process in the bench, as JSON.
     spec: String,
 }
 

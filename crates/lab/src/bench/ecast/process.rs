@@ -31,7 +31,7 @@ use super::{
     routing::{self, Join, Ring, following, number_of},
 };
 
-/// The part of a process, and its settings.
+/// The role of a process in the bench, and its settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct EcastProcessSpec {
     pub(super) domain: u128,

@@ -89,7 +89,7 @@ impl Routing for Ring {
     }
 
     fn is_member(config: &Config, process: ProcessId) -> bool {
-        // Both lists are sorted.
+        // The lists of receivers and of loads are sorted.
         config.receivers.binary_search(&process).is_ok() || config.loads.binary_search(&process).is_ok()
     }
 

@@ -39,7 +39,7 @@ pub(super) enum MemberPart {
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct GroupProcessSpec {
     pub(super) part: MemberPart,
-    /// The number of the process among the processes with the same part, from 1.
+    /// The number of the process among the processes with the same `part`, from 1.
     pub(super) number: u64,
     pub(super) routers: Vec<String>,
     /// The wanted number of routers.

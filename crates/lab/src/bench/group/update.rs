@@ -57,7 +57,7 @@ impl<'de> Deserialize<'de> for Padding {
     }
 }
 
-/// Number of updates of which one is timed.
+/// One of this number of updates is timed.
 pub(super) const TIMED: u64 = 16;
 
 /// Maximum length of sender, number, time, mark, and the padding's length, in bytes.
@@ -147,7 +147,7 @@ impl Replica for Applied {
     }
 
     fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        // All members join before any sends.
+        // All members join before any member sends.
         Ok(Applied::new())
     }
 }

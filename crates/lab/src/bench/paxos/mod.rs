@@ -317,7 +317,7 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct PaxosProcessArgs {
-    /// The part of the process, as JSON.
+    /// The role of the process in the bench, as JSON.
     spec: String,
 }
 

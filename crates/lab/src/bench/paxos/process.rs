@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::replica::{PaxosReplica, ReplicaCommand, ReplicaEvent, RouterReport};
 
-/// The part of a process of the bench.
+/// The role of a process in the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum PaxosProcessSpec {
     Router(RouterSpec),
@@ -189,7 +189,8 @@ fn router(spec: RouterSpec) -> Result<()> {
     let seeker = handle.clone();
     let (others, mine) = (spec.routers.clone(), me);
     thread::spawn(move || {
-        // Every process without a leader looks for routers; a process with one ignores the result.
+        // Every process without a leader looks for routers; a process with a leader ignores the routers that
+        // it finds.
         loop {
             for address in &others {
                 if let Ok(met) = discover(address, domain, Duration::from_secs(1))

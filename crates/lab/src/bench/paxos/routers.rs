@@ -18,7 +18,7 @@ pub(super) const ROUTERS: u64 = 3;
 /// Time within which a process must print its next line, and a condition must become true.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts a process with its part.
+/// Starts a process with the role `spec`.
 pub(super) fn start(name: String, spec: &PaxosProcessSpec) -> Result<Child> {
     Child::start(name, "paxos-process", spec)
 }

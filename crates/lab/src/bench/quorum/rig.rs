@@ -34,12 +34,12 @@ pub struct Running {
     /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`.
     #[arg(long)]
     pub store: Option<StoreAddress>,
-    /// Process ids of its nodes, separated by commas, if they run on this machine and may be stopped for a
-    /// while.
+    /// Process ids of the store's nodes, separated by commas, if they run on this machine and may be stopped
+    /// for a while.
     #[arg(long, value_name = "PIDS", value_delimiter = ',', requires = "store")]
     node_pids: Vec<NonZeroU32>,
-    /// The door of the forwarder between its nodes (`quorate lab forward`), which sets the distances of the
-    /// experiment between their sites.
+    /// The door of the forwarder between the store's nodes (`quorate lab forward`), which sets the distances
+    /// of the experiment between their sites.
     #[arg(long, value_name = "HOST:PORT", requires = "store")]
     forwarder: Option<String>,
 }

@@ -215,7 +215,7 @@ const CONNECTIONS: usize = 64;
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ServiceProcessArgs {
-    /// The part of the process, as JSON.
+    /// The role of the process in the bench, as JSON.
     spec: String,
 }
 

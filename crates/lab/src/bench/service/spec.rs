@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-/// The part of a process of the bench.
+/// The role of a process in the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum ServiceProcessSpec {
     /// A host with a replica of each service.
