@@ -338,7 +338,7 @@ impl MulticastAddress {
 /// The receivers of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// One process. A process may send to itself: it is delivered like any other message, later.
+    /// One process. A process may send to itself: such a message is delivered like any other, later.
     One(ProcessId),
     /// Several processes; the message is encoded once.
     Many(Vec<ProcessId>),

@@ -87,7 +87,7 @@ pub enum SendStrength {
 }
 
 /// The number of processes of the view that must have a safe message, for all of their members, before any
-/// delivers it (000 §6).
+/// process delivers it (000 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Phi {
     /// Every process. This is the right choice if nobody knows which machines fail together.

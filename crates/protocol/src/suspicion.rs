@@ -205,7 +205,8 @@ impl SecondOpinion {
         self.statements.values().any(heard)
     }
 
-    /// Returns a witness that had heard the suspect within `recent` before its last statement.
+    /// Returns a witness whose last statement says that the witness had heard the suspect within the time
+    /// `recent` before that statement.
     pub(crate) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
         let hears = |it: &WitnessStatement| it.linked && it.heard && it.told.since(it.listening) < recent;
         self.statements.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)

@@ -299,8 +299,9 @@ impl Gathering {
         }
     }
 
-    /// Admits processes that joined behind the survivor's end, in the order of their joining, if no earlier
-    /// position is missing. A missing message might have changed the configuration that these processes got.
+    /// Admits processes that joined behind the end of the survivor's log, in the order of their joining, if
+    /// no earlier position is missing. A missing message might have changed the configuration that these
+    /// processes got.
     fn admit(&mut self) {
         let newcomers = std::mem::take(&mut self.newcomers).into_iter();
         let joined =

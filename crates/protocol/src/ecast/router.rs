@@ -169,7 +169,7 @@ impl<R: Routing> Router<R> {
         self.order.reformed()
     }
 
-    /// Returns the log below.
+    /// Returns the log that orders this router's messages.
     pub fn log(&self) -> &Paxos {
         &self.paxos
     }

@@ -48,7 +48,7 @@ pub(super) struct Front {
 }
 
 impl Front {
-    /// Makes the front of a member that joins by this command. Sends get numbers above `last`.
+    /// Makes the commands of a member that joins by the command `id`. Sends get numbers above `last`.
     pub(super) fn joining(id: CommandId, last: u64) -> Self {
         Front { joins: Some(id), last, ..Front::default() }
     }
@@ -139,8 +139,8 @@ impl Front {
         Some(pending)
     }
 
-    /// Takes an ordered or safe send off the front, to submit it with the returned number. `None` if the
-    /// first send is soft, or there is none.
+    /// Takes an ordered or safe send off the front of the queue, to submit it with the returned number.
+    /// `None` if the first send is soft, or there is none.
     pub(super) fn submit(&mut self) -> Option<(u64, SendStrength, Pack)> {
         self.first().filter(|first| first.strength != SendStrength::Soft)?;
         let PendingSend { id, strength, pack } =

@@ -66,10 +66,10 @@ pub enum Direct {
         /// Whether the sender requests a receipt in return.
         #[wire(with = AnyFlag)]
         asks: bool,
-        /// The position up to which each of these members holds everything ordered, with the soft
+        /// The position up to which each of the members in `of` holds everything ordered, with the soft
         /// predecessors.
         ordered: Vec<Position>,
-        /// For each stream, a number up to which all these members hold it.
+        /// For each stream, a number up to which all members in `of` hold it.
         counts: BTreeMap<ProcessId, u64>,
     },
     /// A request for all messages of a stream, from a given number on.

@@ -382,7 +382,7 @@ impl Roster {
     fn keep(&mut self, group: GroupId, record: Record) {
         let Roster { groups, records, .. } = self;
         let forgotten = keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
-        // The names of groups whose records were dropped go as well.
+        // A group whose record was dropped is forgotten with its name at the next control message.
         self.empty.extend(forgotten);
     }
 

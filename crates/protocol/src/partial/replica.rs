@@ -283,8 +283,8 @@ impl MapsReplica {
                 let (entries, next) = self.gather(request.map, &tokens);
                 Answer::Copied { entries, next }
             }
-            // The clock of a cell's later life may be behind the horizon, but that life's writes must go
-            // above forgotten ones.
+            // The clock of a cell's later life may be behind the horizon. But the stamps of that life's
+            // writes must be above the stamps of forgotten writes.
             Demand::Ask => {
                 let newest = held().map_or(Stamp::ZERO, |held| held.newest());
                 Answer::Told(newest.max(self.horizon.stamp()))

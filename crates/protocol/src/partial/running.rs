@@ -214,7 +214,7 @@ pub(super) struct RunningOperation {
     pub(super) read_bytes: u32,
     /// Owners whose entries are larger than `read_bytes`, with the size in bytes.
     pub(super) large: SmallVec<[(usize, u32); 1]>,
-    /// The owners to which this round's request was sent and not lost, as far as is known.
+    /// The owners to which this round's request was sent over a link that has not broken since.
     pub(super) sent: Share,
     /// Whether a link broke after a request of this round was sent. The owner may have executed the request
     /// although no answer came.

@@ -24,7 +24,7 @@ pub(super) struct Core {
     /// The ballot in which the log behind `chosen` was accepted. That part of the log is a prefix of the
     /// proposals of this ballot's leader.
     pub(super) accepted: Ballot,
-    /// The log: chosen up to `chosen`, accepted in `accepted` behind it.
+    /// The log. Slots up to `chosen` are chosen, and later slots were accepted in the ballot `accepted`.
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,

@@ -36,7 +36,7 @@ pub(super) struct Reign {
     /// Size in bytes of each slot in flight.
     pub(super) open: VecDeque<usize>,
     pub(super) open_bytes: usize,
-    /// The last chosen slot that the followers were told.
+    /// The last chosen slot that the leader has announced to the followers.
     pub(super) told: Slot,
     /// The time at which the followers get the watermark, unless an earlier message carries it.
     pub(super) tell_at: Option<Time>,
@@ -67,7 +67,7 @@ pub(super) struct Progress {
     pub(super) suspected: Option<Time>,
     /// Whether the leader has heard of a younger incarnation of the process's node.
     pub(super) replaced: bool,
-    /// The process that asked for the change, if the process becomes a member by command.
+    /// The process whose command makes this process a member; `None` without such a command.
     pub(super) demanded: Option<ProcessId>,
 }
 

@@ -44,7 +44,7 @@ pub(super) struct Stream {
     told: u64,
 }
 
-/// A piece to be sent.
+/// A piece of a frame that waits to be sent to the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: u64,

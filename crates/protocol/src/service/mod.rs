@@ -323,8 +323,8 @@ pub enum Command {
     /// Names further processes that a joining process can ask for admission.
     Seeds(Vec<Peer>),
     /// Reports that the host can execute nothing more, because its state is unknown. The replica gives the
-    /// host no further requests. For a short time it still gets its results chosen and answers its refusals.
-    /// Ends in [`Event::Resigned`].
+    /// host no further requests. For a short time the replica still gets the host's earlier results chosen,
+    /// and sends the host's earlier refusals to the callers. Ends in [`Event::Resigned`].
     Resign,
 }
 

@@ -22,8 +22,8 @@ use crate::{
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
 /// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// Number of unexecuted bytes at a destination that catches up from which further messages to it use their
-/// submitters' credit.
+/// Largest number of unexecuted bytes at a destination that catches up. Above this number, further messages
+/// to the destination use their submitters' credit.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of injected reads that wait for one destination; more reads are refused.
 const INJECTED_MAX: usize = 16_384;

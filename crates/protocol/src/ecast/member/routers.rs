@@ -109,8 +109,8 @@ impl KnownRouters {
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
     }
 
-    /// Forgets all routers except the one with which a generation begins, and the leader. Returns the routers
-    /// that were forgotten.
+    /// Forgets the leader, and all routers except the router with which a generation begins. Returns the
+    /// routers that were forgotten.
     pub(super) fn begin(&mut self, router: ProcessId) -> Vec<ProcessId> {
         let others: Vec<ProcessId> = self.ids().filter(|other| *other != router).collect();
         self.links.retain(|id, _| *id == router);

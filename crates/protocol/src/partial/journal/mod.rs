@@ -202,7 +202,7 @@ pub struct Began {
     pub(super) at: Position,
     /// The members, cells and maps after that change.
     pub(super) roster: Roster,
-    /// The process's messages to the order up to this number have ended.
+    /// The number up to which all messages that the process submitted to the order have an outcome.
     pub(super) passed: u64,
     /// The messages that the process submitted after `passed`, with their tokens.
     pub(super) submitted: Vec<(u64, Bytes)>,

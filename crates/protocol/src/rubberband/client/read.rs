@@ -39,7 +39,7 @@ use crate::{
 
 /// The destination of a read's next attempt.
 enum NextAttempt {
-    /// The processes that this offset selects, probably `expected`.
+    /// The next attempt goes to the processes that this offset selects, which are probably `expected`.
     Ask { offset: u32, expected: SmallVec<[ProcessId; 4]> },
     /// The next attempt goes to these processes, to test whether they survive the read.
     Probe(Vec<Assignment>),

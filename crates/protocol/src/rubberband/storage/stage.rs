@@ -24,7 +24,7 @@ pub(super) struct Checkpoint {
     pub(super) bytes: u64,
     /// Numbers of the records whose fragments are saved again.
     pub(super) carried: Arc<BTreeSet<u64>>,
-    /// Number of fragments of each record that the checkpoint names so far.
+    /// For each record, the number of its fragments that the checkpoint has named so far.
     pub(super) named: BTreeMap<u64, u32>,
     /// The placement change that is complete once the checkpoint is whole.
     pub(super) completes: Option<Position>,

@@ -118,7 +118,7 @@ impl OpenCalls {
         self.numbers.iter().filter_map(part).collect()
     }
 
-    /// Returns the lowest number of a call.
+    /// Returns the lowest number of the calls that have not ended.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.numbers.front().copied()
     }

@@ -37,9 +37,10 @@ pub(super) struct ReplicaSelector {
     held_until: Option<Time>,
     /// The time at which the client turns to the next replica.
     patient_until: Option<Time>,
-    /// The number of times that patience has ended since a replica last answered.
+    /// The number of times that the asked replica gave no answer in time, since a replica last answered.
     timeouts: u32,
-    /// The replica that was asked when patience last ended. The client avoids it until patience ends again.
+    /// A replica that gave no answer in time. The client avoids this replica until another wait ends without
+    /// an answer, or until the asked replica answers.
     avoided: Option<ProcessId>,
 }
 
@@ -196,8 +197,8 @@ impl ReplicaSelector {
 const KNOWN_MAX: usize = 16;
 /// Maximum number of redirections that a client follows without a pause.
 const HOPS_MAX: u32 = 3;
-/// The maximum number of doublings of patience. They begin with the third wait, because the second replica
-/// may not have noticed the leader's death yet.
+/// The maximum number of times that the client doubles its patience. The doublings begin with the third wait,
+/// because the second replica may not have noticed the leader's death yet.
 const DOUBLED_MAX: u32 = 3;
 
 #[cfg(test)]
