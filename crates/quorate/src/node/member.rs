@@ -45,7 +45,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause between two lives.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Interval at which a caller that waits for the next life, or for admission, checks whether it ever comes.
+/// Interval at which a caller that waits for the next life, or for admission, checks whether the wait is in
+/// vain.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process in a role, over its lives. When its last clone is dropped, it leaves the cluster in the

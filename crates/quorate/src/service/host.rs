@@ -84,7 +84,7 @@ pub(crate) struct HostSettings {
 /// The way in which a replica begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// Founds a new set with this one replica; other replicas join the set. It is done once for a service: a
+    /// Founds a new set with this one replica; other replicas join the set. A service is founded once: a
     /// second founding makes another service of the same name. If a seed belongs to a set already, no set is
     /// founded.
     Found {
