@@ -224,7 +224,7 @@ impl<M: Wire> Durable<M> {
         self.held_bytes -= dropped.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     }
 
-    // Methods for the queries of the loop.
+    // Methods by which the loop asks about the disk.
 
     /// Whether more records have become durable, or the disk has failed.
     pub(super) fn has_news(&self) -> bool {

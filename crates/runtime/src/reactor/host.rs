@@ -16,8 +16,8 @@ pub trait Host<P: Protocol>: Send {
     fn event(&mut self, event: P::Event, now: Time);
 
     /// Returns a command that the host has made of the event just received, if it has. The protocol gets the
-    /// command in the same turn. A host may so carry out short work at once, for which waking another thread
-    /// would take longer than the work.
+    /// command in the same turn. In this way a host may carry out short work at once, for which waking
+    /// another thread would take longer than the work.
     fn completed(&mut self) -> Option<P::Command> {
         None
     }
