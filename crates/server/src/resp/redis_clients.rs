@@ -209,7 +209,8 @@ const PAIRS_MAX: usize = 1 << 16;
 
 /// Number of clients above which a client without requests under way frees the memory of its slots.
 const CLIENTS_ROOMY: usize = 512;
-/// Number of slots whose memory such a client keeps.
+/// Number of slots whose memory a client without requests under way keeps if there are more than
+/// [`CLIENTS_ROOMY`] clients.
 const SLOTS_KEPT: usize = 16;
 
 /// Most requests of one client that begin in one turn.
