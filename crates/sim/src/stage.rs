@@ -296,7 +296,7 @@ where
     CommandId(world.now().0)
 }
 
-/// Returns the sets of members that unfinished changes of the members would bring.
+/// Returns the sets of members to which unfinished changes of the members would lead.
 pub fn changes<W: Workload>(workload: &W, world: &World<W::Process>) -> Vec<Vec<Peer>> {
     let processes = (0..world.machines()).filter_map(|machine| world.process(machine));
     open_changes(processes.filter_map(|process| workload.log(process)))

@@ -56,7 +56,8 @@ pub(crate) struct CounterCheck {
 
 /// The number of optional increments up to which the judge tries all choices.
 const CHOICES_MAX: usize = 10;
-/// The same number for the final counts. It is larger, because a final count is judged only once.
+/// The number of optional increments up to which the judge tries all choices for a final count. It is larger
+/// than [`CHOICES_MAX`], because a final count is judged only once.
 const CHOICES_MAX_AT_END: usize = 16;
 
 impl CounterCheck {

@@ -91,7 +91,8 @@ impl LogCheck {
         Ok(())
     }
 
-    /// Checks that the log contains all entries that were requested from the process `id` as `author`.
+    /// Checks that the log contains all entries that the process `id`, whose author id is `author`, was asked
+    /// to append.
     pub(crate) fn terminated(&self, id: ProcessId, author: ProcessId) -> Result<(), Violation> {
         let of = |entries: &BTreeMap<ProcessId, u64>| entries.get(&author).copied().unwrap_or(0);
         let (asked, appended) = (of(&self.asked), of(&self.appended));

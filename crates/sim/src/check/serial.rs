@@ -25,7 +25,7 @@ pub(crate) struct Unit {
 /// the call whose value it replaced.
 pub(crate) type Versions = BTreeMap<u64, (u64, Option<u64>)>;
 
-/// Judges units by the writes that took effect.
+/// Fails unless the units are serializable in real time. `versions` has the writes that took effect.
 pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
     let writes =
         units.iter().enumerate().flat_map(|(unit, it)| it.writes.iter().map(move |call| (*call, unit)));

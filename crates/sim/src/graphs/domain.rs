@@ -279,7 +279,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Returns the newest set of members, and the sets that unfinished changes of the members would bring.
+    /// Returns the newest set of members, and the sets to which unfinished changes of the members would lead.
     /// Each is a set of machines.
     fn members(&self, world: &World<Process>) -> Vec<Set> {
         let set = |ids: &mut dyn Iterator<Item = ProcessId>| ids.fold(0, |set: Set, id| set | 1 << id.node);

@@ -127,8 +127,8 @@ impl Graph {
 pub struct Shape {
     /// The first graph of the class.
     pub graph: Graph,
-    /// One router for each place in the graph. Routers that some renaming of the graph into itself exchanges
-    /// have the same place, and the first of them stands for it.
+    /// One router for each place in the graph. Two routers have the same place if some renaming of the graph
+    /// into itself exchanges them. The first router with a place stands for the place.
     pub places: Vec<usize>,
 }
 

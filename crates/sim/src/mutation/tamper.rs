@@ -20,8 +20,8 @@ pub(crate) struct Tamper {
     mutation: Mutation,
     /// The processes whose confirmation or vote reached this process.
     heard: BTreeSet<ProcessId>,
-    /// Number of submissions in the block that the adapter dropped on the way out; 0 as long as it dropped
-    /// none.
+    /// Number of submissions in the block that the adapter dropped before the block left the process; 0 until
+    /// the adapter drops a block.
     lost: u32,
     /// Number of blocks of submissions that the process has sent.
     sent: u64,

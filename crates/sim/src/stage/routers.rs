@@ -10,8 +10,8 @@ use quorate_protocol::{
 };
 use quorate_world::{Chance, Violation, World};
 
-/// Returns the sets of members that unfinished changes of the members would bring. Only changes of the newest
-/// accepted reign count, because each reign ends the changes of all earlier reigns.
+/// Returns the sets of members to which unfinished changes of the members would lead. Only changes of the
+/// newest accepted reign count, because each reign ends the changes of all earlier reigns.
 pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
     let statuses: Vec<paxos::Status> = logs.map(Paxos::status).collect();
     let newest = statuses.iter().map(|status| status.accepted).max();
@@ -170,7 +170,7 @@ impl RouterSet {
     }
 
     /// Whether an operator can believe that a majority of the routers is lost, or a majority of the routers
-    /// that an unfinished change would bring, because too few routers answer.
+    /// after an unfinished change, because too few routers answer.
     pub fn seem_lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
@@ -184,7 +184,7 @@ impl RouterSet {
     }
 
     /// Returns the loss that has stopped the domain for good (rule S1): no majority of the members lives, or
-    /// no majority of the members that an unfinished change would bring lives.
+    /// no majority of the members after an unfinished change lives.
     pub fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
     where
         P::Message: Wire,

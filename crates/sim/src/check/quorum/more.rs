@@ -38,8 +38,8 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Judges the keys that a scan returned which began at `start`. `is_within` says whether a key belongs to
-    /// the scanned piece of the map. The names in `under_way` are being written.
+    /// Judges the keys that a scan returned. The scan began at `start`. `is_within` says whether a key
+    /// belongs to the scanned piece of the map. The names in `under_way` are being written.
     pub(crate) fn scanned(
         &self,
         (map, promise): (&'static str, Promise),

@@ -32,7 +32,7 @@ impl TamperedMember {
         TamperedMember { process, mutation, late: Vec::new(), next: Streams::new() }
     }
 
-    /// Returns the message that a process receives instead of `message` if it breaks a rule.
+    /// Returns the message that a process with this mutation receives instead of `message`.
     fn taken(mutation: Option<Mutation>, next: &mut Streams, mut message: Message) -> Message {
         if mutation == Some(Mutation::ReceiptOverrated)
             && let Message::Group { direct: Direct::Receipts { ordered, .. }, .. } = &mut message
@@ -82,7 +82,7 @@ impl TamperedMember {
         matches!(input, Input::Command(Command::Several(commands)) if commands.iter().any(quits))
     }
 
-    /// Returns the message that a process sends instead of `message` if it breaks a rule.
+    /// Returns the message that a process with this mutation sends instead of `message`.
     fn tamper(mutation: Option<Mutation>, random: u64, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct } = message else { return message };
         let direct = match (mutation, direct) {

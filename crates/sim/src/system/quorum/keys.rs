@@ -196,6 +196,6 @@ impl MapsWorkload {
 
 /// Number of fields of a hash that are written and read.
 const FIELDS: u64 = 4;
-/// Offset of the numbers of this workload's users. It is so large because, at the end, users of strings with
-/// numbers above the usual numbers read all keys, one key each.
+/// Offset of the numbers of this workload's users. The offset is large because, at the end, further users
+/// read one key each, and their numbers follow the numbers of the users of strings.
 const USERS: u64 = 1_000_000;

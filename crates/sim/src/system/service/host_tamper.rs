@@ -32,7 +32,7 @@ pub(crate) struct HostTamper {
 /// The reason for which the executor reverts changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Reverting {
-    /// The bound on the state's size, or no cause yet.
+    /// The executor reverts nothing, or it reverts a change because the state would exceed its bound.
     #[default]
     Other,
     Abort,

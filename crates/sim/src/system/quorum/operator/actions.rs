@@ -195,9 +195,9 @@ impl MapsWorkload {
     }
 }
 
-/// Probability, at each look of the operator, that it gives a place away.
+/// Probability that the operator gives a place away, each time that it looks at the system.
 const REPLACEMENT: f64 = 0.02;
-/// Probability, at each look of the operator, that sites are cut from each other.
+/// Probability that sites are cut from each other, each time that the operator looks at the system.
 const CUT: f64 = 0.02;
 /// Longest time for which sites are cut from each other.
 const CUT_MAX: Duration = Duration::from_millis(1_200);

@@ -159,7 +159,7 @@ const TOLD: Duration = Duration::from_millis(2);
 /// Time after which an operator believes that a process will not return.
 const BELIEF: Duration = Duration::from_millis(1_500);
 const DOWN_MAX: Duration = Duration::from_millis(500);
-/// Probability that the operator stops a process for a moment, at each of its looks.
+/// Probability that the operator stops a process for a moment, each time that it looks at the system.
 const PAUSES: f64 = 0.05;
 /// Longest stop of a process for a moment.
 const PAUSE_MAX: Duration = Duration::from_millis(150);
