@@ -83,7 +83,8 @@ impl Tuples {
                     self.buffer.advance(TRAILER.len());
                     self.stage = TupleStage::Ended;
                 }
-                // As in PostgreSQL, data that ends within a number of fields passes for complete data.
+                // As in PostgreSQL, data that ends inside the two bytes of a row's field count passes for
+                // complete data.
                 TupleMeasure::Short if last && self.buffer.len() >= TRAILER.len() => {
                     return Err(malformed("unexpected EOF in COPY data"));
                 }

@@ -101,7 +101,8 @@ pub(super) fn access_methods() -> Vec<Columns<'static>> {
 }
 
 pub(super) fn role(context: &CatalogContext<'_>) -> Columns<'static> {
-    // One list of columns serves the table and its views. Each of them takes the columns that it has.
+    // One list of columns serves the table and its views. The table and each view take those columns of the
+    // list that they have.
     vec![
         ("oid", Datum::int8(oid::USER)),
         ("rolname", Datum::text(context.user)),
