@@ -80,7 +80,7 @@ impl<R: Rows> Versions<R> {
         Versions { present, written: Epoch::default(), held: None, pins, bounds, costs, restoring: None }
     }
 
-    /// Sets the costs of the ways to find rows on this machine.
+    /// Sets the cost, on this machine, of each way to find rows.
     pub fn with_costs(self, costs: R::Costs) -> Versions<R> {
         Versions { costs, ..self }
     }

@@ -161,7 +161,7 @@ pub trait Rows: Clone + Send {
     /// The results of a batch's operations in the version before the batch.
     type BatchResults<'a>;
 
-    /// The costs of the ways to find rows on this machine; no result depends on them.
+    /// The cost, on this machine, of each way to find rows; no result depends on these costs.
     type Costs: Default + Send + Sync;
 
     /// Searches the rows for all tasks, with the result of each as if it ran alone. `corrected_later` says

@@ -336,8 +336,8 @@ mod avx512 {
             let passes = _mm512_test_epi32_mask(words, here);
             let row = _mm512_add_epi32(lanes, _mm512_set1_epi32(part as i32 * 16));
             let dense = _mm512_maskz_compress_epi32(passes, row);
-            // SAFETY: at most the rows before these are listed, and there is room for all rows and sixteen
-            // more.
+            // SAFETY: no row is listed twice, so at most as many rows are listed as come before these
+            // sixteen, and `rows` has room for all rows and sixteen more.
             unsafe {
                 _mm512_storeu_si512(rows.as_mut_ptr().add(listed).cast(), dense);
             }

@@ -241,7 +241,7 @@ fn sum(parts: &[SignatureColumn], numbers: impl Iterator<Item = u64>) -> u32 {
         .fold(0, |sum: u32, (part, number)| sum.wrapping_add(kernel::fold(number).wrapping_mul(part.factor)))
 }
 
-/// Divides queries into groups, and queries that search outside of groups.
+/// Divides queries into groups, and a rest of queries that search outside of groups.
 pub(in crate::scan) fn arrange(
     columns: &Columns,
     queries: &[ScanQuery<'_>],
