@@ -61,9 +61,9 @@ pub(crate) struct Args {
     /// With --stream: nanoseconds for which a replaced value is remembered.
     #[arg(long, value_name = "NS", default_value_t = 10_000_000_000, requires = "stream")]
     horizon: u64,
-    /// Judges whether the transactions of the history kept this level. One of read-uncommitted, read-committed,
-    /// snapshot, serializable and strict. The report names the strongest level that holds, and an example of
-    /// each anomaly.
+    /// Judges whether the transactions of the history kept this level. One of read-uncommitted,
+    /// read-committed, snapshot, serializable and strict. The report names the strongest level that holds,
+    /// and an example of each anomaly.
     #[arg(
         long,
         value_name = "LEVEL",

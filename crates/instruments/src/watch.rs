@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 /// Shows the consistency and latency of all operations that clients asked of a cluster's cells in the last
 /// minute.
 ///
-/// Cells remember the operations on all keys or on a sample. The latency of an operation is the
-/// time that its cell took. A line shows the operations of the last second (OPS/S). The other columns cover the time under LAST:
-/// the proportion of inconsistent operations with its 95 % interval, the time by which the most inconsistent
-/// hundredth of the reads was out of date (Γ P99), and the median (READS, WRITES) and 99th percentile (P99)
-/// of the latencies. Keys with hashes and counters are left out. `quorate tune` holds an agreement on such
-/// measures, with its own clients.
+/// Cells remember the operations on all keys or on a sample. The latency of an operation is the time that
+/// its cell took. A line shows the operations of the last second (OPS/S). The other columns cover the time
+/// under LAST: the proportion of inconsistent operations with its 95 % interval, the time by which the most
+/// inconsistent hundredth of the reads was out of date (Γ P99), and the median (READS, WRITES) and 99th
+/// percentile (P99) of the latencies. Keys with hashes and counters are left out. `quorate tune` holds an
+/// agreement on such measures, with its own clients.
 ///
 /// Exits with 1 if no cell answers.
 #[derive(clap::Args)]

@@ -42,13 +42,13 @@
 //!
 //! **Hysteresis.** The controller judges a held setting by its last [`HELD_WINDOWS`] windows together. With
 //! windows of 2 s these are 20 s, in which a pause of 2 s every 20 s occurs once. The controller leaves the
-//! setting if these windows together break a line, or if each of the last [`BROKEN_IN_A_ROW`] windows breaks
-//! a line. An occasional pause breaks a window or two, and the controller stays. It also leaves the setting if
-//! at least [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the
-//! bound lies inside the confidence interval. When the clients' rate changes, the controller asks the model
-//! whether the held setting will keep the agreement. If the model predicts that it will not, the controller
-//! leaves the setting at once. The search after a held setting does not return to the ends, because both ends
-//! break the agreement. That search begins with the model and the stretches that remain.
+//! setting if these windows together break a line, or if each of the last [`BROKEN_IN_A_ROW`] windows
+//! breaks a line. An occasional pause breaks a window or two, and the controller stays. It also leaves the
+//! setting if at least [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands,
+//! even if the bound lies inside the confidence interval. When the clients' rate changes, the controller
+//! asks the model whether the held setting will keep the agreement. If the model predicts that it will not,
+//! the controller leaves the setting at once. The search after a held setting does not return to the ends,
+//! because both ends break the agreement. That search begins with the model and the stretches that remain.
 
 use std::collections::VecDeque;
 

@@ -266,9 +266,9 @@ impl Member {
 fn passes_on(why: &NotDone, operation: &AdminOperation) -> bool {
     match why {
         NotDone::Untaken => true,
-        // A router that was restarted after all routers died may learn only now that the domain was in a later
-        // generation, and then comes back as a new process. A second founder does no harm: if the ended life
-        // has begun a generation, the members that hear its leader refuse.
+        // A router that was restarted after all routers died may learn only now that the domain was in a
+        // later generation, and then comes back as a new process. A second founder does no harm: if the
+        // ended life has begun a generation, the members that hear its leader refuse.
         NotDone::Ended => matches!(operation, AdminOperation::Refound { .. }),
         NotDone::Because(_) => false,
     }

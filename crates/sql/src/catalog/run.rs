@@ -48,7 +48,8 @@ pub(super) struct Evaluation<'w> {
     pub leaves: &'w [Leaf],
     relations: RefCell<BTreeMap<u32, Rc<Vec<Vec<Datum>>>>>,
     patterns: RefCell<BTreeMap<(String, bool), Regex>>,
-    /// The working tables of the recursions under way, by their numbers.
+    /// The working tables of the recursions under way, by their numbers. Their rows are bounded by the memory
+    /// of the session.
     working_tables: RefCell<BTreeMap<usize, Rc<CatalogRows>>>,
     steps: RefCell<u64>,
     /// Memory of all rows that the evaluation keeps.

@@ -22,7 +22,7 @@ pub(super) struct Findings {
 type District = (i32, i32);
 
 /// An order, as far as the conditions concern it.
-struct Order {
+struct FoundOrder {
     carried: bool,
     lines: i32,
 }
@@ -87,7 +87,7 @@ impl Findings {
     fn numbers(
         &mut self,
         districts: &BTreeMap<District, (i64, i64)>,
-        orders: &BTreeMap<OrderKey, Order>,
+        orders: &BTreeMap<OrderKey, FoundOrder>,
         new_orders: &BTreeSet<OrderKey>,
     ) {
         for (&(warehouse, district), (next, _)) in districts {
@@ -117,7 +117,7 @@ impl Findings {
     /// Conditions 4 to 7: each order has all its lines, and it is new, or delivered as a whole.
     fn parts(
         &mut self,
-        orders: &BTreeMap<OrderKey, Order>,
+        orders: &BTreeMap<OrderKey, FoundOrder>,
         lines: &BTreeMap<OrderKey, Lines>,
         new_orders: &BTreeSet<OrderKey>,
     ) {
@@ -155,10 +155,10 @@ async fn sums(client: &Client, sql: &str) -> Result<BTreeMap<District, (i64, i64
     Ok(rows.iter().map(|row| ((row.get(0), row.get(1)), (row.get(2), row.get(3)))).collect())
 }
 
-async fn orders(client: &Client) -> Result<BTreeMap<OrderKey, Order>> {
+async fn orders(client: &Client) -> Result<BTreeMap<OrderKey, FoundOrder>> {
     let sql = "select o_w_id, o_d_id, o_id, o_carrier_id is not null, o_ol_cnt from orders";
     let rows = client.query(sql, &[]).await.context(sql)?;
-    let order = |row: &tokio_postgres::Row| Order { carried: row.get(3), lines: row.get(4) };
+    let order = |row: &tokio_postgres::Row| FoundOrder { carried: row.get(3), lines: row.get(4) };
     Ok(rows.iter().map(|row| ((row.get(0), row.get(1), row.get(2)), order(row))).collect())
 }
 

@@ -90,7 +90,7 @@ pub(super) async fn load(client: &Client, size: Size, seed: u64) -> Result<()> {
         let create = format!("create table {name} ({columns}) with (partition_by = 'hash({partition})')");
         client.batch_execute(&create).await.with_context(|| format!("creating the table {name}"))?;
     }
-    let mut rows = Rows { random: Pcg64::seed_from_u64(seed), size };
+    let mut rows = Population { random: Pcg64::seed_from_u64(seed), size };
     copy(client, "item", (1..=size.items).map(|item| rows.item(item))).await?;
     for warehouse in 1..=size.warehouses {
         copy(client, "warehouse", [rows.warehouse(warehouse)]).await?;
@@ -129,12 +129,12 @@ async fn copy(client: &Client, table: &str, rows: impl IntoIterator<Item = Strin
 }
 
 /// Draws the rows.
-struct Rows {
+struct Population {
     random: Pcg64,
     size: Size,
 }
 
-impl Rows {
+impl Population {
     fn item(&mut self, item: i32) -> String {
         let (image, price) = (self.random.random_range(1..=10_000), self.random.random_range(100..=10_000));
         format!("{item}\t{image}\t{}\t{price}\t{}", self.text(14, 24), self.text(26, 50))

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Error, error::SqlState};
 
 use super::{
     population::Size,
-    transactions::{Done, OrderKey, Statements, Transaction},
+    transactions::{Done, OrderKey, Statements, TpccTransaction},
 };
 use crate::sql;
 
@@ -96,7 +96,7 @@ impl Terminals {
         let mut random = Pcg64::seed_from_u64(self.seed.wrapping_mul(1 << 20).wrapping_add(number));
         let mut connection = self.connect().await?;
         loop {
-            for transaction in Transaction::draw(&mut random, self.size) {
+            for transaction in TpccTransaction::draw(&mut random, self.size) {
                 if self.with_totals(|totals| totals.is_over) {
                     return Ok(());
                 }
@@ -129,7 +129,7 @@ impl Terminals {
     /// Attempts a transaction until it ends. Returns whether it has committed.
     async fn repeat(
         &self,
-        transaction: &Transaction,
+        transaction: &TpccTransaction,
         connection: &mut (Client, Statements),
         random: &mut Pcg64,
     ) -> Result<bool> {
@@ -169,7 +169,11 @@ fn is_failure_of_processes(error: &Error) -> bool {
     error.code().is_some_and(|code| of_processes.iter().any(|class| code.code().starts_with(class)))
 }
 
-async fn attempt(transaction: &Transaction, client: &Client, statements: &Statements) -> Result<Done, Error> {
+async fn attempt(
+    transaction: &TpccTransaction,
+    client: &Client,
+    statements: &Statements,
+) -> Result<Done, Error> {
     client.batch_execute("begin").await?;
     let done = match transaction.execute(client, statements).await {
         Ok(done @ Done::Committed(_)) => {

@@ -23,7 +23,7 @@ enum Name {
     InsertLine,
     PayWarehouse,
     PayDistrict,
-    CustomersOfName,
+    SameLastName,
     CustomerCredit,
     Pay,
     PayBadCredit,
@@ -98,7 +98,7 @@ impl Statements {
 pub(super) type OrderKey = (i32, i32, i32);
 
 /// A transaction with its inputs. An attempt that failed with 40001 is repeated with the same inputs.
-pub(super) enum Transaction {
+pub(super) enum TpccTransaction {
     NewOrder(NewOrder),
     Payment(Payment),
     OrderStatus { warehouse: i32, district: i32, customer: Customer },
@@ -143,33 +143,33 @@ pub(super) enum Done {
     RolledBack,
 }
 
-impl Transaction {
+impl TpccTransaction {
     /// Draws transactions in the mix of clause 5.2.3: 45 new orders and 43 payments in a hundred, and 4 of
     /// each other kind. Delivery is drawn once for each district of the specification's delivery.
-    pub(super) fn draw(random: &mut Pcg64, size: Size) -> Vec<Transaction> {
+    pub(super) fn draw(random: &mut Pcg64, size: Size) -> Vec<TpccTransaction> {
         let warehouse = random.random_range(1..=size.warehouses);
         let district = random.random_range(1..=DISTRICTS);
         match random.random_range(0..100) {
-            0..45 => vec![Transaction::NewOrder(NewOrder::draw(random, size, warehouse, district))],
-            45..88 => vec![Transaction::Payment(Payment::draw(random, size, warehouse, district))],
+            0..45 => vec![TpccTransaction::NewOrder(NewOrder::draw(random, size, warehouse, district))],
+            45..88 => vec![TpccTransaction::Payment(Payment::draw(random, size, warehouse, district))],
             88..92 => {
                 let customer = Customer::draw(random, size);
-                vec![Transaction::OrderStatus { warehouse, district, customer }]
+                vec![TpccTransaction::OrderStatus { warehouse, district, customer }]
             }
             92..96 => {
                 let carrier = random.random_range(1..=10);
-                let of = |district| Transaction::Delivery { warehouse, district, carrier };
+                let of = |district| TpccTransaction::Delivery { warehouse, district, carrier };
                 (1..=DISTRICTS).map(of).collect()
             }
             _ => {
                 let threshold = random.random_range(10..=20);
-                vec![Transaction::StockLevel { warehouse, district, threshold }]
+                vec![TpccTransaction::StockLevel { warehouse, district, threshold }]
             }
         }
     }
 
     pub(super) fn is_new_order(&self) -> bool {
-        matches!(self, Transaction::NewOrder(_))
+        matches!(self, TpccTransaction::NewOrder(_))
     }
 
     /// Executes the statements between BEGIN and COMMIT. The end is what a following COMMIT, or ROLLBACK,
@@ -177,9 +177,9 @@ impl Transaction {
     pub(super) async fn execute(&self, client: &Client, statements: &Statements) -> Result<Done, Error> {
         let get = |name| statements.get(name);
         match self {
-            Transaction::NewOrder(order) => order.execute(client, statements).await,
-            Transaction::Payment(payment) => payment.execute(client, statements).await,
-            Transaction::OrderStatus { warehouse, district, customer } => {
+            TpccTransaction::NewOrder(order) => order.execute(client, statements).await,
+            TpccTransaction::Payment(payment) => payment.execute(client, statements).await,
+            TpccTransaction::OrderStatus { warehouse, district, customer } => {
                 let Some(customer) = customer.id(client, statements, (*warehouse, *district)).await? else {
                     return Ok(Done::RolledBack);
                 };
@@ -191,7 +191,7 @@ impl Transaction {
                 }
                 Ok(Done::Committed(None))
             }
-            Transaction::Delivery { warehouse, district, carrier } => {
+            TpccTransaction::Delivery { warehouse, district, carrier } => {
                 let oldest = client.query_opt(get(Name::OldestNewOrder), &[warehouse, district]).await?;
                 let Some(oldest) = oldest else { return Ok(Done::RolledBack) };
                 let order: i32 = oldest.get(0);
@@ -205,7 +205,7 @@ impl Transaction {
                 client.execute(get(Name::Credit), &[warehouse, district, &customer, &sum]).await?;
                 Ok(Done::Committed(None))
             }
-            Transaction::StockLevel { warehouse, district, threshold } => {
+            TpccTransaction::StockLevel { warehouse, district, threshold } => {
                 let next = client.query_one(get(Name::DistrictNext), &[warehouse, district]).await?;
                 let next: i32 = next.get(0);
                 let recent =
@@ -237,7 +237,7 @@ impl Customer {
         match self {
             Customer::Id(id) => Ok(Some(*id)),
             Customer::LastName(name) => {
-                let found = statements.get(Name::CustomersOfName);
+                let found = statements.get(Name::SameLastName);
                 let rows = client.query(found, &[&warehouse, &district, name]).await?;
                 Ok(rows.get(rows.len().saturating_sub(1) / 2).map(|row| row.get(0)))
             }

@@ -105,7 +105,7 @@ const UPDATE: &str = "update accounts set cents = cents + $2, moves = moves + 1 
 const LOCK: &str = "select cents from accounts where id = $1 for update";
 
 /// A connection with its prepared statements.
-struct Connection {
+struct BenchConnection {
     client: Client,
     update: Statement,
     lock: Statement,
@@ -127,7 +127,7 @@ async fn load(spec: LoadSpec) -> Result<LoadRun> {
         let client = sql::connect(&spec.address).await?;
         let update = client.prepare(UPDATE).await.context(UPDATE)?;
         let lock = client.prepare(LOCK).await.context(LOCK)?;
-        connections.push(Rc::new(Connection { client, update, lock, measured: Cell::new(0) }));
+        connections.push(Rc::new(BenchConnection { client, update, lock, measured: Cell::new(0) }));
     }
     let shared = Rc::new(RefCell::new(LoadShared::new(&spec)));
     let tasks: Vec<_> = connections
@@ -225,7 +225,7 @@ impl LoadShared {
 }
 
 /// Commits one transaction after another, until the time is over or the connection is lost.
-async fn repeat(connection: Rc<Connection>, work: Work, shared: Rc<RefCell<LoadShared>>) {
+async fn repeat(connection: Rc<BenchConnection>, work: Work, shared: Rc<RefCell<LoadShared>>) {
     loop {
         let Some(transfer) = shared.borrow_mut().next() else { return };
         let began = Instant::now();
@@ -258,8 +258,8 @@ async fn repeat(connection: Rc<Connection>, work: Work, shared: Rc<RefCell<LoadS
 }
 
 /// Attempts one transaction. After an error the connection is outside a block.
-async fn attempt(connection: &Connection, work: Work, transfer: Transfer) -> Result<(), Error> {
-    let Connection { client, update, .. } = connection;
+async fn attempt(connection: &BenchConnection, work: Work, transfer: Transfer) -> Result<(), Error> {
+    let BenchConnection { client, update, .. } = connection;
     let Transfer { from, to, cents } = transfer;
     match work {
         Work::KeyUpdate => client.execute(update, &[&from, &0_i64]).await.map(drop),
@@ -281,10 +281,10 @@ async fn attempt(connection: &Connection, work: Work, transfer: Transfer) -> Res
 }
 
 /// Executes the statements of a block.
-async fn statements(connection: &Connection, work: Work, transfer: Transfer) -> Result<(), Error> {
+async fn statements(connection: &BenchConnection, work: Work, transfer: Transfer) -> Result<(), Error> {
     /// The account that all clients lock.
     const HOT: i64 = 0;
-    let Connection { client, update, lock, .. } = connection;
+    let BenchConnection { client, update, lock, .. } = connection;
     let Transfer { from, to, cents } = transfer;
     if work == Work::HotRow {
         client.query_one(lock, &[&HOT]).await?;

@@ -1,9 +1,9 @@
 //! Binds queries of the catalog: from syntax to a `CatalogPlan`.
 //!
-//! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, and `from`
-//! its relations, and `with` the queries of WITH. Expressions are bound as over tables ([`statement::expr`](crate::statement::expr)).
-//! `extension` adds the forms and types that only the catalog has, and `function` its calls. Names are looked
-//! up level by level, the innermost select first.
+//! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, and
+//! `from` its relations, and `with` the queries of WITH. Expressions are bound as over tables
+//! ([`statement::expr`](crate::statement::expr)). `extension` adds the forms and types that only the
+//! catalog has, and `function` its calls. Names are looked up level by level, the innermost select first.
 
 mod extension;
 mod from;

@@ -1,9 +1,10 @@
 //! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
-//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
-//! column without an alias. `binder` has the state that all these files share, and `operand` the operands
-//! that they build. `extension` names the places where a query of the catalog has forms of its own.
+//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the
+//! name of a column without an alias. `binder` has the state that all these files share, and `operand` the
+//! operands that they build. `extension` names the places where a query of the catalog has forms of its
+//! own.
 
 mod binder;
 mod case;
