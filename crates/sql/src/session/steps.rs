@@ -117,6 +117,12 @@ impl Steps {
         Ok((trial, Attempted { statement, ranges, print }))
     }
 
+    /// Returns a trial of a statement that also compares the results of all earlier steps.
+    pub(super) fn comparison(&self, attempted: &Attempted) -> Trial {
+        let earlier = self.list.iter().map(|step| step.step.clone()).collect();
+        Trial { key: self.key, earlier, compares_all: true, statement: attempted.statement.clone() }
+    }
+
     fn check_room(&self, is_read: bool) -> Result<()> {
         check_count(self.list.len() + 1)?;
         if is_read && self.reads >= READS_MAX {

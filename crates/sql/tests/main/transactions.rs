@@ -322,3 +322,29 @@ async fn a_request_id_names_the_whole_block() {
     assert_eq!(client.code("commit").await, "22023");
     assert_eq!((client.status(), cents(&mut client, 1).await), (Status::Idle, "50".to_owned()));
 }
+
+/// A number that an UPDATE returned is used as a key, and another block has taken the number meanwhile. The
+/// client has to repeat its block, and a duplicate key would not tell it so.
+#[tokio::test]
+async fn a_failure_that_follows_from_a_result_of_the_past_is_a_conflict() {
+    let mut client = Client::new();
+    client.run("create table counter (id int primary key, next int)").await.unwrap();
+    client.run("create table numbered (id int primary key)").await.unwrap();
+    client.run("insert into counter values (1, 1)").await.unwrap();
+    let mut other = client.another();
+    let take = "update counter set next = next + 1 where id = 1 returning next - 1";
+    client.run("begin").await.unwrap();
+    assert_eq!(client.rows(take).await, [[Some("1".to_owned())]]);
+    other.run("begin").await.unwrap();
+    assert_eq!(other.rows(take).await, [[Some("1".to_owned())]]);
+    other.run("insert into numbered values (1)").await.unwrap();
+    other.run("commit").await.unwrap();
+    assert_eq!(client.code("insert into numbered values (1)").await, "40001");
+    client.run("rollback").await.unwrap();
+
+    // A failure that follows from nothing of the past stays what it is.
+    client.run("begin").await.unwrap();
+    assert_eq!(client.rows(take).await, [[Some("2".to_owned())]]);
+    assert_eq!(client.code("insert into numbered values (1)").await, "23505");
+    client.run("rollback").await.unwrap();
+}
