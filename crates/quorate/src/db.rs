@@ -389,6 +389,7 @@ impl Session {
             StatementOutcome::Empty => {
                 StatementResult { columns, rows: None, changed: 0, rolled_back: false }
             }
+            StatementOutcome::Deferred => unreachable!("the library defers only in batches"),
             StatementOutcome::CopyIn(_) | StatementOutcome::CopyOut(..) => {
                 return Err(SqlError::unsupported("COPY through the library"));
             }

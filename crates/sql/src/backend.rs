@@ -88,6 +88,11 @@ impl OperationError {
         OperationError::Unanswered { error: ClientError::NotSent, about: why.into() }
     }
 
+    /// Whether a transaction or a trial failed because another transaction had changed a result.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, OperationError::Failed(failure) if failure.sqlstate == Failure::CONFLICT)
+    }
+
     /// Whether the outcome is unknown: the operation may have been executed, may still be executed, or may
     /// never be.
     pub fn is_open(&self) -> bool {

@@ -19,6 +19,10 @@ use super::{connection::Connection, frame::Frame, limit::Limit};
 
 impl Connection<'_> {
     pub(super) async fn copy_in(&mut self, mut copy: Box<CopyIn>) -> io::Result<Result<()>> {
+        // The client sends the data once it has all answers before.
+        if let Err(error) = self.settle().await {
+            return Ok(Err(error));
+        }
         let (columns, format) = (copy.columns(), i16::from(copy.is_binary()));
         let response = CopyInResponse::new(format as i8, columns as i16, vec![format; columns]);
         self.output.put(Backend::CopyInResponse(response));
@@ -114,11 +118,8 @@ impl Connection<'_> {
                     CopyForm::Binary => tuples::write(row, fields, &mut data),
                 }
                 self.output.put(Backend::CopyData(CopyData::new(std::mem::take(&mut data).into())));
-                if self.output.is_full() {
-                    match self.limit.run_io(self.output.flush()).await {
-                        Ok(flushed) => flushed?,
-                        Err(error) => return Ok(Err(error)),
-                    }
+                if let Err(error) = self.flush_if_full().await? {
+                    return Ok(Err(error));
                 }
             }
             sent += batch.len() as u64;

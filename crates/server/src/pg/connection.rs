@@ -14,8 +14,8 @@
 //! before anything is written. After an error in the extended protocol, all messages up to Sync are skipped.
 //! A cancellation or a timeout ends a statement early (`limit`).
 //!
-//! Statements between two Syncs, or in one Query, are applied one by one if they are in no block. So an error
-//! among them says whether earlier statements were applied.
+//! Statements between two Syncs, or in one Query, are one transaction (`together`). Definitions of tables, and
+//! a COPY that begins a pipeline, are applied at once. So an error behind them says that.
 
 use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
@@ -35,9 +35,11 @@ use tokio::net::tcp;
 
 use super::{
     frame::{Frame, Frames},
+    gap::Gap,
     limit::{Cancel, Limit},
     output::{BUFFER_BYTES, OutputBuffer},
     portals::{NamedStatement, Portals},
+    script::{Script, Shape},
 };
 use crate::metrics::ExecutingStatement;
 
@@ -52,10 +54,14 @@ pub(super) struct Connection<'a> {
     pub(super) portals: Portals,
     /// Whether messages are skipped until Sync, after an error in the extended protocol.
     pub(super) skipping: bool,
-    /// Number of writes applied outside a block since the last Sync.
+    /// Number of writes, definitions and commits that were applied since the last Sync.
     pub(super) applied: usize,
     /// The current statement, as long as the metrics have not counted it.
     pub(super) running: Option<ExecutingStatement>,
+    /// The statements of the present block, as long as the client has received nothing of it.
+    pub(super) script: Option<Script>,
+    /// The offset in the buffer at which the answer of the current statement begins.
+    pub(super) answer_from: usize,
     /// Whether the connection was handed over, so that another process continues it.
     pub(super) handed_over: bool,
 }
@@ -79,6 +85,8 @@ impl<'a> Connection<'a> {
             skipping: false,
             applied: 0,
             running: None,
+            script: None,
+            answer_from: 0,
             handed_over: false,
         }
     }
@@ -103,13 +111,13 @@ impl Connection<'_> {
                 }
                 Frame::Bind(body) => {
                     let done = self.bind(body.bind());
-                    self.conclude(done, None);
+                    self.conclude(done, None).await;
                     continue;
                 }
                 Frame::Execute(execute) => {
                     let text = self.text_of(&execute.portal);
                     let done = self.execute_portal(execute).await?;
-                    self.conclude(done, text);
+                    self.conclude(done, text).await;
                     continue;
                 }
                 // Data that the client was still sending when its COPY failed.
@@ -119,11 +127,11 @@ impl Connection<'_> {
                     let message = format!(
                         "the client sent a message of {bytes} bytes, which is longer than the gateway accepts"
                     );
-                    self.refuse_message(kind, SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, message));
+                    self.refuse_message(kind, SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, message)).await?;
                     continue;
                 }
                 Frame::Refused { kind, error } => {
-                    self.refuse_message(kind, error);
+                    self.refuse_message(kind, error).await?;
                     continue;
                 }
                 Frame::Malformed(what) => {
@@ -140,44 +148,54 @@ impl Connection<'_> {
                 Frontend::Query(query) => {
                     self.simple(&query.query).await?;
                     self.portals.remove("");
-                    self.end_of_pipeline();
+                    self.end_of_pipeline().await?;
                 }
                 Frontend::Sync(_) => {
                     self.skipping = false;
-                    self.end_of_pipeline();
+                    self.end_of_pipeline().await?;
                 }
-                Frontend::Flush(_) => self.output.flush().await?,
+                Frontend::Flush(_) => {
+                    self.limit = Limit::new(&self.cancel, self.session.timeout());
+                    let done = self.settle().await;
+                    self.conclude(done, None).await;
+                    self.output.flush().await?;
+                }
                 Frontend::Terminate(_) => return self.output.flush().await,
                 // Data that the client was still sending when its COPY failed.
                 Frontend::CopyData(_) | Frontend::CopyDone(_) | Frontend::CopyFail(_) => {}
                 message if self.skipping => drop(message),
                 message => {
                     let (done, text) = self.extended(message);
-                    self.conclude(done, text);
+                    self.conclude(done, text).await;
                 }
             }
         }
     }
 
     /// Refuses a Query or a message of the extended protocol that was not decoded.
-    fn refuse_message(&mut self, kind: u8, error: SqlError) {
-        self.refuse(error, "");
+    async fn refuse_message(&mut self, kind: u8, error: SqlError) -> io::Result<()> {
+        self.refuse(error, "").await;
         if kind == b'Q' {
-            self.end_of_pipeline();
+            self.end_of_pipeline().await?;
         } else {
             self.skipping = true;
         }
+        Ok(())
     }
 
     /// Concludes a message of the extended protocol. `text` is the text of the message's statement, for the
     /// position in an error.
-    fn conclude(&mut self, done: Result<()>, text: Option<Arc<str>>) {
-        match done {
-            Ok(()) => self.succeeded(),
-            Err(error) => {
-                self.refuse(error, text.as_deref().unwrap_or_default());
-                self.skipping = true;
+    async fn conclude(&mut self, done: Result<()>, text: Option<Arc<str>>) {
+        let done = match done {
+            Ok(()) => {
+                self.succeeded();
+                self.settle_if_full().await
             }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = done {
+            self.refuse(error, text.as_deref().unwrap_or_default()).await;
+            self.skipping = true;
         }
     }
 
@@ -208,13 +226,29 @@ impl Connection<'_> {
         Ok(Frame::Closed)
     }
 
+    /// Waits for more bytes from the client. Returns whether any have arrived; otherwise the connection has
+    /// ended, or has to end.
+    pub(super) async fn arrives(&mut self) -> io::Result<bool> {
+        self.output.flush().await?;
+        let mut more = pin!(self.frames.arrives());
+        poll_fn(|cx| match self.cancel.poll_stopping(cx, false) {
+            true => Poll::Ready(Ok(false)),
+            false => more.as_mut().poll(cx),
+        })
+        .await
+    }
+
     /// Ends a Query or a pipeline.
-    fn end_of_pipeline(&mut self) {
+    async fn end_of_pipeline(&mut self) -> io::Result<()> {
+        if let Err(error) = self.end_together().await? {
+            self.refuse(error, "").await;
+        }
         self.applied = 0;
         if self.session.status() == Status::Idle {
             self.portals.clear();
         }
         self.ready();
+        Ok(())
     }
 
     pub(super) fn ready(&mut self) {
@@ -242,13 +276,27 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends an error to the client, and marks an open block as failed.
-    pub(super) fn refuse(&mut self, error: SqlError, text: &str) {
+    /// Leaves a gap for the result of a write that was deferred.
+    pub(super) fn leave_gap(&mut self, shape: Shape) {
+        let (at, running) = (self.output.buffer.len(), self.running.take());
+        self.output.gaps.push_back(Gap { at, shape, running });
+    }
+
+    /// Sends an error to the client. An open block fails, and an implicit block is rolled back.
+    pub(super) async fn refuse(&mut self, error: SqlError, text: &str) {
+        self.script = None;
+        self.session.take_conflict();
         self.output.metrics.ended(self.running.take(), &error.code);
+        let (error, text) = match self.earlier_error(&error).await {
+            Some(earlier) => (earlier, ""),
+            None => (error, text),
+        };
+        self.output.cut_at_gap(&error.code);
         let mut error = self.session.failed(error);
+        self.session.roll_back_implicit();
         if self.applied > 0 && self.session.status() == Status::Idle {
-            let stands =
-                "Each earlier write in the same message or pipeline was applied and cannot be rolled back.";
+            let stands = "The message or pipeline was applied up to its last COMMIT, COPY, CREATE TABLE or DROP TABLE, \
+                          which cannot be rolled back.";
             error.detail = Some(match error.detail.take() {
                 Some(detail) => format!("{detail} {stands}"),
                 None => stands.to_owned(),
@@ -258,8 +306,29 @@ impl Connection<'_> {
         self.output.error("ERROR", &error, text);
     }
 
-    /// Executes a statement. Fails if the client cancels the statement or its timeout passes.
+    /// Executes a statement. If another transaction makes its block fail, the block is repeated, as far as it can
+    /// be.
     pub(super) async fn execute(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        values: &[Value],
+    ) -> io::Result<Result<StatementOutcome>> {
+        loop {
+            self.answer_from = self.output.buffer.len();
+            let outcome = self.execute_once(prepared, values).await;
+            if outcome.is_ok() || !self.can_repeat() {
+                return Ok(outcome);
+            }
+            let defers = self.session.defers();
+            if let Err(error) = self.repeat().await? {
+                return Ok(Err(error));
+            }
+            self.session.defer(defers);
+        }
+    }
+
+    /// Executes a statement. Fails if the client cancels the statement or its timeout passes.
+    pub(super) async fn execute_once(
         &mut self,
         prepared: &Arc<Prepared>,
         values: &[Value],
@@ -273,8 +342,10 @@ impl Connection<'_> {
             // The future is pinned here, because it is large and would otherwise be copied at each inner
             // call.
             let work = pin!(self.session.execute(prepared, values));
-            self.limit.run(work).await?
+            self.limit.run(work).await
         };
+        self.output.fill(self.session.results());
+        let outcome = outcome?;
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
         let applied = (writes && !matches!(outcome, StatementOutcome::CopyIn(_))) || commits_writes;
         if applied && self.session.status() == Status::Idle {

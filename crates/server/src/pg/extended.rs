@@ -19,6 +19,7 @@ use quorate_sql::{
     error::{Result, SqlError, code},
     finish::RowBatch,
     session::{StatementOutcome, Status},
+    statement::Statement,
     types::PgType,
 };
 use smallvec::smallvec;
@@ -179,9 +180,12 @@ impl Connection<'_> {
         let name = execute.portal;
         let Some(mut portal) = self.portals.remove(&name) else { return Ok(Err(no_portal(&name))) };
         let most = usize::try_from(execute.rows_max).ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX);
-        if let PortalState::Bound = portal.state {
-            let blocked = self.session.status() != Status::Idle;
-            let outcome = match self.execute(&portal.prepared, &portal.values).await {
+        let begins = matches!(portal.state, PortalState::Bound);
+        if begins {
+            let needs_result = most != usize::MAX && portal.fields.is_some();
+            self.join(&portal.prepared, needs_result).await?;
+            let ends_block = ends_block(&portal.prepared);
+            let outcome = match self.execute(&portal.prepared, &portal.values).await? {
                 Ok(outcome) => outcome,
                 Err(error) => return Ok(Err(error)),
             };
@@ -195,12 +199,19 @@ impl Connection<'_> {
                 }
                 StatementOutcome::Done(tag) => {
                     self.output.complete(&tag);
-                    if blocked && self.session.status() == Status::Idle {
+                    self.record_portal(&mut portal, true);
+                    if ends_block && self.session.status() == Status::Idle {
                         // The end of a block closes the block's portals.
                         self.portals.clear();
                     } else {
                         self.portals.insert(name, portal);
                     }
+                    return Ok(Ok(()));
+                }
+                StatementOutcome::Deferred => {
+                    self.leave_gap(portal.shape());
+                    self.record_portal(&mut portal, true);
+                    self.portals.insert(name, portal);
                     return Ok(Ok(()));
                 }
                 StatementOutcome::Empty => {
@@ -220,6 +231,7 @@ impl Connection<'_> {
         } else {
             self.limit = Limit::new(&self.cancel, self.session.timeout());
         }
+        let is_whole = begins && most == usize::MAX;
         let fields = portal.fields.clone().unwrap_or_default();
         let mut sent = 0;
         match &mut portal.state {
@@ -231,7 +243,10 @@ impl Connection<'_> {
             }
             PortalState::Buffered { rows, tag, .. } => {
                 for row in rows.by_ref().take(most) {
-                    self.output.row(&row, &fields, &portal.formats).await?;
+                    self.output.row(&row, &fields, &portal.formats)?;
+                    if let Err(error) = self.flush_if_full().await? {
+                        return Ok(Err(error));
+                    }
                     sent += 1;
                 }
                 if sent == most {
@@ -242,7 +257,7 @@ impl Connection<'_> {
             }
             PortalState::Open(rows, ready, word) => {
                 let shape = (&fields[..], &portal.formats[..]);
-                match self.output.rows(rows, ready, most, shape, &self.limit).await? {
+                match self.send_rows(rows, ready, most, shape).await? {
                     Ok(rows) => sent = rows,
                     Err(error) => return Ok(Err(error)),
                 }
@@ -253,8 +268,23 @@ impl Connection<'_> {
                 }
             }
         }
+        self.record_portal(&mut portal, is_whole);
         self.portals.insert(name, portal);
         Ok(Ok(()))
+    }
+
+    /// Adds a portal's statement to the script of its block. `is_whole` says whether the client has the whole
+    /// result.
+    fn record_portal(&mut self, portal: &mut Portal, is_whole: bool) {
+        if self.script.is_none() {
+            return;
+        }
+        if is_whole {
+            let (values, shape) = (std::mem::take(&mut portal.values), portal.shape());
+            self.record(&portal.prepared.clone(), values, shape);
+        } else {
+            self.script = None;
+        }
     }
 
     fn close(&mut self, close: Close) -> Result<()> {
@@ -267,6 +297,11 @@ impl Connection<'_> {
         self.output.put(Backend::CloseComplete(CloseComplete::new()));
         Ok(())
     }
+}
+
+fn ends_block(prepared: &Prepared) -> bool {
+    let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
+    matches!(statement, Some(Statement::Commit | Statement::Rollback))
 }
 
 fn no_portal(name: &str) -> SqlError {

@@ -187,6 +187,29 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             && ((&self.buffer[1..5]).get_i32() as usize) < self.buffer.len()
     }
 
+    /// Returns the kind of the next message, apart from messages that close a statement or a portal. `None` if
+    /// that message has not begun to arrive.
+    pub fn following(&self) -> Option<u8> {
+        let mut rest = self.buffer.get(self.skip..)?;
+        while let [b'C', head @ ..] = rest {
+            let length = head.first_chunk::<4>().map(|length| i32::from_be_bytes(*length))?;
+            // A length that no message has is left for `next`, which refuses it.
+            let Some(length) = usize::try_from(length).ok().filter(|length| *length >= 4) else { break };
+            rest = rest.get(length + 1..)?;
+        }
+        rest.first().copied()
+    }
+
+    /// Returns the number of bytes that have arrived and were not read.
+    pub fn unread(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Waits for more bytes. Returns whether any have arrived; otherwise the stream has ended.
+    pub async fn arrives(&mut self) -> io::Result<bool> {
+        self.fill().await
+    }
+
     /// Reads the next message.
     pub async fn next(&mut self) -> io::Result<Frame> {
         loop {

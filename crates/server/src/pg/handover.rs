@@ -8,7 +8,6 @@
 
 use std::{io, net, time::Duration};
 
-use bytes::BytesMut;
 use quorate_sql::{
     error::{SqlError, code},
     session::{
@@ -94,7 +93,7 @@ pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<
     let HandedClient { stream, client_state } = handed;
     let ClientState { session, secret, statements, unread, skip } = client_state;
     let (read, write) = TcpStream::from_std(stream)?.into_split();
-    let mut output = OutputBuffer { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
+    let mut output = OutputBuffer::new(write, &server.metrics);
     let permit = server.connections.try_acquire();
     if !server.becomes_ready().await || permit.is_err() {
         let error = SqlError::new(

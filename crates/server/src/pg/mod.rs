@@ -8,15 +8,19 @@ mod bulk;
 pub mod connection;
 mod extended;
 pub mod frame;
+mod gap;
 mod handover;
 mod limit;
 mod openings;
 mod output;
 mod portals;
+mod repeat;
+mod script;
 mod server;
 mod sessions;
 mod simple;
 mod startup;
+mod together;
 
 use std::{
     io,

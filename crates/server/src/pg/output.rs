@@ -1,6 +1,6 @@
 //! The buffer of answers to one client, and the encoding of answers.
 
-use std::{fmt, fmt::Write, io};
+use std::{collections::VecDeque, fmt, fmt::Write, io};
 
 use bytes::{Buf, BufMut, BytesMut};
 use pgwire::messages::{
@@ -17,16 +17,29 @@ use quorate_sql::{
 use quorate_table::value::Value;
 use tokio::{io::AsyncWriteExt, net::tcp};
 
-use super::limit::Limit;
+use super::{gap::Gap, limit::Limit};
 use crate::metrics::Metrics;
 
 /// Size at which the buffer of answers is written, in bytes.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
+/// Size up to which answers wait for the results before them, in bytes.
+const HELD_BYTES_MAX: usize = 256 << 10;
+
 pub(super) struct OutputBuffer<'a> {
     pub(super) stream: tcp::OwnedWriteHalf,
     pub(super) buffer: BytesMut,
+    /// The places of results that are not known yet; bounded by the steps of a block.
+    pub(super) gaps: VecDeque<Gap>,
+    /// A number that rises whenever a part of the buffer is written, or a gap is filled.
+    pub(super) progress: u64,
     pub(super) metrics: &'a Metrics,
+}
+
+impl<'a> OutputBuffer<'a> {
+    pub(super) fn new(stream: tcp::OwnedWriteHalf, metrics: &'a Metrics) -> OutputBuffer<'a> {
+        OutputBuffer { stream, buffer: BytesMut::new(), gaps: VecDeque::new(), progress: 0, metrics }
+    }
 }
 
 impl OutputBuffer<'_> {
@@ -36,31 +49,33 @@ impl OutputBuffer<'_> {
             .expect("each message of the gateway is within the limits of the protocol");
     }
 
-    /// Writes the buffer. If the future is dropped at a wait, the bytes that are not written yet stay in the
+    /// Writes the buffer, unless a result before some of its answers is unknown. If the future is dropped at a wait, the bytes that are not written yet stay in the
     /// buffer and are written later.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
-        while !self.buffer.is_empty() {
+        while self.gaps.is_empty() && !self.buffer.is_empty() {
             let written = self.stream.write(&self.buffer).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.metrics.bytes.inc_by(written as u64);
+            self.progress += 1;
             self.buffer.advance(written);
         }
         // A buffer that grew for one long row is freed, so that the short rows after it do not hold its
         // memory.
-        if self.buffer.capacity() > 4 * BUFFER_BYTES {
+        if self.buffer.is_empty() && self.buffer.capacity() > 4 * BUFFER_BYTES {
             self.buffer = BytesMut::new();
         }
         Ok(())
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.buffer.len() >= BUFFER_BYTES
+        self.buffer.len() >= if self.gaps.is_empty() { BUFFER_BYTES } else { HELD_BYTES_MAX }
     }
 
-    pub(super) async fn flush_if_full(&mut self) -> io::Result<()> {
-        if self.is_full() { self.flush().await } else { Ok(()) }
+    /// Whether answers have to be written, but wait for results.
+    pub(super) fn is_held_full(&self) -> bool {
+        !self.gaps.is_empty() && self.is_full()
     }
 
     /// Ends a statement with its tag. The tag is encoded in place, because every statement has a tag.
@@ -101,17 +116,12 @@ impl OutputBuffer<'_> {
         self.put(Backend::RowDescription(RowDescription::new(described)));
     }
 
-    pub(super) async fn row(
-        &mut self,
-        row: &[Value],
-        fields: &[Field],
-        formats: &[Format],
-    ) -> io::Result<()> {
+    pub(super) fn row(&mut self, row: &[Value], fields: &[Field], formats: &[Format]) -> io::Result<()> {
         let begin = self.begin_row();
         self.fields(row, fields, formats);
         self.end_row(begin, row.len())?;
         self.metrics.rows.inc();
-        self.flush_if_full().await
+        Ok(())
     }
 
     /// Begins a DataRow: the letter, the length, and the number of fields. `end_row` fills in both numbers.
@@ -141,7 +151,7 @@ impl OutputBuffer<'_> {
     }
 
     /// Sends at most `most` rows, and returns the number of rows sent. Fewer rows mean that the result has
-    /// ended. `ready` has rows that were taken from `rows` and not sent yet.
+    /// ended, or that the buffer is full and has gaps. `ready` has rows that were taken from `rows` and not sent yet.
     pub(super) async fn rows(
         &mut self,
         rows: &mut Rows,
@@ -162,6 +172,9 @@ impl OutputBuffer<'_> {
                 self.metrics.rows.inc_by((sent - before) as u64);
                 if let Err(error) = put {
                     return Ok(Err(error));
+                }
+                if self.is_held_full() {
+                    return Ok(Ok(sent));
                 }
                 if self.is_full() {
                     // A client that does not read can still cancel, which frees the resources behind the
@@ -225,6 +238,7 @@ impl OutputBuffer<'_> {
     }
 
     pub(super) fn fatal(&mut self, error: &SqlError) {
+        self.cut_at_gap(&error.code);
         self.error("FATAL", error, "");
     }
 

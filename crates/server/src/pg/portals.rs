@@ -11,6 +11,8 @@ use quorate_sql::{
 };
 use quorate_table::value::{Row, Value};
 
+use super::script::Shape;
+
 /// A prepared statement of a connection.
 pub(super) struct NamedStatement {
     pub(super) prepared: Arc<Prepared>,
@@ -27,6 +29,13 @@ pub(super) struct Portal {
     pub(super) formats: Formats,
     pub(super) fields: Option<Arc<Vec<Field>>>,
     pub(super) state: PortalState,
+}
+
+impl Portal {
+    /// Returns the form of the answer to an Execute.
+    pub(super) fn shape(&self) -> Shape {
+        Shape { fields: self.fields.clone(), formats: self.formats.clone(), is_described: false }
+    }
 }
 
 pub(super) enum PortalState {

@@ -3,7 +3,6 @@
 
 use std::{io, time::Duration};
 
-use bytes::BytesMut;
 use pgwire::messages::{
     PgWireBackendMessage as Backend,
     startup::{
@@ -48,7 +47,7 @@ pub(super) async fn serve(
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let mut frames = Frames::new(read);
-    let mut output = OutputBuffer { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
+    let mut output = OutputBuffer::new(write, &server.metrics);
     let startup = {
         let opening = server.openings.begin();
         let opened = tokio::select! {

@@ -7,6 +7,7 @@ mod redis;
 mod refused;
 mod retries;
 mod robust;
+mod together;
 mod wire;
 
 use std::{net::SocketAddr, sync::Arc};

@@ -237,6 +237,45 @@ async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
     }
 }
 
+/// The outcome of statements that came together is unknown. They are repeated under the id of the error, once
+/// more together and, if there is one write, alone.
+#[tokio::test]
+async fn statements_that_come_together_have_one_id() {
+    let tables = LocalBackend::new();
+    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table log (n int)").await.unwrap();
+    let two = "insert into log values (1); insert into log values (2)";
+    let one = "select 1; insert into log values (3)";
+    for (sql, again, expected) in [(two, two, 2), (one, one, 3), (one, "insert into log values (3)", 4)] {
+        backend.ways.lock().unwrap().push_back(Way::AppliedSilently);
+        let error = client.batch_execute(sql).await.unwrap_err();
+        let error = error.as_db_error().expect("the outcome is unknown");
+        assert_eq!(error.code().code(), "40003");
+        let (_, id) = error.detail().unwrap().split_once("Request id: ").unwrap();
+        let set = format!("set quorate.request_id = '{}'", id.trim_end_matches('.'));
+        // Other statements are refused under this id, and change nothing.
+        let other = client.batch_execute(&format!("{set}; insert into log values (8); {again}")).await;
+        assert_eq!(other.unwrap_err().code().unwrap().code(), "22023");
+        assert_eq!(count(&client).await, expected);
+        let alone = again.starts_with("insert") && !again.contains(';');
+        if alone {
+            client.batch_execute(&set).await.unwrap();
+            client.batch_execute(again).await.unwrap();
+        } else {
+            client.batch_execute(&format!("{set}; {again}")).await.unwrap();
+        }
+        assert_eq!(count(&client).await, expected, "{sql}");
+    }
+    for way in [Way::NotSent, Way::Rejected] {
+        backend.ways.lock().unwrap().push_back(way);
+        let error = client.batch_execute(two).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "40001");
+        assert_eq!(count(&client).await, 4, "{way:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
     let tables = LocalBackend::new();

@@ -2,14 +2,15 @@
 
 use quorate_roles::tables::gateway::ranges_of;
 use quorate_table::{
-    engine::Answer,
-    operation::{Compared, Operation, Select},
+    operation::{Compared, Operation, Select, Trial},
     value::Row,
 };
 
-use super::{Session, block::TransactionBlock, in_flight::CurrentStatement};
+use super::{
+    Session, block::TransactionBlock, in_flight::CurrentStatement, settle::written_rows, steps::Steps,
+};
 use crate::{
-    backend::{AnswerStream, Strength, Table},
+    backend::{AnswerStream, Attempt, OperationError, Strength, Table},
     error::{Result, SqlError, code},
     fault,
 };
@@ -24,19 +25,7 @@ impl Session {
     ) -> Result<(u64, Vec<Row>)> {
         let print = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
         let stream = self.attempt(operation, Compared::All, table, Some(print)).await?;
-        let (mut total, mut returned) = (0, Vec::new());
-        for mut part in stream.parts {
-            while let Some(answer) = part.next().await {
-                let Answer::Written(ranges) = answer.map_err(fault::trial_error)? else {
-                    return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
-                };
-                for range in ranges {
-                    total += range.rows;
-                    returned.extend(range.returning);
-                }
-            }
-        }
-        Ok((total, returned))
+        written_rows(stream).await
     }
 
     /// Returns the select of a read that the open block has to compare, and the rows to compare. Returns
@@ -50,7 +39,8 @@ impl Session {
     ) -> Result<Option<(Select, Compared)>> {
         let TransactionBlock::Open(open) = &self.block else { return Ok(None) };
         let is_strict = open.isolation.is_strict();
-        if self.strength() == Strength::Basic && (is_strict || open.steps.has_writes()) {
+        // An implicit block reads at a higher strength instead, because its client began no block.
+        if self.strength() == Strength::Basic && !open.is_implicit && (is_strict || open.steps.has_writes()) {
             let why = if is_strict {
                 format!("a transaction block with isolation level {}", open.isolation.name().to_uppercase())
             } else {
@@ -84,23 +74,21 @@ impl Session {
         table: &Table,
         print: Option<u64>,
     ) -> Result<AnswerStream> {
-        // A trial needs one position, which the strength basic does not have.
-        let strength = match self.strength() {
-            Strength::Basic => Strength::Snapshot,
-            strength => strength,
-        };
-        let TransactionBlock::Open(open) = &mut self.block else {
-            return Err(SqlError::new(code::INTERNAL_ERROR, "a statement was tried outside of a block"));
-        };
+        let TransactionBlock::Open(open) = &self.block else { return Err(outside()) };
         let is_strict = open.isolation.is_strict();
         let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, print, is_strict)?;
-        let mut attempt = self.backend.attempt(strength, trial).await.map_err(fault::trial_error)?;
-        if attempt.answers.is_err() && !is_strict && open.steps.len() > 0 {
-            // The failure may only follow from an earlier result that is no longer true. Such a block met
-            // another one (40001), and its client has to repeat the block.
-            let trial = open.steps.comparison(&attempted);
-            attempt = self.backend.attempt(strength, trial).await.map_err(fault::trial_error)?;
-        }
+        let again = self.has_deferred().then(|| trial.clone());
+        let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
+            // An earlier statement may have failed that was deferred. Then its failure comes first.
+            (Err(OperationError::Failed(_)), Some(trial)) => {
+                self.settle().await?;
+                self.backend.attempt(self.trial_strength(), trial).await
+            }
+            (attempt, _) => attempt,
+        };
+        let attempt = attempt.map_err(|fault| self.trial_failed(fault))?;
+        let attempt = self.confirmed(attempt, |steps| steps.comparison(&attempted)).await?;
+        let TransactionBlock::Open(open) = &mut self.block else { return Err(outside()) };
         match attempt.answers {
             Ok(answers) => {
                 open.steps.push(attempted, attempt.received)?;
@@ -115,4 +103,42 @@ impl Session {
             }
         }
     }
+
+    /// Confirms the failure of a statement: tries the statement again, and compares the results of all earlier
+    /// statements. If one of these results is no longer true, the failure may follow from it. Then the block
+    /// met another one (40001), and its client has to repeat the block. `comparison` makes the trial.
+    pub(super) async fn confirmed(
+        &mut self,
+        attempt: Attempt,
+        comparison: impl FnOnce(&Steps) -> Trial,
+    ) -> Result<Attempt> {
+        let TransactionBlock::Open(open) = &self.block else { return Ok(attempt) };
+        if attempt.answers.is_ok() || open.isolation.is_strict() {
+            return Ok(attempt);
+        }
+        let trial = comparison(&open.steps);
+        if trial.earlier.is_empty() {
+            return Ok(attempt);
+        }
+        let strength = self.trial_strength();
+        self.backend.attempt(strength, trial).await.map_err(|fault| self.trial_failed(fault))
+    }
+
+    /// Returns the error of a statement whose trial failed, and notes a conflict.
+    pub(super) fn trial_failed(&mut self, fault: OperationError) -> SqlError {
+        self.conflicted |= fault.is_conflict();
+        fault::trial_error(fault)
+    }
+
+    /// Returns the strength of trials. A trial needs one position, which the strength basic does not have.
+    pub(super) fn trial_strength(&self) -> Strength {
+        match self.strength() {
+            Strength::Basic => Strength::Snapshot,
+            strength => strength,
+        }
+    }
+}
+
+fn outside() -> SqlError {
+    SqlError::new(code::INTERNAL_ERROR, "a statement was tried outside of a block")
 }

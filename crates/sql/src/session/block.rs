@@ -1,11 +1,13 @@
 //! The state of a session's block, with its savepoints and its cursors.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
-use super::{setting::Settings, steps::Steps};
+use quorate_table::{operation::ReceivedResult, schema::KeyRange};
+
+use super::{deferred::DeferredWrite, setting::Settings, steps::Steps};
 use crate::{
     budget::MemoryReservation,
     error::{Result, SqlError},
@@ -20,13 +22,28 @@ pub(super) enum TransactionBlock {
     Failed(OpenBlock),
 }
 
+impl TransactionBlock {
+    /// Returns the open block, if the client began it.
+    pub(super) fn begun(&mut self) -> Option<&mut OpenBlock> {
+        match self {
+            TransactionBlock::Open(open) if !open.is_implicit => Some(open),
+            _ => None,
+        }
+    }
+}
+
 pub(super) struct OpenBlock {
+    /// Whether the session opened the block, because several statements came together. The block ends with
+    /// their message or at their Sync.
+    pub(super) is_implicit: bool,
     pub(super) read_only: bool,
     pub(super) isolation: Isolation,
     /// Whether a statement has read or written, so that the isolation level is fixed.
     pub(super) has_begun: bool,
     /// The statements that COMMIT sends.
     pub(super) steps: Steps,
+    /// The writes that were not tried, in the order of their steps; bounded by the steps.
+    pub(super) deferred: VecDeque<DeferredWrite>,
     /// A description of the definition of a table that was applied. A definition takes effect at once.
     pub(super) defined: Option<String>,
     /// Whether the client knows that the definition stands, because an error refused a write and said so.
@@ -51,6 +68,28 @@ pub(super) struct Savepoint {
 }
 
 impl OpenBlock {
+    /// Removes all steps from the first deferred write on, because the client receives an error in place of
+    /// its result. Savepoints behind it go, too.
+    pub(super) fn forget_deferred(&mut self) {
+        if let Some(first) = self.deferred.front() {
+            let step = first.step;
+            self.cut(step);
+        }
+    }
+
+    /// Records that the first deferred write failed, and removes all steps behind it.
+    pub(super) fn fail_deferred(&mut self, received: Vec<(KeyRange, ReceivedResult)>) -> Result<()> {
+        let Some(failed) = self.deferred.pop_front() else { return Ok(()) };
+        self.cut(failed.step + 1);
+        self.steps.set_received(failed.step, received)
+    }
+
+    fn cut(&mut self, len: usize) {
+        self.steps.truncate(len);
+        self.savepoints.retain(|savepoint| savepoint.steps <= len);
+        self.deferred.clear();
+    }
+
     /// Returns the index of the latest savepoint with this name.
     pub(super) fn place(&self, name: &str) -> Result<usize> {
         self.savepoints

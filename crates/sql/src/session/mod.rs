@@ -4,8 +4,8 @@
 //! A [`Session`] takes a bound statement and returns a [`StatementOutcome`]. It knows nothing of the
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
 //! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. `attempt`
-//! tries the statements of a block, and `batch` executes several writes as one message. The parts of a
-//! session's state are in `setting`, `block`, `steps` and `in_flight`.
+//! tries the statements of a block, `settle` puts their trial off, and `batch` executes several writes as one
+//! message. The parts of a session's state are in `setting`, `block`, `steps`, `deferred` and `in_flight`.
 //!
 //! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its
 //! outcome is unknown, the error names the id, and `SET quorate.request_id` sends the next write under the
@@ -16,6 +16,7 @@ mod batch;
 mod block;
 mod bulk;
 mod cursor;
+mod deferred;
 mod explain;
 pub mod handover;
 mod in_flight;
@@ -23,6 +24,7 @@ mod read;
 pub mod request;
 mod set;
 mod setting;
+mod settle;
 mod steps;
 mod transaction;
 mod write;
@@ -53,6 +55,7 @@ use crate::{
     },
 };
 use block::{Cursor, TransactionBlock};
+pub use deferred::WriteResult;
 use in_flight::{CurrentStatement, InFlight};
 use setting::Settings;
 
@@ -74,6 +77,13 @@ pub struct Session {
     /// The time zone that the client asked for when it connected, if the session uses another zone.
     refused_zone: Option<String>,
     block: TransactionBlock,
+    /// Whether the writes of a block are deferred, because more statements follow.
+    defers: bool,
+    /// Whether the latest error was that another transaction changed a result of the block, and the block can be
+    /// sent again.
+    conflicted: bool,
+    /// The results of deferred writes that were not taken yet; bounded by the steps of a block.
+    results: Vec<WriteResult>,
     prepared: BTreeMap<String, PreparedEntry>,
     cursors: BTreeMap<String, Cursor>,
     /// The write that is under way, and whose outcome the client does not know.
@@ -113,6 +123,8 @@ pub enum StatementOutcome {
     Buffered(Vec<Row>, String, MemoryReservation),
     /// The statement succeeded, with this tag.
     Done(String),
+    /// A write whose result is not known yet ([`Session::results`]).
+    Deferred,
     /// COPY FROM: the client has to send the data.
     CopyIn(Box<CopyIn>),
     /// COPY TO: the rows are the data.
@@ -138,6 +150,9 @@ impl Session {
             settings: Settings::default(),
             refused_zone: None,
             block: TransactionBlock::None,
+            defers: false,
+            conflicted: false,
+            results: Vec::new(),
             prepared: BTreeMap::new(),
             cursors: BTreeMap::new(),
             in_flight: None,
@@ -177,6 +192,7 @@ impl Session {
                 if interrupted.is_some() || error.code == code::STATEMENT_COMPLETION_UNKNOWN {
                     open.defined = Some("A definition may have been applied".to_owned());
                 }
+                open.forget_deferred();
                 TransactionBlock::Failed(open)
             }
             other => other,
@@ -237,6 +253,11 @@ impl Session {
     }
 
     async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<StatementOutcome> {
+        let stands_apart =
+            matches!(statement, Statement::CreateTable(_) | Statement::DropTable(_) | Statement::DiscardAll);
+        if stands_apart && self.is_implicit() {
+            self.commit_block().await?;
+        }
         if let Some(verb) = statement.writes() {
             self.check_write(verb)?;
         }
@@ -264,12 +285,12 @@ impl Session {
             Statement::Show(name) => {
                 Ok(StatementOutcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW"))
             }
-            Statement::Begin(modes) => Ok(self.begin(*modes)),
+            Statement::Begin(modes) => self.begin(*modes),
             Statement::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
             Statement::Commit => self.commit().await,
-            Statement::Rollback => self.rollback(),
+            Statement::Rollback => self.roll_back().await,
             Statement::Savepoint(name) => self.savepoint(name),
-            Statement::RollbackTo(name) => self.rollback_to(name),
+            Statement::RollbackTo(name) => self.roll_back_to(name).await,
             Statement::Release(name) => self.release(name),
             Statement::Explain { statement, analyze } => {
                 let mut lines = self.explain(statement, values)?;

@@ -2,7 +2,7 @@
 //!
 //! Nothing of an open block is in the cluster. The session keeps each write as a step, and also each read
 //! whose result has to be compared. A statement is tried behind the earlier steps that may concern its rows
-//! ([`Steps::earlier`]).
+//! ([`earlier`]).
 //!
 //! **Savepoints.** A savepoint is a length of the list. ROLLBACK TO cuts the list to that length. At a
 //! strict level the client keeps the results of the part, so they have to stay true. So the part stays in
@@ -107,9 +107,7 @@ impl Steps {
         let ranges = ranges_of(&operation, schema);
         let statement = TransactionStatement { operation, compared, received: Vec::new() };
         let table = statement.operation.table();
-        let earlier =
-            |step: &&BlockStep| is_strict || (step.owns_rows_of(table) && meet(&step.ranges, &ranges));
-        let earlier = self.list.iter().filter(earlier).map(|step| step.step.clone()).collect();
+        let earlier = earlier(&self.list, table, &ranges, is_strict);
         let trial = Trial { key: self.key, earlier, compares_all: is_strict, statement: statement.clone() };
         if self.bytes + encoded_len(&Step::Execute(statement.clone())) > BYTES_MAX {
             return Err(too_long());
@@ -121,6 +119,48 @@ impl Steps {
     pub(super) fn comparison(&self, attempted: &Attempted) -> Trial {
         let earlier = self.list.iter().map(|step| step.step.clone()).collect();
         Trial { key: self.key, earlier, compares_all: true, statement: attempted.statement.clone() }
+    }
+
+    /// Adds a write that was not tried. Returns the index of its step.
+    pub(super) fn add_untried(&mut self, operation: Operation, schema: &Schema, print: u64) -> Result<usize> {
+        self.check_room(false)?;
+        let ranges = ranges_of(&operation, schema);
+        let statement = TransactionStatement { operation, compared: Compared::All, received: Vec::new() };
+        self.push(Attempted { statement, ranges, print: Some(print) }, Vec::new())?;
+        Ok(self.list.len() - 1)
+    }
+
+    /// Returns the trial of a step that was not tried.
+    pub(super) fn trial_of(&self, index: usize, is_strict: bool) -> Trial {
+        let BlockStep { step, ranges, .. } = &self.list[index];
+        let statement = step.statement().expect("only statements are tried").clone();
+        let earlier = earlier(&self.list[..index], statement.operation.table(), ranges, is_strict);
+        Trial { key: self.key, earlier, compares_all: is_strict, statement }
+    }
+
+    /// Records the result of a step that was not tried.
+    pub(super) fn set_received(
+        &mut self,
+        index: usize,
+        received: Vec<(KeyRange, ReceivedResult)>,
+    ) -> Result<()> {
+        let added = &mut self.list[index];
+        let Step::Execute(statement) = &mut added.step else { unreachable!("only statements are tried") };
+        statement.received = received;
+        let more = encoded_len(&added.step).saturating_sub(added.bytes);
+        if self.bytes + more > BYTES_MAX {
+            return Err(too_long());
+        }
+        self.hold.grow(more)?;
+        self.bytes += more;
+        added.bytes += more;
+        added.memory += more;
+        Ok(())
+    }
+
+    /// Returns the number of statements before a step.
+    pub(super) fn statements_before(&self, index: usize) -> usize {
+        self.list[..index].iter().filter(|step| step.step.statement().is_some()).count()
     }
 
     fn check_room(&self, is_read: bool) -> Result<()> {
@@ -179,11 +219,7 @@ impl Steps {
             return Ok(());
         }
         if !is_strict {
-            for step in self.list.drain(len..) {
-                self.bytes -= step.bytes;
-                self.hold.shrink(step.memory);
-                self.reads -= usize::from(step.print.is_none());
-            }
+            self.truncate(len);
             return Ok(());
         }
         if depth(&self.list[len..]) >= SAVEPOINTS_MAX {
@@ -202,14 +238,28 @@ impl Steps {
         Ok(())
     }
 
+    /// Removes all steps but the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        for step in self.list.drain(len.min(self.list.len())..) {
+            self.bytes -= step.bytes;
+            self.hold.shrink(step.memory);
+            self.reads -= usize::from(step.is_read());
+        }
+    }
+
     /// Whether the results have to be compared although no step writes: the client received two results or
     /// more, and all must have been true at one position.
     pub(super) fn needs_check(&self) -> bool {
         self.reads > 1
     }
 
-    /// Returns the print of all writes, in order.
+    /// Returns the print of all writes, in order. The print of one write is the print that it has outside of
+    /// a block, so that a program may send it again either way.
     pub(super) fn print(&self) -> u64 {
+        let mut prints = self.list.iter().filter_map(|step| step.print);
+        if let (Some(print), None) = (prints.next(), prints.next()) {
+            return print;
+        }
         let mut print = Xxh3::new();
         for step in self.list.iter().filter_map(|step| step.print) {
             print.update(&step.to_le_bytes());
@@ -231,6 +281,10 @@ impl Steps {
 }
 
 impl BlockStep {
+    fn is_read(&self) -> bool {
+        self.print.is_none() && self.step.statement().is_some()
+    }
+
     /// Whether the step wrote or locked rows of a table.
     fn owns_rows_of(&self, table: TableId) -> bool {
         let Some(statement) = self.step.statement() else { return false };
@@ -240,7 +294,7 @@ impl BlockStep {
 }
 
 /// Fails if a transaction has more statements than fit into a block.
-pub(super) fn check_count(statements: usize) -> Result<()> {
+fn check_count(statements: usize) -> Result<()> {
     if statements > STEPS_MAX { Err(too_many("statements", STEPS_MAX)) } else { Ok(()) }
 }
 
@@ -256,6 +310,12 @@ fn depth(steps: &[BlockStep]) -> usize {
         most = most.max(open);
     }
     most
+}
+
+/// Returns those steps that have to be sent with a trial on these ranges of a table.
+fn earlier(steps: &[BlockStep], table: TableId, ranges: &[KeyRange], is_strict: bool) -> Vec<Step> {
+    let concerns = |step: &&BlockStep| is_strict || (step.owns_rows_of(table) && meet(&step.ranges, ranges));
+    steps.iter().filter(concerns).map(|step| step.step.clone()).collect()
 }
 
 fn meet(left: &[KeyRange], right: &[KeyRange]) -> bool {

@@ -26,17 +26,29 @@
 //! **Failures.** A statement that fails changes nothing and fails its block, as in PostgreSQL. ROLLBACK drops
 //! the list. A savepoint keeps the settings and the length of the list.
 //!
+//! **Implicit blocks.** Several statements in one message, or before one Sync, are one block, although their
+//! client sent no BEGIN. The door opens the block ([`Session::begin_implicit`]) and ends it
+//! ([`Session::end_implicit`]). Writes are deferred meanwhile (`settle`). BEGIN turns the block into one that
+//! the client has to end.
+//!
 //! **Definitions.** CREATE TABLE and DROP TABLE take effect at once. So a block holds one of them at most,
-//! and no write besides. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the
+//! and no write besides. An implicit block is committed before one. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the
 //! refusal of a further write succeeds: drivers send it automatically, and would show its error instead of
 //! the refusal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+use quorate_table::{
+    engine::Answer,
+    operation::{Operation, Step, TableTransaction},
+};
 
 use super::{
     Session, StatementOutcome,
     block::{OpenBlock, Savepoint, TransactionBlock},
+    deferred::{DeferredWrite, WriteResult, within_any},
     in_flight::InFlight,
+    now,
     request::{REQUEST_ID, is_definite},
     setting::Settings,
     steps::Steps,
@@ -116,29 +128,102 @@ impl Session {
         }
     }
 
-    pub(super) fn begin(&mut self, modes: Modes) -> StatementOutcome {
+    /// Opens a block for several statements that came together, unless a block is open.
+    pub fn begin_implicit(&mut self) {
         if let TransactionBlock::None = self.block {
-            let read_only =
-                modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
-            self.block = TransactionBlock::Open(OpenBlock {
-                read_only,
-                isolation: modes.isolation.unwrap_or_else(|| self.default_isolation()),
-                has_begun: false,
-                steps: Steps::new(self.hold()),
-                defined: None,
-                client_knows_definition_stands: false,
-                saved: self.settings.clone(),
-                local: BTreeMap::new(),
-                began: self.statement_began,
-                savepoints: Vec::new(),
-            });
-        } else {
-            self.notices.push(SqlError::new(
+            self.statement_began = now();
+            self.open(Modes::default(), true);
+        }
+    }
+
+    /// Ends the statements that came together: commits the block that was opened for them. A block that the
+    /// client began stays open, and the results of its statements become known.
+    pub async fn end_implicit(&mut self) -> Result<()> {
+        match &self.block {
+            TransactionBlock::Open(open) if open.is_implicit => self.commit_block().await,
+            _ => self.settle().await,
+        }
+    }
+
+    /// Returns whether a conflict with another transaction caused an error since the last call, so that the
+    /// block may succeed if it is executed once more.
+    pub fn take_conflict(&mut self) -> bool {
+        std::mem::take(&mut self.conflicted)
+    }
+
+    /// Drops the block without a trace, so that its statements can be executed once more.
+    pub fn drop_block(&mut self) {
+        let dropped = std::mem::replace(&mut self.block, TransactionBlock::None);
+        if let TransactionBlock::Open(open) | TransactionBlock::Failed(open) = dropped {
+            self.cursors.clear();
+            self.restore(open.saved);
+        }
+        self.results.clear();
+    }
+
+    /// Ends an implicit block that failed.
+    pub fn roll_back_implicit(&mut self) {
+        if matches!(&self.block, TransactionBlock::Failed(open) if open.is_implicit) {
+            self.drop_block();
+        }
+    }
+
+    /// Whether a statement outside of a block has to be in one block with the statements that come together
+    /// with it. A read need not, unless the reads of a block are compared.
+    pub fn joins_block(&self, prepared: &Prepared) -> bool {
+        match prepared.bound.as_ref().map(|bound| &bound.statement) {
+            Some(Statement::Write(_) | Statement::Execute { .. } | Statement::Declare(_)) => true,
+            Some(Statement::Set { .. } | Statement::SetTransaction { .. }) => true,
+            Some(Statement::Query(_)) => {
+                let default = self.settings.get("default_transaction_isolation");
+                default.and_then(|name| Isolation::named(name)).is_some_and(Isolation::is_strict)
+            }
+            _ => false,
+        }
+    }
+
+    fn open(&mut self, modes: Modes, is_implicit: bool) {
+        let read_only =
+            modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
+        self.block = TransactionBlock::Open(OpenBlock {
+            is_implicit,
+            read_only,
+            isolation: modes.isolation.unwrap_or_else(|| self.default_isolation()),
+            has_begun: false,
+            steps: Steps::new(self.hold()),
+            deferred: VecDeque::new(),
+            defined: None,
+            client_knows_definition_stands: false,
+            saved: self.settings.clone(),
+            local: BTreeMap::new(),
+            began: self.statement_began,
+            savepoints: Vec::new(),
+        });
+    }
+
+    /// Begins a block. An implicit block becomes this block, with the statements before.
+    pub(super) fn begin(&mut self, modes: Modes) -> Result<StatementOutcome> {
+        match &mut self.block {
+            TransactionBlock::None => self.open(modes, false),
+            TransactionBlock::Open(open) if open.is_implicit => {
+                open.is_implicit = false;
+                if !open.has_begun {
+                    // Only settings came before BEGIN, and a rollback leaves these.
+                    open.saved = self.settings.clone();
+                }
+                self.set_transaction(modes, false)?;
+            }
+            _ => self.notices.push(SqlError::new(
                 code::ACTIVE_SQL_TRANSACTION,
                 "there is already a transaction in progress",
-            ));
+            )),
         }
-        StatementOutcome::Done("BEGIN".to_owned())
+        Ok(StatementOutcome::Done("BEGIN".to_owned()))
+    }
+
+    /// Whether the session opened the present block.
+    pub fn is_implicit(&self) -> bool {
+        matches!(&self.block, TransactionBlock::Open(open) | TransactionBlock::Failed(open) if open.is_implicit)
     }
 
     /// Returns the isolation level of blocks that name none.
@@ -180,24 +265,35 @@ impl Session {
         Ok(StatementOutcome::Done("SET".to_owned()))
     }
 
-    /// Ends the block. Whatever the outcome is, the session is in no block afterwards.
+    /// Executes COMMIT. Whatever the outcome is, the session is in no block afterwards.
     pub(super) async fn commit(&mut self) -> Result<StatementOutcome> {
+        if self.is_implicit() || matches!(self.block, TransactionBlock::None) {
+            self.no_block();
+        }
+        if let TransactionBlock::Failed(_) = self.block {
+            return self.end_rolled_back();
+        }
+        self.commit_block().await?;
+        Ok(StatementOutcome::Done("COMMIT".to_owned()))
+    }
+
+    /// Ends the open block with its effects. Whatever the outcome is, the session is in no block afterwards.
+    pub(super) async fn commit_block(&mut self) -> Result<()> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
-            TransactionBlock::None => self.no_block(),
+            TransactionBlock::None | TransactionBlock::Failed(_) => {}
             TransactionBlock::Open(open) if open.steps.has_writes() => self.apply(open).await?,
             TransactionBlock::Open(open) if open.isolation.is_strict() && open.steps.needs_check() => {
                 self.check_results(open).await?;
             }
             TransactionBlock::Open(open) => self.end_local(open.local),
-            TransactionBlock::Failed(open) => return self.roll_back(open),
         }
-        Ok(StatementOutcome::Done("COMMIT".to_owned()))
+        Ok(())
     }
 
     /// Sends the writes of a block.
     async fn apply(&mut self, open: OpenBlock) -> Result<()> {
-        let OpenBlock { steps, mut saved, local, .. } = open;
+        let OpenBlock { steps, deferred, mut saved, local, .. } = open;
         let request = match self.request_of(steps.print()) {
             Ok(request) => request,
             Err(error) => {
@@ -207,9 +303,18 @@ impl Session {
         };
         let used = self.settings.get(REQUEST_ID).cloned();
         self.end_local(local);
+        let numbers: Vec<usize> = deferred.iter().map(|write| steps.statements_before(write.step)).collect();
         let (transaction, copies, hold) = steps.transaction();
-        self.in_flight = Some(InFlight::Transaction(request));
-        let answered = self.backend.transact(request.sent, transaction).await;
+        let answered = match sole_write(transaction, deferred.len()) {
+            Ok(operation) => {
+                self.in_flight = Some(InFlight::Write(request));
+                self.backend.write(request.sent, operation).await
+            }
+            Err(transaction) => {
+                self.in_flight = Some(InFlight::Transaction(request));
+                self.backend.transact(request.sent, transaction).await
+            }
+        };
         self.in_flight = None;
         drop(hold);
         // If the name of an answered transaction came back with the settings from before the block, the next
@@ -224,17 +329,21 @@ impl Session {
             }
         }
         match answered {
-            Ok(_) => {
+            Ok(answers) => {
                 for mut copy in copies {
                     copy.was_published(request.sent.repeated);
                 }
+                self.results.extend(results(deferred, &numbers, answers)?);
                 Ok(())
             }
             Err(fault) => {
                 if !fault.is_open() {
                     self.restore(saved);
                 }
-                Err(fault::commit_error(fault, request.name, request.sent.repeated))
+                // An id that the client chose is used up.
+                self.conflicted |= fault.is_conflict() && !request.sent.repeated;
+                let error = fault::commit_error(fault, request.name, request.sent.repeated);
+                Err(within_any(error, &deferred))
             }
         }
     }
@@ -247,23 +356,31 @@ impl Session {
         let (transaction, _, _hold) = steps.transaction();
         self.backend.transact(name, transaction).await.map(drop).map_err(|fault| {
             self.restore(saved);
+            self.conflicted |= fault.is_conflict();
             fault::check_error(fault)
         })
     }
 
-    pub(super) fn rollback(&mut self) -> Result<StatementOutcome> {
+    /// Executes ROLLBACK. The client receives the results of the statements before.
+    pub(super) async fn roll_back(&mut self) -> Result<StatementOutcome> {
+        self.settle().await?;
+        if self.is_implicit() || matches!(self.block, TransactionBlock::None) {
+            self.no_block();
+        }
+        self.end_rolled_back()
+    }
+
+    /// Ends the block without its effects.
+    pub(super) fn end_rolled_back(&mut self) -> Result<StatementOutcome> {
         self.cursors.clear();
         match std::mem::replace(&mut self.block, TransactionBlock::None) {
-            TransactionBlock::None => {
-                self.no_block();
-                Ok(StatementOutcome::Done("ROLLBACK".to_owned()))
-            }
-            TransactionBlock::Open(open) | TransactionBlock::Failed(open) => self.roll_back(open),
+            TransactionBlock::None => Ok(StatementOutcome::Done("ROLLBACK".to_owned())),
+            TransactionBlock::Open(open) | TransactionBlock::Failed(open) => self.undo(open),
         }
     }
 
     pub(super) fn savepoint(&mut self, name: &str) -> Result<StatementOutcome> {
-        let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("SAVEPOINT")) };
+        let Some(open) = self.block.begun() else { return Err(outside("SAVEPOINT")) };
         open.savepoints.push(Savepoint {
             name: name.to_owned(),
             cursors: self.cursors.keys().cloned().collect(),
@@ -276,13 +393,17 @@ impl Session {
     }
 
     pub(super) fn release(&mut self, name: &str) -> Result<StatementOutcome> {
-        let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("RELEASE SAVEPOINT")) };
+        let Some(open) = self.block.begun() else { return Err(outside("RELEASE SAVEPOINT")) };
         let place = open.place(name)?;
         open.savepoints.truncate(place);
         Ok(StatementOutcome::Done("RELEASE".to_owned()))
     }
 
-    pub(super) fn rollback_to(&mut self, name: &str) -> Result<StatementOutcome> {
+    pub(super) async fn roll_back_to(&mut self, name: &str) -> Result<StatementOutcome> {
+        self.settle().await?;
+        if self.is_implicit() {
+            return Err(outside("ROLLBACK TO SAVEPOINT"));
+        }
         let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = &mut self.block else {
             return Err(outside("ROLLBACK TO SAVEPOINT"));
         };
@@ -328,7 +449,7 @@ impl Session {
         }
     }
 
-    fn roll_back(&mut self, open: OpenBlock) -> Result<StatementOutcome> {
+    fn undo(&mut self, open: OpenBlock) -> Result<StatementOutcome> {
         self.restore(open.saved);
         match open.defined {
             None => {}
@@ -359,6 +480,45 @@ impl Session {
         self.notices
             .push(SqlError::new(code::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
     }
+}
+
+/// Returns the operation of a transaction that is nothing but one write without a result. It is sent as that
+/// write, which costs less. Returns the transaction if it is more.
+fn sole_write(
+    mut transaction: TableTransaction,
+    deferred: usize,
+) -> std::result::Result<Operation, TableTransaction> {
+    match (deferred, transaction.steps.pop()) {
+        (1, Some(Step::Execute(statement))) if transaction.steps.is_empty() => Ok(statement.operation),
+        (_, last) => {
+            transaction.steps.extend(last);
+            Err(transaction)
+        }
+    }
+}
+
+/// Returns the results of the writes that were deferred. `numbers` has the number of statements before each of
+/// them. `answers` has for each range the results of all statements.
+fn results(
+    deferred: VecDeque<DeferredWrite>,
+    numbers: &[usize],
+    answers: Vec<Answer>,
+) -> Result<Vec<WriteResult>> {
+    let mut sums: Vec<_> = deferred.into_iter().map(|write| (write, 0, Vec::new())).collect();
+    for answer in answers {
+        let mut ranges = match answer {
+            Answer::Written(results) => results,
+            Answer::Failed(failure) => return Err(failure.into()),
+            _ => return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a transaction with rows")),
+        };
+        for ((_, changed, rows), number) in sums.iter_mut().zip(numbers) {
+            if let Some(result) = ranges.get_mut(*number) {
+                *changed += result.rows;
+                rows.append(&mut result.returning);
+            }
+        }
+    }
+    Ok(sums.into_iter().map(|(write, changed, rows)| write.result(changed, rows)).collect())
 }
 
 /// Returns the warning that a definition stands although the client asked to roll it back.

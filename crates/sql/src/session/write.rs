@@ -39,6 +39,9 @@ impl Session {
             _ => Vec::new(),
         };
         let (rows, more) = if self.is_in_block() {
+            if self.defers {
+                return self.defer_write(operation, write, returned, hold);
+            }
             self.attempt_write(operation, &write.table).await
         } else {
             let request = self.request()?;
@@ -48,7 +51,7 @@ impl Session {
         }
         .map_err(|error| error.within(schema))?;
         returned.extend(more);
-        let tag = write.action.tag(rows);
+        let tag = write::tag(write.action.verb(), rows);
         if write.fields.is_empty() {
             Ok(StatementOutcome::Done(tag))
         } else {

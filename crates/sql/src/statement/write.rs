@@ -78,15 +78,14 @@ impl Action {
             Action::Truncate => "TRUNCATE TABLE",
         }
     }
+}
 
-    /// Returns the command's tag for this number of rows.
-    pub fn tag(&self, rows: u64) -> String {
-        match self {
-            Action::Insert { .. } => format!("INSERT 0 {rows}"),
-            Action::Update { .. } => format!("UPDATE {rows}"),
-            Action::Delete { .. } => format!("DELETE {rows}"),
-            Action::Truncate => "TRUNCATE TABLE".to_owned(),
-        }
+/// Returns the tag of a command with this verb, for this number of rows.
+pub fn tag(verb: &str, rows: u64) -> String {
+    match verb {
+        "INSERT" => format!("INSERT 0 {rows}"),
+        "TRUNCATE TABLE" => verb.to_owned(),
+        verb => format!("{verb} {rows}"),
     }
 }
 

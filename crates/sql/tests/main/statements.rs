@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use quorate_sql::{
     cache::Cache,
-    error::Result,
+    error::{Result, SqlError},
     local::LocalBackend,
     session::{Session, StatementOutcome, Status},
     statement::parse::parse,
@@ -57,27 +57,58 @@ impl Client {
 
     /// Executes the statements of a text. Returns the result of each.
     pub(crate) async fn run(&mut self, text: &str) -> Result<Vec<Done>> {
+        let statements = parse(text).map_err(|error| self.0.failed(error))?;
+        let are_several = statements.len() > 1;
+        self.0.defer(are_several);
         let mut results = Vec::new();
-        for statement in parse(text).map_err(|error| self.0.failed(error))? {
-            match self.statement(text, statement).await {
+        for statement in statements {
+            if are_several {
+                self.0.begin_implicit();
+            }
+            let executed = self.statement(text, statement).await;
+            self.fill(&mut results);
+            match executed {
                 Ok(done) => results.push(done),
-                Err(error) => return Err(self.0.failed(error)),
+                Err(error) => return Err(self.end(error).await),
             }
         }
-        Ok(results)
+        if let Err(error) = self.0.end_implicit().await {
+            return Err(self.end(error).await);
+        }
+        self.fill(&mut results);
+        Ok(results.into_iter().map(|done| done.expect("each statement has a result")).collect())
     }
 
-    async fn statement(&mut self, text: &str, statement: ast::Statement) -> Result<Done> {
+    /// Ends a text that failed. An earlier statement that fails as well has failed first.
+    async fn end(&mut self, error: SqlError) -> SqlError {
+        let first = self.0.settle().await.err();
+        self.0.results();
+        let error = self.0.failed(first.unwrap_or(error));
+        self.0.roll_back_implicit();
+        error
+    }
+
+    /// Enters the results of deferred writes that have become known.
+    fn fill(&mut self, results: &mut [Option<Done>]) {
+        for (later, result) in results.iter_mut().filter(|done| done.is_none()).zip(self.0.results()) {
+            let width = result.rows.first().map(Vec::len);
+            *later = Some(width.map_or(Done::Count(result.changed), |width| Done::Rows(result.rows, width)));
+        }
+    }
+
+    /// Executes a statement. Returns `None` if its result is not known yet.
+    async fn statement(&mut self, text: &str, statement: ast::Statement) -> Result<Option<Done>> {
         let prepared = self.0.prepare_once(text, statement)?;
         let width = prepared.fields.as_ref().map_or(0, |fields| fields.len());
         let tag = match self.0.execute(&prepared, &[]).await? {
-            StatementOutcome::Rows(rows, _) => return Ok(Done::Rows(rows.all().await?, width)),
-            StatementOutcome::Buffered(rows, _, _hold) => return Ok(Done::Rows(rows, width)),
+            StatementOutcome::Rows(rows, _) => return Ok(Some(Done::Rows(rows.all().await?, width))),
+            StatementOutcome::Buffered(rows, _, _hold) => return Ok(Some(Done::Rows(rows, width))),
             StatementOutcome::Done(tag) => tag,
             StatementOutcome::Empty => String::new(),
+            StatementOutcome::Deferred => return Ok(None),
             StatementOutcome::CopyIn(_) | StatementOutcome::CopyOut(..) => panic!("{text} copies"),
         };
-        Ok(Done::Count(tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)))
+        Ok(Some(Done::Count(tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0))))
     }
 
     /// Returns the rows of the last statement of a text, as text.

@@ -1,0 +1,138 @@
+//! Writes whose results the client does not need yet.
+//!
+//! If several statements come together, in one message or before one Sync, their client needs no result
+//! before the last statement. A write among them is *deferred*: it becomes a step of the block, and nobody
+//! tries it. COMMIT sends the steps as one message. A deferred write is executed there for the first time, so
+//! there is nothing to compare, and the block never fails because of other transactions.
+//!
+//! ```text
+//! update acct set cents = cents - 50 where id = 1; update acct set cents = cents + 50 where id = 2
+//!
+//! begin_implicit()                     opens a block that ends with the message
+//! execute(update …)   ─▶ Deferred      becomes step 1
+//! execute(update …)   ─▶ Deferred      becomes step 2
+//! end_implicit()                       sends both steps as one write
+//! results()           ─▶ [UPDATE 1, UPDATE 1]
+//! ```
+//!
+//! **Settling.** If a result is needed before COMMIT, [`Session::settle`] tries the deferred writes in order.
+//! From then on the block compares their results, as if each had been tried when it came. That happens before
+//! the client receives anything, before a rollback, at the end of a message that leaves its block open, and
+//! if a later statement fails: then the earlier statements have results, and an earlier failure comes first.
+
+use quorate_table::{
+    engine::Answer,
+    operation::{Operation, Trial},
+    value::Row,
+};
+
+use super::{
+    Session, StatementOutcome,
+    block::TransactionBlock,
+    deferred::{DeferredWrite, WriteResult},
+    in_flight::CurrentStatement,
+};
+use crate::{
+    backend::AnswerStream,
+    budget::MemoryReservation,
+    error::{Result, SqlError, code},
+    fault,
+    statement::write::Write,
+};
+
+impl Session {
+    /// Sets whether the client needs no result of the next statements yet, because more statements follow.
+    pub fn defer(&mut self, more_follows: bool) {
+        self.defers = more_follows;
+    }
+
+    /// Whether writes are deferred.
+    pub fn defers(&self) -> bool {
+        self.defers
+    }
+
+    /// Whether the block has writes whose results are unknown.
+    pub fn has_deferred(&self) -> bool {
+        matches!(&self.block, TransactionBlock::Open(open) if !open.deferred.is_empty())
+    }
+
+    /// Returns the results of deferred writes that became known since the last call, in the order of the
+    /// writes.
+    pub fn results(&mut self) -> Vec<WriteResult> {
+        std::mem::take(&mut self.results)
+    }
+
+    /// Adds a write to the open block without trying it. `returned` has the rows of RETURNING that the gateway
+    /// knows.
+    pub(super) fn defer_write(
+        &mut self,
+        operation: Operation,
+        write: &Write,
+        returned: Vec<Row>,
+        hold: MemoryReservation,
+    ) -> Result<StatementOutcome> {
+        let print = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
+        let TransactionBlock::Open(open) = &mut self.block else {
+            return Err(SqlError::new(code::INTERNAL_ERROR, "a write was deferred outside of a block"));
+        };
+        let step = open.steps.add_untried(operation, &write.table.schema, print)?;
+        let (table, verb) = (write.table.clone(), write.action.verb());
+        open.deferred.push_back(DeferredWrite { step, table, verb, returned, hold });
+        Ok(StatementOutcome::Deferred)
+    }
+
+    /// Tries the deferred writes in order, until one fails.
+    pub async fn settle(&mut self) -> Result<()> {
+        while let Some((number, trial)) = self.next_trial() {
+            let attempt = self.backend.attempt(self.trial_strength(), trial).await;
+            let attempt = attempt.map_err(|fault| self.trial_failed(fault))?;
+            let attempt = self.confirmed(attempt, |steps| steps.trial_of(number, true)).await?;
+            let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
+            match attempt.answers {
+                Ok(answers) => {
+                    let (rows, returned) = written_rows(answers).await?;
+                    open.steps.set_received(number, attempt.received)?;
+                    let write = open.deferred.pop_front().expect("the write that was tried");
+                    self.results.push(write.result(rows, returned));
+                }
+                Err(failure) => {
+                    let error = SqlError::from(failure);
+                    let error = match open.deferred.front() {
+                        Some(write) => error.within(&write.table.schema),
+                        None => error,
+                    };
+                    // At a strict level, the error that the client receives has to stay true, too.
+                    if open.isolation.is_strict() && !attempt.received.is_empty() {
+                        open.fail_deferred(attempt.received)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the first deferred write's step, and its trial.
+    fn next_trial(&self) -> Option<(usize, Trial)> {
+        let TransactionBlock::Open(open) = &self.block else { return None };
+        let step = open.deferred.front()?.step;
+        Some((step, open.steps.trial_of(step, open.isolation.is_strict())))
+    }
+}
+
+/// Adds up the answers to a write that was tried: the number of rows, and the rows of RETURNING.
+pub(super) async fn written_rows(stream: AnswerStream) -> Result<(u64, Vec<Row>)> {
+    let (mut total, mut returned) = (0, Vec::new());
+    for mut part in stream.parts {
+        while let Some(answer) = part.next().await {
+            let Answer::Written(ranges) = answer.map_err(fault::trial_error)? else {
+                return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
+            };
+            for range in ranges {
+                total += range.rows;
+                returned.extend(range.returning);
+            }
+        }
+    }
+    Ok((total, returned))
+}
