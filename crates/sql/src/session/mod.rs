@@ -222,7 +222,8 @@ impl Session {
     /// Binds the only statement of a text. In a failed block, only statements that end the block, or roll it
     /// back to a savepoint, can be prepared.
     pub fn prepare(&self, text: &str, declared: Vec<Option<crate::types::PgType>>) -> Result<Arc<Prepared>> {
-        let prepared = self.cache.prepare(text, declared, &self.backend.catalog())?;
+        let prepared = self.cache.prepare(text, declared, &self.backend.catalog());
+        let prepared = prepared.map_err(|error| self.unbound(error))?;
         self.check_block(&prepared)?;
         Ok(prepared)
     }
@@ -230,7 +231,8 @@ impl Session {
     /// Binds a parsed statement without caching it.
     pub fn prepare_once(&self, text: &str, syntax: sqlparser::ast::Statement) -> Result<Arc<Prepared>> {
         let prepared =
-            Prepared::bind(text.into(), Some(Arc::new(syntax)), Vec::new(), &self.backend.catalog())?;
+            Prepared::bind(text.into(), Some(Arc::new(syntax)), Vec::new(), &self.backend.catalog());
+        let prepared = prepared.map_err(|error| self.unbound(error))?;
         self.check_block(&prepared)?;
         Ok(prepared)
     }
@@ -285,7 +287,13 @@ impl Session {
             Statement::Show(name) => {
                 Ok(StatementOutcome::Rows(Rows::plain(self.show(name.as_deref())?), "SHOW"))
             }
-            Statement::Begin(modes) => self.begin(*modes),
+            Statement::Begin(modes) => {
+                if self.is_implicit() {
+                    // If an earlier statement fails, the client has begun no block.
+                    self.settle().await?;
+                }
+                self.begin(*modes)
+            }
             Statement::SetTransaction { modes, session } => self.set_transaction(*modes, *session),
             Statement::Commit => self.commit().await,
             Statement::Rollback => self.roll_back().await,

@@ -67,13 +67,14 @@ impl Session {
             prepared.bound.as_ref().map(|bound| &bound.statement),
             None | Some(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
         );
-        if matches!(self.block, TransactionBlock::Failed(_)) && !ends {
-            return Err(SqlError::new(
-                code::IN_FAILED_SQL_TRANSACTION,
-                "current transaction is aborted, commands ignored until end of transaction block",
-            ));
-        }
-        Ok(())
+        if matches!(self.block, TransactionBlock::Failed(_)) && !ends { Err(aborted()) } else { Ok(()) }
+    }
+
+    /// Returns the error of a statement that cannot be bound. In a failed block, PostgreSQL reads a statement,
+    /// but does not look up what it names.
+    pub(super) fn unbound(&self, error: SqlError) -> SqlError {
+        let is_failed = matches!(self.block, TransactionBlock::Failed(_));
+        if is_failed && error.code != code::SYNTAX_ERROR { aborted() } else { error }
     }
 
     /// Refuses a write or a definition that the session or its block does not allow.
@@ -529,4 +530,11 @@ fn stands(defined: &str) -> SqlError {
 
 fn outside(what: &str) -> SqlError {
     SqlError::new(code::NO_ACTIVE_SQL_TRANSACTION, format!("{what} can only be used in transaction blocks"))
+}
+
+fn aborted() -> SqlError {
+    SqlError::new(
+        code::IN_FAILED_SQL_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
 }

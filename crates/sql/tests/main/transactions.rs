@@ -348,3 +348,28 @@ async fn a_failure_that_follows_from_a_result_of_the_past_is_a_conflict() {
     assert_eq!(client.code("insert into numbered values (1)").await, "23505");
     client.run("rollback").await.unwrap();
 }
+
+#[tokio::test]
+async fn in_a_failed_block_no_name_is_looked_up() {
+    let mut client = Client::new();
+    client.run("begin").await.unwrap();
+    assert_eq!(client.code("select 1/0").await, "22012");
+    assert_eq!(client.code("select none from nowhere").await, "25P02");
+    assert_eq!(client.code("selec 1").await, "42601");
+    client.run("rollback").await.unwrap();
+    assert_eq!(client.code("select none from nowhere").await, "42P01");
+}
+
+/// Statements that come together run up to a BEGIN. If one of them fails, the client has begun no block.
+#[tokio::test]
+async fn a_failure_before_begin_leaves_no_block() {
+    let mut client = Client::new();
+    client.run("create table t (id int primary key)").await.unwrap();
+    client.run("insert into t values (1)").await.unwrap();
+    assert_eq!(client.code("insert into t values (1); begin; insert into t values (2)").await, "23505");
+    assert_eq!(client.status(), Status::Idle);
+    client.run("insert into t values (3); begin; insert into t values (4)").await.unwrap();
+    assert_eq!(client.status(), Status::Block);
+    client.run("commit").await.unwrap();
+    assert_eq!(client.rows("select id from t order by id").await.len(), 3);
+}
