@@ -159,7 +159,7 @@ pub(crate) struct SecondOpinion {
 #[derive(Debug)]
 struct WitnessStatement {
     /// Time of the witness's last statement.
-    told: Time,
+    stated_at: Time,
     /// Whether the witness had a link to the suspect then.
     linked: bool,
     /// Beginning of the witness's listening: its first statement, or the last time that it heard the suspect.
@@ -184,9 +184,9 @@ impl SecondOpinion {
 
     /// Records the opinion of a witness.
     pub(crate) fn record(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
-        let first = WitnessStatement { told: now, linked: true, listening: now, heard: false };
+        let first = WitnessStatement { stated_at: now, linked: true, listening: now, heard: false };
         let testimony = self.statements.entry(witness).or_insert(first);
-        testimony.told = now;
+        testimony.stated_at = now;
         testimony.linked = opinion != Opinion::Unlinked;
         if opinion == Opinion::Heard {
             testimony.listening = now;
@@ -208,7 +208,8 @@ impl SecondOpinion {
     /// Returns a witness whose last statement says that the witness had heard the suspect within the time
     /// `recent` before that statement.
     pub(crate) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
-        let hears = |it: &WitnessStatement| it.linked && it.heard && it.told.since(it.listening) < recent;
+        let hears =
+            |it: &WitnessStatement| it.linked && it.heard && it.stated_at.since(it.listening) < recent;
         self.statements.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
     }
 
@@ -232,7 +233,7 @@ impl SecondOpinion {
         patience: &Patience,
     ) -> Verdict {
         let said = |witness: &&ProcessId| {
-            self.statements.get(witness).filter(|testimony| now.since(testimony.told) <= fresh)
+            self.statements.get(witness).filter(|testimony| now.since(testimony.stated_at) <= fresh)
         };
         let silent = |testimony: &WitnessStatement| now.since(testimony.listening) >= patience.witness;
         let hears = |witness: &&ProcessId| {

@@ -93,8 +93,8 @@ pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
     let Delays { client: far, follower, replica: near, execute } = delays;
     // Time from the arrival of the request at the leader until its confirmation.
     let told = (follower + near).saturating_sub(far);
-    let one = |replicas, told_reads_max, kind| -> Result<Duration, Violation> {
-        LatencyWorld::new(delays, replicas, told_reads_max)?.call(kind)
+    let one = |replicas, announced_reads_max, kind| -> Result<Duration, Violation> {
+        LatencyWorld::new(delays, replicas, announced_reads_max)?.call(kind)
     };
     Ok(vec![
         Figure {
@@ -180,7 +180,7 @@ struct LatencyWorld {
 
 /// Creates the processes, and takes the client's events.
 struct LatencyEnvironment {
-    told_reads_max: usize,
+    announced_reads_max: usize,
     execute: Duration,
     /// Number of replicas in the set, as the founder reported it last.
     members: usize,
@@ -206,7 +206,7 @@ impl Environment<Resident> for LatencyEnvironment {
     fn start(&mut self, _: &mut World<Resident>, _: usize, id: ProcessId) -> Resident {
         if id.node == CLIENT {
             let settings =
-                ClientSettings { told_reads_max: self.told_reads_max, ..ClientSettings::default() };
+                ClientSettings { announced_reads_max: self.announced_reads_max, ..ClientSettings::default() };
             return Resident::client(settings, None);
         }
         let pace = Pace::Exactly(self.execute);
@@ -236,15 +236,20 @@ impl Environment<Resident> for LatencyEnvironment {
 
 impl LatencyWorld {
     /// Starts a scene: waits until all replicas belong to the set, and the client has a session.
-    fn new(delays: Delays, replicas: usize, told_reads_max: usize) -> Result<LatencyWorld, Violation> {
+    fn new(delays: Delays, replicas: usize, announced_reads_max: usize) -> Result<LatencyWorld, Violation> {
         let mut bits = 0;
         let world = World::by_hand(move || {
             bits += 1;
             bits
         });
         let execute = delays.execute;
-        let environment =
-            LatencyEnvironment { told_reads_max, execute, members: 0, ended: Vec::new(), met: Vec::new() };
+        let environment = LatencyEnvironment {
+            announced_reads_max,
+            execute,
+            members: 0,
+            ended: Vec::new(),
+            met: Vec::new(),
+        };
         let mut latency_world =
             LatencyWorld { world, environment, delays, arrivals: BTreeMap::new(), commands: 0 };
         for node in (1..=replicas as u64).chain([CLIENT]) {

@@ -45,7 +45,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Sends a message to a member, through another router if necessary.
-    pub(super) fn tell(&self, member: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
+    pub(super) fn send_to_member(&self, member: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         match self.detours.through(member) {
             Some(router) if !self.linked.contains(&member) => {
                 let down = Message::Down { member, hops: HOPS_MAX, message: encoded(&message) };
@@ -171,8 +171,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells the next router towards the leader which members this router reaches, if that changed.
-    pub(super) fn tell_reach(&mut self, out: &mut dyn Sink<Self>) {
+    /// Reports to the next router towards the leader which members this router reaches, if that changed.
+    pub(super) fn report_reach(&mut self, out: &mut dyn Sink<Self>) {
         let up = self.up();
         if up == self.detours.reported_to && !self.detours.due {
             return;

@@ -202,8 +202,8 @@ impl Dispatch {
         self.routes.put(at, route);
         if unconfirmed == 0 {
             match refused {
-                Some(outcome) => self.tell(at, outcome),
-                None => self.tell_stable(at),
+                Some(outcome) => self.report_outcome(at, outcome),
+                None => self.report_stable(at),
             }
             self.routes.let_go(at, Route::is_done);
         }
@@ -251,18 +251,18 @@ impl Dispatch {
     }
 
     /// Reports the outcome of `at`, because every destination has confirmed or left.
-    fn tell_stable(&mut self, at: Position) {
-        let route = self.route_at(at).expect("the outcome is told of a message that is routed");
+    fn report_stable(&mut self, at: Position) {
+        let route = self.route_at(at).expect("the outcome of a routed message is reported");
         let outcome = route.outcome();
-        self.tell(at, outcome);
+        self.report_outcome(at, outcome);
     }
 
     /// Reports the outcome to the submitter, and to the log once no destination needs the message any longer.
-    fn tell(&mut self, at: Position, outcome: Outcome) {
-        let route = self.route_at(at).expect("the outcome is told of a message that is routed");
+    fn report_outcome(&mut self, at: Position, outcome: Outcome) {
+        let route = self.route_at(at).expect("the outcome of a routed message is reported");
         assert_eq!(
             route.unconfirmed, 0,
-            "the outcome of message {at} is told only after its last confirmation"
+            "the outcome of message {at} is reported only after its last confirmation"
         );
         if std::mem::replace(&mut route.is_reported, true) {
             return;
@@ -351,7 +351,7 @@ impl Dispatch {
         route.unconfirmed -= 1;
         route.undurable -= u32::from(durable);
         if route.unconfirmed == 0 {
-            self.tell_stable(at);
+            self.report_stable(at);
             self.routes.let_go(at, Route::is_done);
         }
     }
@@ -383,7 +383,7 @@ impl Dispatch {
         let route = self.route_at(at).expect("an unconfirmed message is still routed");
         route.unconfirmed -= 1;
         if route.unconfirmed == 0 {
-            self.tell_stable(at);
+            self.report_stable(at);
             self.routes.let_go(at, Route::is_done);
         }
     }
@@ -548,9 +548,9 @@ impl Dispatch {
         if open {
             // If some destination may still lose the message, the outcome is known but not logged.
             let routes = self.routes.behind(Position(0)).map(|(_, route)| route);
-            let told =
+            let reported =
                 routes.filter(|route| route.is_reported && route.undurable > 0 && route.submitter == place);
-            for route in told {
+            for route in reported {
                 if let Some(number) = route.number.filter(|number| (first..=last).contains(number)) {
                     submitter.notice.push(number, route.outcome());
                 }

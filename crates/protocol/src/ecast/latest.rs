@@ -79,14 +79,14 @@ impl<R: Routing> Router<R> {
     /// they had arrived.
     pub(super) fn confirm_latest(&mut self, ballot: Ballot, through: u64, out: &mut dyn Sink<Self>) {
         for (member, tokens) in self.unconfirmed.confirm(ballot, through) {
-            self.tell(member, Message::Latest { tokens }, out);
+            self.send_to_member(member, Message::Latest { tokens }, out);
         }
     }
 
     /// Refuses the open injections, because the reign of this router has ended.
     pub(super) fn end_latest(&mut self, out: &mut dyn Sink<Self>) {
         for (member, token) in self.unconfirmed.end() {
-            self.tell(member, Message::InjectRefused { token }, out);
+            self.send_to_member(member, Message::InjectRefused { token }, out);
         }
     }
 }

@@ -222,8 +222,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells a process why its joining was refused.
-    fn tell_not_admitted(&self, process: ProcessId, why: NotAdmitted, out: &mut dyn Sink<Self>) {
+    /// Sends a process the reason why its joining was refused.
+    fn send_refusal(&self, process: ProcessId, why: NotAdmitted, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) {
             out.send(Destination::One(process), Message::NotAdmitted(why), None);
         }
@@ -237,11 +237,11 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells a process that it is no longer a member.
-    fn tell_departed(&self, process: ProcessId, out: &mut dyn Sink<Self>) {
+    /// Notifies a process that it is no longer a member.
+    fn send_departure_notice(&self, process: ProcessId, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) || self.detours.through(process).is_some() {
             let notice = Notice { wedged: true, ..Notice::default() };
-            self.tell(process, Message::Notice(notice), out);
+            self.send_to_member(process, Message::Notice(notice), out);
         }
     }
 
@@ -262,14 +262,14 @@ impl<R: Routing> Router<R> {
         }
         // A member that hears of a leader, even again, sends its unstable messages again, because proposals
         // may have been lost.
-        self.tell_lead(self.linked.iter().copied().collect(), out);
+        self.announce_leader(self.linked.iter().copied().collect(), out);
         out.emit(RouterEvent::Leader(leader));
         self.paused(out);
     }
 
-    /// Tells processes who leads. Before the cut is known, no process learns the leader, because a process
+    /// Announces the leader to processes. Before the cut is known, no process learns the leader, because a process
     /// that learns it without having been asked for its deliveries counts as out.
-    fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
+    fn announce_leader(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
         }
@@ -283,7 +283,7 @@ impl<R: Routing> Router<R> {
             // A process that departed while no leader could reach it learns of its departure now, even if it
             // has nothing to ask.
             for process in to.into_iter().filter(|process| self.order.is_departed(*process)) {
-                self.tell_departed(process, out);
+                self.send_departure_notice(process, out);
             }
         }
     }
@@ -343,7 +343,7 @@ impl<R: Routing> Router<R> {
             Message::Tail(tail) => self.on_tail(cx, from, tail, out),
             // Messages of a process that did not follow are ignored, and so are messages that a process sent
             // before it answered. While deliveries are collected, all messages are ignored.
-            _ if self.order.is_fenced(from) => self.tell_departed(from, out),
+            _ if self.order.is_fenced(from) => self.send_departure_notice(from, out),
             _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
             Message::Route(_)
             | Message::Confirm { .. }
@@ -397,7 +397,7 @@ impl<R: Routing> Router<R> {
     /// Collects a member's last deliveries. If they come too late, the member learns whether it departed.
     fn on_tail(&mut self, cx: &mut Context<'_>, from: ProcessId, tail: Tail, out: &mut dyn Sink<Self>) {
         match &mut self.gathering {
-            _ if self.order.is_fenced(from) => self.tell_departed(from, out),
+            _ if self.order.is_fenced(from) => self.send_departure_notice(from, out),
             Some(gathering) => {
                 let known = R::is_member(self.order.config(), from);
                 gathering.take(from, tail, known);
@@ -406,7 +406,7 @@ impl<R: Routing> Router<R> {
             // The tail is too late, and this router may not know the member's deliveries beyond the cut. A
             // process without deliveries may join.
             None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
-                self.tell_departed(from, out);
+                self.send_departure_notice(from, out);
             }
             None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
         }
@@ -458,7 +458,7 @@ impl<R: Routing> Router<R> {
         out: &mut dyn Sink<Self>,
     ) {
         if self.order.is_fenced(from) {
-            return self.tell_departed(from, out);
+            return self.send_departure_notice(from, out);
         }
         let leads = self.paxos.is_leader();
         match message {
@@ -474,10 +474,10 @@ impl<R: Routing> Router<R> {
             Message::Route(bytes) => match LogEntry::decode(bytes.clone()) {
                 Ok(LogEntry::Route(block)) if block.sender == from && block.is_sound() => {
                     if self.order.is_departed(from) {
-                        return self.tell_departed(from, out);
+                        return self.send_departure_notice(from, out);
                     }
                     if let Some(node_holder) = self.node_holder(from) {
-                        return self.tell_not_admitted(from, NotAdmitted::NodeInUse(node_holder), out);
+                        return self.send_refusal(from, NotAdmitted::NodeInUse(node_holder), out);
                     }
                     let expected = self.order.expected(from);
                     if block.first < expected {
@@ -512,12 +512,12 @@ impl<R: Routing> Router<R> {
                     .as_mut()
                     .is_some_and(|dispatch| dispatch.inject(&self.order, from, token, &body));
                 if !injected {
-                    self.tell(from, Message::InjectRefused { token }, out);
+                    self.send_to_member(from, Message::InjectRefused { token }, out);
                 }
             }
             Message::InjectLatest { token, body } => {
                 if !self.inject_latest(from, token, &body) {
-                    self.tell(from, Message::InjectRefused { token }, out);
+                    self.send_to_member(from, Message::InjectRefused { token }, out);
                 }
             }
             _ => unreachable!("members send no other message"),
@@ -536,7 +536,7 @@ impl<R: Routing> Router<R> {
                 notice.push(number, outcome);
             }
         }
-        self.tell(sender, Message::Notice(notice), out);
+        self.send_to_member(sender, Message::Notice(notice), out);
     }
 
     pub(super) fn propose(&mut self, cx: &mut Context<'_>, payload: Bytes, out: &mut dyn Sink<Self>) {
@@ -566,9 +566,9 @@ impl<R: Routing> Router<R> {
     }
 
     fn flush(&mut self, out: &mut dyn Sink<Self>) {
-        self.tell_reach(out);
+        self.report_reach(out);
         let Some(mut dispatch) = self.dispatch.take() else { return };
-        dispatch.flush(&self.order, &mut |to, message| self.tell(to, message, out));
+        dispatch.flush(&self.order, &mut |to, message| self.send_to_member(to, message, out));
         self.dispatch = Some(dispatch);
     }
 }
@@ -613,14 +613,14 @@ impl<R: Routing> Protocol for Router<R> {
                 self.detours.due = true;
                 self.drive(cx, Input::Linked { peer, session }, out);
                 if self.order.is_fenced(peer) && self.gathering.is_none() {
-                    self.tell_lead(vec![peer], out);
+                    self.announce_leader(vec![peer], out);
                     self.linked.remove(&peer);
                     return;
                 }
                 if let Some(dispatch) = &mut self.dispatch {
                     dispatch.link(peer, true);
                 }
-                self.tell_lead(vec![peer], out);
+                self.announce_leader(vec![peer], out);
                 self.gather(vec![peer], out);
                 self.call(peer, out);
             }

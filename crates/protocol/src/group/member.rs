@@ -140,7 +140,7 @@ impl GroupMember {
     /// Whether the passing of time has no effect here: nothing is held, awaited, or in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
-        let still = still && self.soft.receipts.are_told() && !self.soft.lacks(&self.others());
+        let still = still && self.soft.receipts.are_sent() && !self.soft.lacks(&self.others());
         still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && self.feed.is_live()
     }
 
@@ -182,8 +182,8 @@ impl GroupMember {
     /// Returns the group's rate over the last `seconds`, if it has to be reported to the routers.
     pub(super) fn rate(&mut self, seconds: f64) -> Option<u8> {
         let view = &self.here.view;
-        let tells = view.rank(self.here.me) == Some(0);
-        self.meter.read(seconds, tells.then_some(view.members.len()), self.address().is_some())
+        let reports = view.rank(self.here.me) == Some(0);
+        self.meter.read(seconds, reports.then_some(view.members.len()), self.address().is_some())
     }
 
     /// Returns the other members that are not suspected.
@@ -281,12 +281,12 @@ impl GroupMember {
     }
 
     /// Notes that a member has saved a checkpoint.
-    pub(super) fn told_kept(&mut self, checkpoint: Mark) {
+    pub(super) fn note_saved_checkpoint(&mut self, checkpoint: Mark) {
         self.checkpoints.kept(checkpoint);
     }
 
     /// Notes the checkpoint of a process that asked to join.
-    pub(super) fn told_offer(&mut self, offer: Offer) {
+    pub(super) fn note_offered_checkpoint(&mut self, offer: Offer) {
         self.checkpoints.offered(offer);
     }
 
@@ -471,7 +471,7 @@ impl GroupMember {
         let (updates, whole) = Updates::ordered(at, body);
         scene.effects.refused += u64::from(!whole);
         if let Some(updates) = updates {
-            self.tell(scene, Event::Deliver { group: self.here.group, sender, updates });
+            self.emit(scene, Event::Deliver { group: self.here.group, sender, updates });
         }
         if sender == self.here.me {
             self.soft.follow(at);
@@ -566,7 +566,7 @@ impl GroupMember {
     }
 
     /// Passes an event to the host, or queues the event behind an awaited state.
-    fn tell(&mut self, scene: &mut Scene<'_>, event: Event) {
+    fn emit(&mut self, scene: &mut Scene<'_>, event: Event) {
         scene.effects.events.extend(self.feed.pass(event));
     }
 }

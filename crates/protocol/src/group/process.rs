@@ -424,7 +424,7 @@ impl Process {
             Control::Rates(_) => {
                 // A message without an attachment changes no address of this process's groups.
                 let moves: Option<Moves> =
-                    attachment.map(|mut told| decode_body(&mut told).unwrap_or_default());
+                    attachment.map(|mut bytes| decode_body(&mut bytes).unwrap_or_default());
                 for (group, address) in moves.into_iter().flatten() {
                     self.change(now, group, out, |member, scene| {
                         member.readdress(scene.now, address);
@@ -433,11 +433,11 @@ impl Process {
                 }
             }
             Control::Kept { group, checkpoint } => {
-                self.with(now, group, |member, _| member.told_kept(checkpoint));
+                self.with(now, group, |member, _| member.note_saved_checkpoint(checkpoint));
                 if sender == self.me.id {
-                    let is_told =
+                    let is_covered =
                         |(of, mark, _): &mut (GroupId, Mark, _)| *of == group && *mark <= checkpoint;
-                    let done = self.kept.extract_if(.., is_told);
+                    let done = self.kept.extract_if(.., is_covered);
                     let done =
                         done.map(|(.., id)| Event::Done { id, result: Ok(super::CommandOutcome::Kept) });
                     self.effects.events.extend(done);
@@ -445,7 +445,7 @@ impl Process {
             }
             control => {
                 if let Control::Return { group, offer, .. } = &control {
-                    self.with(now, *group, |member, _| member.told_offer(*offer));
+                    self.with(now, *group, |member, _| member.note_offered_checkpoint(*offer));
                 }
                 let steps = control.steps(sender, |_| self.members.keys().copied().collect());
                 for (group, step) in steps {
@@ -660,8 +660,9 @@ impl Protocol for Process {
             // A correct member casts only its own soft messages.
             Input::Cast { from, message: Message::Group { group, view, direct } } if matches!(direct, Direct::Soft { sender, .. } if sender == from) =>
             {
-                let told = self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
-                self.unwanted += u64::from(told.is_none());
+                let handled =
+                    self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                self.unwanted += u64::from(handled.is_none());
             }
             Input::Cast { .. } => self.refused += 1,
             Input::Command(Command::Seeds(seeds)) => {

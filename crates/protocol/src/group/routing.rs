@@ -516,9 +516,9 @@ impl Routing for Groups {
             }
             Control::Rates(rates) => {
                 let Roster { groups, addresses, .. } = &mut roster;
-                let told = rates.iter().filter_map(|(id, level)| Some((*id, groups.get(*id)?, *level)));
+                let rated = rates.iter().filter_map(|(id, level)| Some((*id, groups.get(*id)?, *level)));
                 let mut is_news = false;
-                for (id, group, level) in told.filter(|(_, group, _)| group.is_survivor(sender)) {
+                for (id, group, level) in rated.filter(|(_, group, _)| group.is_survivor(sender)) {
                     is_news |= addresses.rate(id, group, level);
                 }
                 addresses.settle(at, sender, |id| groups.get(id));
@@ -579,12 +579,12 @@ impl Routing for Groups {
         let mut out = BytesMut::new();
         match Control::decode(body)? {
             Control::Join { group, .. } | Control::Return { group, .. } if id.sender == destination => {
-                let told = Admission {
+                let admission = Admission {
                     group: config.group(group).cloned().unwrap_or_default(),
                     record: config.record(group),
                     address: config.address(group),
                 };
-                encode_body(&mut out, &told);
+                encode_body(&mut out, &admission);
             }
             Control::Rates(_) => {
                 let concerns = |id: &GroupId| config.group(*id).is_some_and(|it| it.concerns(destination));

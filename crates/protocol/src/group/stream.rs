@@ -57,7 +57,7 @@ pub(super) struct Stream {
     /// Size of the messages in `ahead`, in bytes.
     ahead_bytes: usize,
     /// The number of the last update that the stream's sender has sent, as far as this member knows.
-    told: u64,
+    announced: u64,
 }
 
 /// Consecutive messages of a stream.
@@ -97,7 +97,7 @@ impl Stream {
     /// Adds a message, given the number of its first update. A message after a gap is put aside if `room`
     /// bytes suffice.
     pub(super) fn take(&mut self, first: u64, soft: Soft, room: usize) -> TakeResult {
-        self.told = self.told.max(first.saturating_add(soft.count() - 1));
+        self.announced = self.announced.max(first.saturating_add(soft.count() - 1));
         match first.cmp(&(self.end + 1)) {
             std::cmp::Ordering::Less => TakeResult::Known,
             std::cmp::Ordering::Greater => {
@@ -130,13 +130,13 @@ impl Stream {
     }
 
     /// Records the number of updates that the sender has announced.
-    pub(super) fn tell(&mut self, number: u64) {
-        self.told = self.told.max(number);
+    pub(super) fn announce(&mut self, number: u64) {
+        self.announced = self.announced.max(number);
     }
 
     /// Whether the stream's sender has sent more updates than are held here.
     pub(super) fn lacks(&self) -> bool {
-        self.told > self.received()
+        self.announced > self.received()
     }
 
     /// Returns the missing numbers, as ranges from first to last, for at least the first `most` gaps.
@@ -149,7 +149,7 @@ impl Stream {
                 return holes;
             }
         }
-        holes.extend(next.filter(|next| *next <= self.told).map(|next| (next, self.told)));
+        holes.extend(next.filter(|next| *next <= self.announced).map(|next| (next, self.announced)));
         holes
     }
 
@@ -405,7 +405,7 @@ mod tests {
     fn the_last_one_is_missed_by_its_senders_word() {
         let mut stream = stream(&[1], 2);
         assert!(!stream.lacks() && stream.holes(9).is_empty());
-        stream.tell(2);
+        stream.announce(2);
         assert_eq!(stream.holes(9), [(2, 2)]);
     }
 

@@ -190,7 +190,7 @@ mod tests {
         writer.finish().expect("some were put in")
     }
 
-    fn told(updates: &Updates) -> Vec<(Place, String)> {
+    fn contents(updates: &Updates) -> Vec<(Place, String)> {
         updates.iter().map(|(place, body)| (place, String::from_utf8_lossy(body).into_owned())).collect()
     }
 
@@ -204,9 +204,9 @@ mod tests {
         let expected = |place: fn(u32) -> Place| {
             (0..).zip(["ab", "", "c"]).map(move |(index, body)| (place(index), body.to_owned()))
         };
-        assert!(told(&soft).into_iter().eq(expected(|index| Place::Soft(5 + u64::from(index)))));
+        assert!(contents(&soft).into_iter().eq(expected(|index| Place::Soft(5 + u64::from(index)))));
         let ordered = ordered.expect("it has updates");
-        assert!(told(&ordered).into_iter().eq(expected(|index| Place::Ordered(Position(9), index))));
+        assert!(contents(&ordered).into_iter().eq(expected(|index| Place::Ordered(Position(9), index))));
     }
 
     #[test]

@@ -113,8 +113,8 @@ fn what_was_written_is_read() {
 #[test]
 fn segments_of_a_life_grow_to_their_full_length() {
     let lengths = |settings: Settings| (0..100).map(move |nth| settings.segment_length(nth));
-    let told: Vec<u64> = lengths(Settings::default()).map(|length| length >> 20).collect();
-    assert_eq!(told[..6], [4, 8, 16, 32, 64, 64]);
+    let sizes: Vec<u64> = lengths(Settings::default()).map(|length| length >> 20).collect();
+    assert_eq!(sizes[..6], [4, 8, 16, 32, 64, 64]);
     assert!(lengths(SMALL).all(|length| length == SMALL.segment_bytes));
     let endless = Settings { segment_bytes: u64::MAX, ..SMALL };
     assert!(lengths(endless).is_sorted());
@@ -227,17 +227,17 @@ fn rot_is_found() {
     files.write(&journal.take_writes());
     let (mut journal, _) = files.recover(SMALL).unwrap();
     written(&mut journal, &mut files, 30..60);
-    let mut told = 0;
+    let mut detected = 0;
     for (number, at) in files.places().collect::<Vec<_>>() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
         match rotten.recover(SMALL) {
             // The byte belongs to padding or to a seal, so no record is damaged.
             Ok((_, records)) => assert_eq!(records, notes(0..60), "{number} {at}"),
-            Err(_) => told += 1,
+            Err(_) => detected += 1,
         }
     }
-    assert!(told * 10 > files.places().count() * 8, "{told}");
+    assert!(detected * 10 > files.places().count() * 8, "{detected}");
 }
 
 #[test]
@@ -295,11 +295,11 @@ fn what_is_known_of_others_is_kept() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     let mut remote_durability = RemoteDurability::default();
-    let told = |durable| DurabilityReport { start: 1, mark: 1, durable: Ticket(durable) };
-    remote_durability.record(owner(2).process, told(5));
+    let report = |durable| DurabilityReport { start: 1, mark: 1, durable: Ticket(durable) };
+    remote_durability.record(owner(2).process, report(5));
     journal.note(&remote_durability);
     written(&mut journal, &mut files, 0..40);
-    remote_durability.record(owner(2).process, told(9));
+    remote_durability.record(owner(2).process, report(9));
     journal.note(&remote_durability);
     written(&mut journal, &mut files, 40..80);
     for number in journal.collect(journal.durable(), &[]) {
@@ -316,7 +316,7 @@ fn what_is_known_of_others_is_kept() {
     // A rotten note is reported like a rotten record, if a later frame shows that everything before the note
     // was durable.
     let mut files = before;
-    remote_durability.record(owner(3).process, told(1));
+    remote_durability.record(owner(3).process, report(1));
     let (mut journal, records) = files.recover(SMALL).unwrap();
     journal.note(&remote_durability);
     let noted = journal.take_writes();

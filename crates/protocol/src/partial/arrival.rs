@@ -36,7 +36,7 @@ pub(super) struct Arrival {
     /// The next time at which requests are sent.
     look_at: Time,
     /// The time at which the cell last announced that its arrival is over.
-    told_at: Option<Time>,
+    announced_at: Option<Time>,
 }
 
 /// Another cell, from which this cell copies entries.
@@ -58,7 +58,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 impl Arrival {
     /// Begins the arrival of the cell `me`, in a layout that this cell sees for the first time.
     pub(super) fn new(layout: &Layout, me: CellNumber, now: Time) -> Arrival {
-        let mut arrival = Arrival { sources: BTreeMap::new(), look_at: now, told_at: None };
+        let mut arrival = Arrival { sources: BTreeMap::new(), look_at: now, announced_at: None };
         arrival.adopt(layout, me);
         arrival
     }
@@ -107,9 +107,9 @@ impl Arrival {
         for (cell, source) in &mut self.sources {
             source.ask(*cell, layout, &mut round, out);
         }
-        let ends = self.left() == 0 && self.told_at.is_none_or(|at| now.since(at) >= TELL_EVERY);
+        let ends = self.left() == 0 && self.announced_at.is_none_or(|at| now.since(at) >= TELL_EVERY);
         if ends {
-            self.told_at = Some(now);
+            self.announced_at = Some(now);
         }
         ends
     }

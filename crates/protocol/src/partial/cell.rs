@@ -397,12 +397,12 @@ impl Cell {
             // it rarely compares its own keys.
             let pause = self.settings.repair.every / if self.journal.is_some() { 1 } else { 4 };
             self.word_at = now + pause.min(WORD_EVERY_MAX);
-            self.tell_how_far(now, out);
+            self.report_progress(now, out);
         }
     }
 
     /// Reports this cell's progress to the other cells, and forgets the deletions that all of them have seen.
-    fn tell_how_far(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
+    fn report_progress(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let Some(me) = self.number() else { return };
         let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
         self.clock.raise(through);

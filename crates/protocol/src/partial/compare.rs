@@ -113,7 +113,7 @@ pub(super) fn put_part(out: &mut BytesMut, part: &ArcContent) {
         }
         ArcContent::Items(items) => {
             let count = u8::try_from(items.len()).ok().filter(|count| *count < PRINTS);
-            out.put_u8(count.expect("an arc is told as items only if it has few"));
+            out.put_u8(count.expect("an arc is sent as items only if it has few"));
             for Item { token, newest, key, print } in items {
                 out.put_u64_le(token.0);
                 out.put_u64_le(*newest);

@@ -239,7 +239,7 @@ impl Coordinator {
             OperationStep::Wait(share) => self.fetch(round, share, turn),
             OperationStep::Linger(outcome) => {
                 let (id, delay) = (running.id, running.delay);
-                self.tell((id, delay), outcome, turn);
+                self.report((id, delay), outcome, turn);
             }
             step => {
                 let running = self.remove(round);
@@ -361,16 +361,16 @@ impl Coordinator {
             OperationStep::End(outcome) => {
                 self.bytes -= running.bytes;
                 let outcome = self.taken_back(&running, outcome);
-                self.tell((running.id, running.delay), outcome, turn);
+                self.report((running.id, running.delay), outcome, turn);
             }
             OperationStep::Linger(outcome) => {
-                self.tell((running.id, running.delay), outcome, turn);
+                self.report((running.id, running.delay), outcome, turn);
                 self.keep(round, running);
             }
             OperationStep::Hint { outcome, entry, lacking, no_room } => {
                 self.bytes -= running.bytes;
                 if let Some(outcome) = outcome {
-                    self.tell((running.id, running.delay), outcome, turn);
+                    self.report((running.id, running.delay), outcome, turn);
                 }
                 if running.added().is_some()
                     && let Some((stamp, true)) = running.sent_stamp()
@@ -423,7 +423,7 @@ impl Coordinator {
 
     /// Reports the outcome to the user, either at once or after the delay that the user asked for with the
     /// write.
-    fn tell(
+    fn report(
         &mut self,
         (id, delay): (u64, Duration),
         outcome: OperationOutcome,
@@ -536,7 +536,7 @@ impl Coordinator {
             repeated: false,
             refused: Share::NONE,
             reason: None,
-            stage: OperationStage::Asking { told: Share::NONE, newest: Stamp::ZERO },
+            stage: OperationStage::Asking { answered: Share::NONE, newest: Stamp::ZERO },
         }))
     }
 }

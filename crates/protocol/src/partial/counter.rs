@@ -34,7 +34,7 @@
 //!   coordinator             replicas
 //!       ├── Read ─────────────▶ │  as a read at the level: base and tallies
 //!       │◀── Entry, Digest ──── │  is it a number? does it overflow? does its own tally count still?
-//!       │     (Ask, Told)       │  at a quorum level, if it begins a tally: above all horizons
+//!       │  (Ask, HighestStamp)  │  at a quorum level, if it begins a tally: above all horizons
 //!       ├── Write (tally) ─────▶ │  its own tally, with all of its increments so far
 //!       │◀───────── Written ─── │
 //!       ▼ the count

@@ -66,8 +66,8 @@ impl RunningOperation {
         if continued.is_some() || !self.level.is_quorum() {
             return self.add(newest, continued, context);
         }
-        let told = Share::NONE;
-        self.stage = OperationStage::Asking { told, newest };
+        let answered = Share::NONE;
+        self.stage = OperationStage::Asking { answered, newest };
         let candidates = context.reachable.and(context.settled);
         match Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site) {
             Some(asked) => OperationStep::Round(asked),

@@ -72,7 +72,7 @@ pub enum Demand {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The highest stamp of the key. Answers `Ask`.
-    Told(Stamp),
+    HighestStamp(Stamp),
     /// The replica holds the write, or a newer one. Answers `Write` and `Repair`.
     Written {
         /// The replica's highest stamp, if it is above the stamp of the write. Zero if not.
@@ -156,7 +156,7 @@ const ASK: u8 = 1;
 const WRITE: u8 = 2;
 const READ: u8 = 3;
 const DIGEST: u8 = 4;
-const TOLD: u8 = 5;
+const HIGHEST_STAMP: u8 = 5;
 const WRITTEN: u8 = 6;
 const FOUND: u8 = 7;
 const DIGESTED: u8 = 8;
@@ -237,7 +237,7 @@ impl Wire for Message {
             }
             Message::Answer { round, answer } => {
                 out.put_u8(match answer {
-                    Answer::Told(_) => TOLD,
+                    Answer::HighestStamp(_) => HIGHEST_STAMP,
                     Answer::Written { .. } => WRITTEN,
                     Answer::Entry(_) => FOUND,
                     Answer::Large(_) => LARGE,
@@ -249,7 +249,7 @@ impl Wire for Message {
                 });
                 out.put_u64_le(round.0);
                 match answer {
-                    Answer::Told(stamp) | Answer::Written { newer: stamp } => put_stamp(out, *stamp),
+                    Answer::HighestStamp(stamp) | Answer::Written { newer: stamp } => put_stamp(out, *stamp),
                     Answer::Entry(entry) => entry.encode(out),
                     Answer::Large(bytes) => out.put_u32_le(*bytes),
                     Answer::Digest(digest) => digest.encode(out),
@@ -313,7 +313,7 @@ impl Wire for Message {
         }
         let round = Round(take_u64(input)?);
         let answer = match tag {
-            TOLD => Answer::Told(take_stamp(input)?),
+            HIGHEST_STAMP => Answer::HighestStamp(take_stamp(input)?),
             WRITTEN => Answer::Written { newer: take_stamp(input)? },
             FOUND => Answer::Entry(Entry::decode(input)?),
             DIGESTED => Answer::Digest(Digest::decode(input)?),
@@ -436,7 +436,7 @@ mod tests {
             (request(Demand::Read(4096)), format!("03{head}00100000")),
             (answer(Answer::Large(5000)), "14070000000000000088130000".to_owned()),
             (request(Demand::Digest), format!("04{head}")),
-            (answer(Answer::Told(stamp)), "050700000000000000050000000000000002000000".to_owned()),
+            (answer(Answer::HighestStamp(stamp)), "050700000000000000050000000000000002000000".to_owned()),
             (
                 answer(Answer::Written { newer: Stamp::ZERO }),
                 "060700000000000000000000000000000000000000".to_owned(),

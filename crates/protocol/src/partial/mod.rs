@@ -37,7 +37,7 @@
 //!   write at a quorum, blocking repair            read
 //!   coordinator             replicas              coordinator             replicas
 //!       ├── Ask ──────────────▶ │                     ├── Read ─────────────▶ │  one: the entry
-//!       │◀──── Told (newest) ── │                     ├── Read (digest) ────▶ │  the others
+//!       │◀──── HighestStamp ─── │                     ├── Read (digest) ────▶ │  the others
 //!       │  stamp above them     │                     │◀── Entry, Digest ─── │
 //!       ├── Write ────────────▶ │                     │  do they differ?      │
 //!       │◀───────── Written ─── │                     ├── Read ─────────────▶ │  entries that differ

@@ -287,7 +287,7 @@ impl MapsReplica {
             // writes must be above the stamps of forgotten writes.
             Demand::Ask => {
                 let newest = held().map_or(Stamp::ZERO, |held| held.newest());
-                Answer::Told(newest.max(self.horizon.stamp()))
+                Answer::HighestStamp(newest.max(self.horizon.stamp()))
             }
             Demand::Read(most) => {
                 let entry = held().unwrap_or_default();

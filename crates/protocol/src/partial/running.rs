@@ -83,8 +83,8 @@ impl ReadReply {
 /// The progress of an operation.
 #[derive(Debug)]
 pub(super) enum OperationStage {
-    /// A write asks a quorum for the highest stamp. The owners in `told` have answered.
-    Asking { told: Share, newest: Stamp },
+    /// A write asks a quorum for the highest stamp. The owners in `answered` have answered.
+    Asking { answered: Share, newest: Stamp },
     /// A write is sent to all owners.
     Writing {
         stamp: Stamp,
@@ -230,7 +230,7 @@ impl RunningOperation {
     /// Returns the first step of a write, and sets its stage.
     pub(super) fn begin_write(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
         if self.asks_first() {
-            self.stage = OperationStage::Asking { told: Share::NONE, newest: Stamp::ZERO };
+            self.stage = OperationStage::Asking { answered: Share::NONE, newest: Stamp::ZERO };
             let candidates = context.reachable.and(context.settled);
             let asked = Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site);
             return OperationStep::Wait(asked.expect("the level was found available, and includes a quorum"));
@@ -275,8 +275,8 @@ impl RunningOperation {
     /// Returns the largest entry that an owner may send, in bytes: `read_bytes`, or the larger size that the
     /// owner has announced.
     fn room_for(&self, index: usize) -> u32 {
-        let told = self.large.iter().find(|(owner, _)| *owner == index);
-        told.map_or(self.read_bytes, |(_, bytes)| *bytes)
+        let announced = self.large.iter().find(|(owner, _)| *owner == index);
+        announced.map_or(self.read_bytes, |(_, bytes)| *bytes)
     }
 
     /// Whether the present round asked an owner for its whole entry rather than for a digest.
@@ -314,8 +314,8 @@ impl RunningOperation {
                 self.refused = self.refused.with(index);
                 self.reason = Some(refusal);
             }
-            (OperationStage::Asking { told, newest }, Answer::Told(stamp)) => {
-                *told = told.with(index);
+            (OperationStage::Asking { answered, newest }, Answer::HighestStamp(stamp)) => {
+                *answered = answered.with(index);
                 *newest = stamp.max(*newest);
             }
             (OperationStage::Writing { held, newer, .. }, Answer::Written { newer: stamp }) => {
@@ -344,8 +344,8 @@ impl RunningOperation {
     /// Returns the next step, given the answers so far.
     pub(super) fn advance(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
         match &self.stage {
-            OperationStage::Asking { told, newest } => {
-                if Level::Quorum.is_met(&self.owners, *told, context.site) {
+            OperationStage::Asking { answered, newest } => {
+                if Level::Quorum.is_met(&self.owners, *answered, context.site) {
                     let newest = *newest;
                     if self.added().is_some() {
                         return self.begin_tally(newest, context);
@@ -440,7 +440,9 @@ impl RunningOperation {
             OperationStage::Writing { held, .. } | OperationStage::Returning { held, .. } => {
                 open.minus(*held)
             }
-            OperationStage::Asking { told, .. } => first_of(open.and(settled).minus(*told), &self.preferred),
+            OperationStage::Asking { answered, .. } => {
+                first_of(open.and(settled).minus(*answered), &self.preferred)
+            }
             OperationStage::Reading { copies, whole, .. } => {
                 // An owner that has sent its digest may have to be asked for its entry again.
                 let done = copies.iter().filter(|copy| copy.entry().is_some() || !whole.has(copy.index));
@@ -494,7 +496,7 @@ impl RunningOperation {
         context: &mut OperationContext<'_>,
     ) -> Result<OperationStep, Skewed> {
         let stamp = (context.issue)(floor)?;
-        assert!(stamp > floor, "a write's stamp is above all stamps that it was told of");
+        assert!(stamp > floor, "a write's stamp is above all stamps that owners reported");
         let entry = self.draft.as_ref().expect("only a write has a draft to be stamped").stamped(stamp);
         let (held, newer) = (Share::NONE, Stamp::ZERO);
         self.stage = OperationStage::Writing { stamp, entry, held, newer, last, answered: false };

@@ -116,7 +116,7 @@ struct RunningScan {
     asked: BTreeMap<CellNumber, ScanQuestion>,
     /// The cells' lists, each with the token up to which it is complete, or `None` if it is complete to the
     /// end of the map.
-    told: BTreeMap<CellNumber, (Vec<Listed>, Option<Token>)>,
+    lists: BTreeMap<CellNumber, (Vec<Listed>, Option<Token>)>,
     /// The piece, once enough cells have answered.
     piece: Option<Piece>,
 }
@@ -193,8 +193,8 @@ impl Scans {
             self.look_at = context.now + Scans::LOOK_EVERY;
         }
         let deadline = context.now + patience;
-        let (asked, told) = (BTreeMap::new(), BTreeMap::new());
-        let mut running = RunningScan { scan, deadline, asked, told, piece: None };
+        let (asked, lists) = (BTreeMap::new(), BTreeMap::new());
+        let mut running = RunningScan { scan, deadline, asked, lists, piece: None };
         running.ask(round, context);
         self.running.insert(round, running);
     }
@@ -220,7 +220,7 @@ impl Scans {
         if running.piece.as_ref().is_some_and(|piece| piece.doubts.is_empty()) {
             let running = self.remove(round, context.now);
             let piece = running.piece.expect("the scan's piece was just looked at");
-            context.ended.push((running.scan.id, piece.told()));
+            context.ended.push((running.scan.id, piece.into_scanned()));
         } else if running.piece.is_some() && may_read(&mut self.reading, round) {
             running.ask(round, context);
         }
@@ -246,7 +246,7 @@ impl Scans {
     pub(super) fn adopt(&mut self, context: &mut ScanContext<'_>) {
         for running in self.running.values_mut() {
             running.asked.values_mut().for_each(|question| *question = ScanQuestion::OfAnEarlierLayout);
-            (running.told, running.piece) = (BTreeMap::new(), None);
+            (running.lists, running.piece) = (BTreeMap::new(), None);
         }
         self.reading.clear();
         self.look_at = context.now;
@@ -292,7 +292,7 @@ impl RunningScan {
         for cell in context.fit() {
             let lacks = match (&self.piece, first) {
                 (Some(piece), Some((.., cells))) => cells.contains(&cell) && !piece.given.contains(&cell),
-                _ => !self.told.contains_key(&cell),
+                _ => !self.lists.contains_key(&cell),
             };
             if !lacks || self.asked.contains_key(&cell) {
                 continue;
@@ -311,10 +311,10 @@ impl RunningScan {
     fn take(&mut self, from: CellNumber, answer: Answer, context: &ScanContext<'_>) {
         match answer {
             Answer::Listed { keys, through } if self.piece.is_none() => {
-                self.told.insert(from, (keys, through));
-                let told = self.told.keys().copied().collect();
-                if context.is_met(&self.scan, &told) {
-                    self.piece = Some(Piece::of(self.scan.map, std::mem::take(&mut self.told)));
+                self.lists.insert(from, (keys, through));
+                let answered = self.lists.keys().copied().collect();
+                if context.is_met(&self.scan, &answered) {
+                    self.piece = Some(Piece::of(self.scan.map, std::mem::take(&mut self.lists)));
                 }
             }
             Answer::Entry(entry) => {
@@ -332,10 +332,10 @@ type CellListing = (CellNumber, Stamp, Kind, u64);
 
 impl Piece {
     /// Returns the piece that follows from the cells' lists.
-    fn of(map: MapId, told: BTreeMap<CellNumber, (Vec<Listed>, Option<Token>)>) -> Piece {
-        let next = told.values().filter_map(|(_, through)| *through).min();
+    fn of(map: MapId, lists: BTreeMap<CellNumber, (Vec<Listed>, Option<Token>)>) -> Piece {
+        let next = lists.values().filter_map(|(_, through)| *through).min();
         let mut words: BTreeMap<(Token, Bytes), Vec<CellListing>> = BTreeMap::new();
-        for (cell, (keys, _)) in told {
+        for (cell, (keys, _)) in lists {
             for Listed { key, newest, kind, print } in keys {
                 let token = Token::of(map, &key);
                 if next.is_none_or(|next| token <= next) {
@@ -379,7 +379,7 @@ impl Piece {
         (self.merged, self.given) = (Entry::nothing(), BTreeSet::new());
     }
 
-    fn told(self) -> Scanned {
+    fn into_scanned(self) -> Scanned {
         let there = self.kinds.into_iter().filter(|(_, kind)| *kind != Kind::Nothing);
         Scanned::Piece { keys: there.map(|((_, key), kind)| (key, kind)).collect(), next: self.next }
     }

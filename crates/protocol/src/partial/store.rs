@@ -97,8 +97,8 @@ impl Store {
         let (at, present) = find(token, place, key);
         let before = present.map(|it| it.entry());
         let print_before = before.as_ref().map(|before| print(token, before));
-        let (after, told) = work(before.unwrap_or_default(), place.len() - at.len());
-        let Some(after) = after else { return told };
+        let (after, outcome) = work(before.unwrap_or_default(), place.len() - at.len());
+        let Some(after) = after else { return outcome };
         let print_after = (after != Entry::nothing()).then(|| print(token, &after));
         packed.put_slice(&place[..at.start]);
         if print_after.is_some() {
@@ -126,7 +126,7 @@ impl Store {
         if print_before.is_some() || print_after.is_some() {
             tree.change(token, print_before, print_after, |arc| prints(places, arc));
         }
-        told
+        outcome
     }
 
     /// Returns the keys of an arc, in the order of their tokens.

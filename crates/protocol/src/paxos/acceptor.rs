@@ -249,10 +249,10 @@ impl Core {
 
     /// Announces the leader to the user if the user does not know it yet. With `again`, announces it in any
     /// case.
-    pub(super) fn tell_leader(&mut self, again: bool, out: &mut dyn Sink<Paxos>) {
+    pub(super) fn announce_leader(&mut self, again: bool, out: &mut dyn Sink<Paxos>) {
         let leader = self.leader.filter(|_| self.is_member(self.me.id)).map(|ballot| ballot.router);
-        if leader != self.told || again {
-            self.told = leader;
+        if leader != self.announced_leader || again {
+            self.announced_leader = leader;
             out.emit(Event::Leader(leader));
         }
     }

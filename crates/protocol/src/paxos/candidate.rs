@@ -76,7 +76,7 @@ impl Candidacy {
     /// members counts its votes again with each later set of members that it learns in this way.
     pub(super) fn electorate<'a>(&'a self, core: &'a Core) -> &'a [Peer] {
         let (last, open) = match &self.stage {
-            CandidateStage::PreVote(votes) => match best_told(&self.prepare, votes) {
+            CandidateStage::PreVote(votes) => match best_described(&self.prepare, votes) {
                 None => return core.acting(),
                 Some(best) => (best.last, Some(&best.members[..])),
             },
@@ -150,7 +150,10 @@ pub(super) fn best<'a>(prepare: &Prepare, promises: &'a BTreeMap<ProcessId, Prom
 }
 
 /// Returns the best log that pre-votes described; `None` if the candidate's own log is the best.
-fn best_told<'a>(prepare: &Prepare, votes: &'a BTreeMap<ProcessId, Option<Better>>) -> Option<&'a Better> {
+fn best_described<'a>(
+    prepare: &Prepare,
+    votes: &'a BTreeMap<ProcessId, Option<Better>>,
+) -> Option<&'a Better> {
     votes
         .values()
         .flatten()

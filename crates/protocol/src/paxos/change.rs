@@ -140,7 +140,7 @@ impl Paxos {
         match &mut self.state {
             State::Joining { .. } if self.core.is_member(cx.me) => {
                 self.state = State::Follower;
-                self.core.tell_leader(true, out);
+                self.core.announce_leader(true, out);
                 if self.core.leader.is_none() {
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
@@ -156,12 +156,12 @@ impl Paxos {
             State::Leader(reign) => {
                 // A leader that is voted out leads until the other members know of the change.
                 reign.members_changed(&mut self.core, cx.now, out);
-                self.core.tell_leader(false, out);
+                self.core.announce_leader(false, out);
                 self.reach_members(out);
                 return;
             }
             State::Candidate(candidacy) => candidacy.ask(&mut self.core, out),
-            State::Follower => self.core.tell_leader(false, out),
+            State::Follower => self.core.announce_leader(false, out),
         }
         if member {
             self.reach_members(out);
@@ -198,7 +198,7 @@ impl Paxos {
         }
         self.state = State::Removed;
         self.core.leader = None;
-        self.core.tell_leader(false, out);
+        self.core.announce_leader(false, out);
         self.election = None;
         for process in self.core.reached.keys().copied().collect::<Vec<_>>() {
             self.core.forget(process, out);
@@ -210,7 +210,7 @@ impl Paxos {
 impl Reign {
     fn asked_to_admit(&mut self, core: &mut Core, now: Time, peer: Peer, out: &mut dyn Sink<Paxos>) {
         if core.departed.contains(&peer.id) {
-            return self.tell_departed(core, peer.id, out);
+            return self.send_not_member(core, peer.id, out);
         }
         if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
@@ -427,9 +427,9 @@ impl Reign {
         self.heartbeat(core, out);
     }
 
-    /// Tells a process again that it was voted out, because an earlier message may have been lost. Does
+    /// Notifies a process again that it was voted out, because an earlier message may have been lost. Does
     /// nothing if the process was not voted out, or may not go yet.
-    pub(super) fn tell_departed(&self, core: &Core, process: ProcessId, out: &mut dyn Sink<Paxos>) {
+    pub(super) fn send_not_member(&self, core: &Core, process: ProcessId, out: &mut dyn Sink<Paxos>) {
         if core.departed.contains(&process) && !self.leaving.iter().any(|(_, leaving)| *leaving == process) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
             core.send(process, message, out);

@@ -181,8 +181,8 @@ impl Core {
         let known = &mut self.contacts.known;
         let fresh =
             || KnownMember { beat: 0, alive_at: now, hears_us: true, reach: 0, led: false, way: None };
-        let told = pulse.contacts.iter().map(|contact| (contact.process, contact.beat));
-        for (process, beat) in told.chain([(from, pulse.beat)]) {
+        let beats = pulse.contacts.iter().map(|contact| (contact.process, contact.beat));
+        for (process, beat) in beats.chain([(from, pulse.beat)]) {
             if concerned.contains(&process) {
                 let known = known.entry(process).or_insert_with(fresh);
                 if beat > known.beat {

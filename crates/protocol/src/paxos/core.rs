@@ -62,7 +62,7 @@ pub(super) struct Core {
     /// log behind that slot is kept.
     pub(super) gathered: Option<(Slot, Vec<Peer>)>,
     /// The leader that the user last learned.
-    pub(super) told: Option<ProcessId>,
+    pub(super) announced_leader: Option<ProcessId>,
     /// Whether a snapshot is being sent. Until it has arrived, more of the log behind the snapshot is kept,
     /// so that the snapshot is not too old when it arrives.
     pub(super) snapshot_underway: bool,
@@ -105,7 +105,7 @@ impl Core {
             durable: None,
             journaled: 0,
             gathered: None,
-            told: None,
+            announced_leader: None,
             snapshot_underway: false,
             incoming: None,
             arriving: None,

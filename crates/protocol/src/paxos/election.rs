@@ -16,7 +16,7 @@ impl Paxos {
             "only a member, or a process that is about to be a member, stands for leader"
         );
         self.stand_back(cx, out);
-        self.core.tell_leader(false, out);
+        self.core.announce_leader(false, out);
         (self.election, self.ready_from) = (None, None);
         let ballot = self.next_ballot(cx);
         let patience = self.interval() * (4 << self.attempts.min(3));
@@ -346,7 +346,7 @@ impl Paxos {
         }
         reign.heartbeat(&self.core, out);
         self.state = State::Leader(Box::new(reign));
-        self.core.tell_leader(true, out);
+        self.core.announce_leader(true, out);
     }
 }
 

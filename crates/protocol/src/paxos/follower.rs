@@ -35,7 +35,7 @@ impl Paxos {
             self.core.leader = Some(ballot);
             self.core.watch_members([from], cx.now);
             if self.is_voter() {
-                self.core.tell_leader(true, out);
+                self.core.announce_leader(true, out);
             }
         }
         self.attempts = 0;
@@ -66,7 +66,7 @@ impl Paxos {
     /// unless another leader appears.
     pub(super) fn lose_leader(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         self.stand_back(cx, out);
-        self.core.tell_leader(false, out);
+        self.core.announce_leader(false, out);
         if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
         }

@@ -44,8 +44,8 @@ impl Reign {
             window: core.settings.window_min.max(1),
             open_bytes: open.iter().sum(),
             open,
-            told: core.chosen,
-            tell_at: None,
+            announced: core.chosen,
+            announce_at: None,
             snapshot: None,
             asked: None,
             removals: VecDeque::new(),
@@ -120,7 +120,7 @@ impl Reign {
         let slot = core.log.last();
         self.tickets.push_back((ticket, slot));
         let accept = Message::Accept { ballot: self.ballot, slot, chosen: core.chosen, value };
-        self.note_told(core);
+        self.note_announced(core);
         core.send_all(self.streaming(), accept, out);
     }
 
@@ -197,23 +197,25 @@ impl Reign {
 
     /// Sends the watermark to followers that do not have it, once it has waited for another message long
     /// enough.
-    pub(super) fn tell_chosen(&mut self, core: &Core, now: Time, out: &mut dyn Sink<Paxos>) {
-        if self.told < core.chosen && *self.tell_at.get_or_insert(now + core.settings.chosen_after) <= now {
-            self.note_told(core);
+    pub(super) fn announce_chosen(&mut self, core: &Core, now: Time, out: &mut dyn Sink<Paxos>) {
+        if self.announced < core.chosen
+            && *self.announce_at.get_or_insert(now + core.settings.chosen_after) <= now
+        {
+            self.note_announced(core);
             let message = Message::Chosen { ballot: self.ballot, through: core.chosen };
             core.send_all(self.streaming(), message, out);
         }
     }
 
     /// Notes that a message with the watermark goes to the followers.
-    fn note_told(&mut self, core: &Core) {
-        self.told = core.chosen;
-        self.tell_at = None;
+    fn note_announced(&mut self, core: &Core) {
+        self.announced = core.chosen;
+        self.announce_at = None;
     }
 
     /// Sends a sign of life.
     pub(super) fn heartbeat(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
-        self.note_told(core);
+        self.note_announced(core);
         core.send_all(self.streaming(), self.beat(core, core.log.last()), out);
         let probed = self
             .peers

@@ -423,7 +423,7 @@ impl Protocol for Paxos {
             State::Candidate(candidacy) => Some(candidacy.until),
             // The deadline is the exact instant of suspicion: a fast failover must not wait for a tick.
             State::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
-            State::Leader(reign) => reign.tell_at,
+            State::Leader(reign) => reign.announce_at,
             _ => None,
         };
         [Some(self.tick_at), self.election, until].into_iter().flatten().min()
@@ -467,7 +467,7 @@ impl Paxos {
         }
         self.core.leader = Some(ballot);
         self.state = State::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
-        self.core.tell_leader(again, out);
+        self.core.announce_leader(again, out);
     }
 
     fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
@@ -537,7 +537,7 @@ impl Paxos {
                     && !(self.core.is_member(from) && reign.propose(&mut self.core, payloads, out))
                 {
                     self.core.send(from, Message::Dropped { ballot }, out);
-                    reign.tell_departed(&self.core, from, out);
+                    reign.send_not_member(&self.core, from, out);
                 }
             }
             Message::Accepted { ballot, through } => {
@@ -658,7 +658,7 @@ impl Paxos {
         match &mut self.state {
             State::Leader(reign) => {
                 reign.probe(&self.core, peer, out);
-                reign.tell_departed(&self.core, peer, out);
+                reign.send_not_member(&self.core, peer, out);
                 reign.ask_again(&self.core, peer, out);
             }
             State::Candidate(candidacy) if self.core.concerns(peer) || candidacy.asks(peer) => {
@@ -675,7 +675,7 @@ impl Paxos {
             State::Follower if leads => {
                 // Proposals on the old link may be lost, and later proposals must not overtake them.
                 self.forward.clear();
-                self.core.tell_leader(true, out);
+                self.core.announce_leader(true, out);
             }
             State::Joining { .. } => self.core.send(peer, Message::Join { peer: self.core.me.clone() }, out),
             _ => {}
@@ -738,7 +738,7 @@ impl Paxos {
         self.ask(cx, out);
         if std::mem::take(&mut self.repeat_leader) && self.is_voter() {
             self.forward.clear();
-            self.core.tell_leader(true, out);
+            self.core.announce_leader(true, out);
         }
     }
 
@@ -747,7 +747,7 @@ impl Paxos {
             State::Leader(reign) => {
                 reign.open_slots(&mut self.core, out, false);
                 reign.consider_change(&mut self.core, cx.now, out);
-                reign.tell_chosen(&self.core, cx.now, out);
+                reign.announce_chosen(&self.core, cx.now, out);
                 reign.open_rounds(&self.core, out);
             }
             _ => self.flush_follower(out),

@@ -90,7 +90,7 @@ impl Paxos {
         self.election = None;
         self.core.leader = Some(ballot);
         self.state = State::Leader(Box::new(Reign::begin(&self.core, ballot, ticket, out)));
-        self.core.tell_leader(true, out);
+        self.core.announce_leader(true, out);
     }
 
     /// Whether this process could begin a log of its own if no router is left: it is joining, and has

@@ -37,9 +37,9 @@ pub(super) struct Reign {
     pub(super) open: VecDeque<usize>,
     pub(super) open_bytes: usize,
     /// The last chosen slot that the leader has announced to the followers.
-    pub(super) told: Slot,
+    pub(super) announced: Slot,
     /// The time at which the followers get the watermark, unless an earlier message carries it.
-    pub(super) tell_at: Option<Time>,
+    pub(super) announce_at: Option<Time>,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<OutgoingSnapshot>,
     /// The slot of the snapshot that the user was asked for, and the members after that slot.

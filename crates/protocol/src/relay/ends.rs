@@ -387,14 +387,14 @@ impl<M: Wire> Ends<M> {
         me: ProcessId,
         now: Time,
         peer: ProcessId,
-        tell: bool,
+        notify: bool,
         out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
         let Some(relayed) = self.take_relayed(peer) else { return };
         assert_ne!(relayed.via, me, "no process relays its own link");
-        if tell {
+        if notify {
             carry(relayed.via, peer, EndMessage::Close { session: relayed.session }, None, out);
         }
         self.events.push_back(RelayEvent::Unlinked { peer });

@@ -315,7 +315,7 @@ where
     }
 
     /// Passes all events to the protocol above.
-    fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+    fn pass_events(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let Some(news) = self.ends.events.pop_front() {
             let input = match news {
                 RelayEvent::Linked { peer, session } => Input::Linked { peer, session },
@@ -379,7 +379,7 @@ where
                     if let Some(last) = self.ends.heard_of(&self.inner.routers()) {
                         self.inner.routers_heard(last);
                     }
-                    self.tell(cx, out);
+                    self.pass_events(cx, out);
                 }
                 if self.inner.deadline().is_some_and(|deadline| deadline <= now) {
                     self.give(cx, Input::Deadline, out);
@@ -398,7 +398,7 @@ where
                 self.ends.flush(out);
             }
         }
-        self.tell(cx, out);
+        self.pass_events(cx, out);
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -41,7 +41,7 @@ pub(super) struct Stream {
     /// Bytes of the frame that is arriving.
     incoming: BytesMut,
     received: u64,
-    told: u64,
+    reported: u64,
 }
 
 /// A piece of a frame that waits to be sent to the other end.
@@ -118,11 +118,11 @@ impl Stream {
 
     /// Returns the number of bytes processed, if it has grown enough to be worth a message.
     pub(super) fn taken(&mut self) -> Option<u64> {
-        if self.received - self.told < WINDOW_BYTES / 4 {
+        if self.received - self.reported < WINDOW_BYTES / 4 {
             return None;
         }
-        self.told = self.received;
-        Some(self.told)
+        self.reported = self.received;
+        Some(self.reported)
     }
 }
 

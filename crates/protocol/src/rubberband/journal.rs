@@ -335,8 +335,8 @@ mod tests {
     fn check(record: &Record, hex: &str) {
         let mut bytes = BytesMut::new();
         record.encode(&mut bytes);
-        let told: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(told, hex.split_whitespace().collect::<String>(), "{record:?}");
+        let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(written, hex.split_whitespace().collect::<String>(), "{record:?}");
         let read = |bytes| read(vec![(Ticket(1), bytes)]);
         assert_eq!(read(bytes.clone().freeze()), Ok(vec![(Ticket(1), record.clone())]));
         for end in 0..bytes.len() {

@@ -65,7 +65,7 @@ pub enum Body {
     /// A replica confirms announced reads to the leader: after the replica learned of these reads, it
     /// followed this ballot and had promised no higher ballot.
     #[wire(tag = 6)]
-    Told {
+    ReadsConfirmed {
         /// The leader's ballot.
         ballot: Ballot,
         /// The reads.
@@ -146,7 +146,7 @@ pub enum Kind {
     Read,
     /// The call changes nothing. The client has announced it to the replicas, and they confirm to the leader
     /// that its reign still stands.
-    ToldRead,
+    AnnouncedRead,
     /// The call ends its transaction, whose changes take effect together. It has no request.
     Commit,
 }
@@ -154,7 +154,7 @@ pub enum Kind {
 impl Kind {
     /// Whether the call changes nothing.
     pub fn is_read(self) -> bool {
-        matches!(self, Kind::Read | Kind::ToldRead)
+        matches!(self, Kind::Read | Kind::AnnouncedRead)
     }
 }
 
@@ -239,7 +239,7 @@ impl Call {
 
 const WRITE: u8 = 0;
 const READ: u8 = 1;
-const TOLD_READ: u8 = 2;
+const ANNOUNCED_READ: u8 = 2;
 const COMMIT: u8 = 3;
 /// Flags in the byte that holds the kind. They say that keys follow, that a transaction follows, and that the
 /// transaction begins with the call.
@@ -256,7 +256,7 @@ impl Wire for Call {
         let kind = match self.kind {
             Kind::Write => WRITE,
             Kind::Read => READ,
-            Kind::ToldRead => TOLD_READ,
+            Kind::AnnouncedRead => ANNOUNCED_READ,
             Kind::Commit => COMMIT,
         };
         match self.scope.as_deref() {
@@ -294,7 +294,7 @@ impl Wire for Call {
             READ => Kind::Read,
             // An announced read is refused in a transaction, because the transaction's commit confirms the
             // transaction's reads.
-            TOLD_READ if part.is_none() => Kind::ToldRead,
+            ANNOUNCED_READ if part.is_none() => Kind::AnnouncedRead,
             COMMIT if part.is_some() => Kind::Commit,
             _ => return Err(WireError::Tag(tag)),
         };

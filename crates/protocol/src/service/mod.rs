@@ -23,8 +23,8 @@
 //!    │◀────── Answers ──┤── Chosen ────────────▶│ Apply
 //!    │
 //!    ├── Calls (read) ─▶│                       │
-//!    ├── Reads ────────────────────────────────▶│  told: the client tells the backups
-//!    │                  │◀─────────────── Told ─┤  while the host executes
+//!    ├── Reads ────────────────────────────────▶│  announced: the client announces the read
+//!    │                  │◀───── ReadsConfirmed ─┤  while the host executes
 //!    │                  ├── Confirm ───────────▶│  asked: the leader asks them, once for many reads
 //!    │                  │◀────────── Confirmed ─┤
 //!    │◀────── Answers ──┤                       │  once all that the read saw is chosen, too

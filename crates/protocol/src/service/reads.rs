@@ -14,16 +14,17 @@
 //! A leader learns in two ways that its reign still stands. One is cheap for many reads, the other for few.
 //!
 //! ```text
-//!  asked   client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
-//!  told    client ─ Calls ─▶ leader (executes meanwhile)
-//!             └──── Reads ─────────────────────▶ backups ─ Told ──────▶ leader ─ Answers ─▶ client  3 hops
+//!  asked      client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
+//!  announced  client ─ Calls ─▶ leader (executes meanwhile)
+//!                └── Reads ──────────────────────▶ backups ─ ReadsConfirmed ─▶ leader ─ Answers ─▶ client  3 hops
 //! ```
 //!
-//! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round. *Told* is
-//! the source's way: the client tells all replicas, and each that does not lead confirms to the leader that
-//! it follows. Told reads save a hop, but cost messages for each read, so they suit few reads.
+//! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round.
+//! *Announced* is the source's way: the client announces the read to all replicas, and each that does not lead
+//! confirms to the leader that it follows. Announced reads save a hop, but cost messages for each read, so they
+//! suit few reads.
 //!
-//! **Attacks on told reads.**
+//! **Attacks on announced reads.**
 //!
 //! - *A confirmation overtakes its read.* The leader keeps such confirmations for a while, and their number
 //!   is bounded.
@@ -58,7 +59,7 @@ pub(super) struct Reads {
     confirmed: u64,
     /// Reads that their clients have announced to the replicas. Each stays until it is executed and the reign
     /// is known to have stood.
-    told: BTreeMap<CallId, ToldRead>,
+    announced: BTreeMap<CallId, AnnouncedRead>,
     /// Confirmations of announced reads, for reads that have not arrived themselves: the confirmations since
     /// the last tick, and those between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
@@ -81,7 +82,7 @@ struct WaitingRead {
 
 /// A read that its client has announced to the replicas.
 #[derive(Debug, Default)]
-struct ToldRead {
+struct AnnouncedRead {
     /// The last instance whose change the read saw, the client, and the answer. `None` until the read is
     /// executed.
     result: Option<(u64, ProcessId, CallOutcome)>,
@@ -127,7 +128,7 @@ impl Reads {
     /// Begins to count confirmations of a read that its client has announced to the replicas. Returns whether
     /// this is the first attempt of this call.
     pub(super) fn expect(&mut self, id: CallId) -> bool {
-        if self.told.contains_key(&id) {
+        if self.announced.contains_key(&id) {
             return false;
         }
         let by = self
@@ -136,14 +137,14 @@ impl Reads {
             .filter_map(|early_confirmations| early_confirmations.remove(&id))
             .flatten()
             .collect();
-        self.told.insert(id, ToldRead { by, ..ToldRead::default() });
+        self.announced.insert(id, AnnouncedRead { by, ..AnnouncedRead::default() });
         true
     }
 
     /// Counts a replica's confirmation of a read that the client has announced to it.
     pub(super) fn follows(&mut self, from: ProcessId, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
-        let by = match self.told.get_mut(&id) {
-            Some(told) => &mut told.by,
+        let by = match self.announced.get_mut(&id) {
+            Some(announced) => &mut announced.by,
             None if self.early_confirmations[0].len() < EARLY_MAX => {
                 self.early_confirmations[0].entry(id).or_default()
             }
@@ -156,7 +157,7 @@ impl Reads {
     }
 
     /// Records the answer of an announced read, which was executed on the state after instance `seen`.
-    pub(super) fn executed_told(
+    pub(super) fn executed_announced(
         &mut self,
         seen: u64,
         client: ProcessId,
@@ -164,18 +165,20 @@ impl Reads {
         outcome: CallOutcome,
         majority: impl Fn(&[ProcessId]) -> bool,
     ) {
-        let told = self.told.get_mut(&id).expect("a read is expected until it is executed and confirmed");
+        let announced =
+            self.announced.get_mut(&id).expect("a read is expected until it is executed and confirmed");
         self.bytes += WAITING_BYTES + outcome.bytes();
-        told.result = Some((seen, client, outcome));
+        announced.result = Some((seen, client, outcome));
         self.close(id, majority);
     }
 
     /// If an announced read is confirmed and executed, moves its answer to the answers that wait only for the
     /// changes that they saw.
     fn close(&mut self, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
-        if let Some(ToldRead { result: Some(_), by, question, .. }) = self.told.get(&id)
+        if let Some(AnnouncedRead { result: Some(_), by, question, .. }) = self.announced.get(&id)
             && (majority(by) || question.is_some_and(|question| question <= self.confirmed))
-            && let Some(ToldRead { result: Some((seen, client, outcome)), .. }) = self.told.remove(&id)
+            && let Some(AnnouncedRead { result: Some((seen, client, outcome)), .. }) =
+                self.announced.remove(&id)
         {
             self.confirmed_reads.push_back(WaitingRead { seen, question: 0, client, id, outcome });
         }
@@ -187,9 +190,9 @@ impl Reads {
         self.early_confirmations.swap(0, 1);
         self.early_confirmations[0].clear();
         let question = self.asked + 1;
-        for told in self.told.values_mut() {
-            if std::mem::replace(&mut told.old, true) && told.question.is_none() {
-                told.question = Some(question);
+        for announced in self.announced.values_mut() {
+            if std::mem::replace(&mut announced.old, true) && announced.question.is_none() {
+                announced.question = Some(question);
                 self.uncovered = true;
             }
         }
@@ -210,15 +213,16 @@ impl Reads {
 
     /// Whether answers wait until they may be sent.
     pub(super) fn owe(&self) -> bool {
-        let executed = self.told.values().any(|told| told.result.is_some());
+        let executed = self.announced.values().any(|announced| announced.result.is_some());
         executed || !self.waiting.is_empty() || !self.confirmed_reads.is_empty()
     }
 
     /// Records that the reign stood when the questions up to `through` were asked.
     pub(super) fn confirmed(&mut self, through: u64) {
         self.confirmed = self.confirmed.max(through);
-        let covered = |told: &ToldRead| told.question.is_some_and(|question| question <= through);
-        let covered = self.told.iter().filter(|(_, told)| covered(told)).map(|(id, _)| *id);
+        let covered =
+            |announced: &AnnouncedRead| announced.question.is_some_and(|question| question <= through);
+        let covered = self.announced.iter().filter(|(_, announced)| covered(announced)).map(|(id, _)| *id);
         for id in covered.collect::<Vec<_>>() {
             self.close(id, |_| false);
         }
@@ -266,7 +270,7 @@ mod tests {
         assert!(reads.expect(id(1)) && !reads.expect(id(1)));
         reads.follows(process(2), id(1), one_other);
         assert_eq!(numbers(&mut reads, 9), []);
-        reads.executed_told(5, process(100), id(1), CallOutcome::Full, one_other);
+        reads.executed_announced(5, process(100), id(1), CallOutcome::Full, one_other);
         assert_eq!(numbers(&mut reads, 4), [], "it saw instance 5");
         assert_eq!(numbers(&mut reads, 5), [1]);
     }
@@ -279,7 +283,7 @@ mod tests {
         }
         for (number, known) in [(1, true), (2, true), (3, false)] {
             reads.expect(id(number));
-            reads.executed_told(0, process(100), id(number), CallOutcome::Full, one_other);
+            reads.executed_announced(0, process(100), id(number), CallOutcome::Full, one_other);
             assert_eq!(numbers(&mut reads, 0).len(), usize::from(known), "{number}");
             reads.tick();
         }
@@ -293,7 +297,7 @@ mod tests {
     fn a_told_read_that_nobody_confirms_is_asked_for() {
         let mut reads = Reads::default();
         reads.expect(id(1));
-        reads.executed_told(0, process(100), id(1), CallOutcome::Full, one_other);
+        reads.executed_announced(0, process(100), id(1), CallOutcome::Full, one_other);
         reads.tick();
         assert_eq!(reads.question(), None);
         reads.tick();

@@ -168,15 +168,15 @@ impl Reign {
     /// pausing. The caller then sends the host this order, so that the host gets it only once.
     pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.pausing, true);
-        let told = rest.filter(|_| is_first)?;
-        self.rest = Some((told, false));
-        Some(told)
+        let order = rest.filter(|_| is_first)?;
+        self.rest = Some((order, false));
+        Some(order)
     }
 
     /// Records that the host rests now, after the order to rest with this number.
     pub(super) fn rests(&mut self, rest: u64) {
-        if let Some((told, rests)) = &mut self.rest {
-            *rests |= *told == rest;
+        if let Some((order, rests)) = &mut self.rest {
+            *rests |= *order == rest;
         }
     }
 

@@ -49,7 +49,7 @@ pub struct Replica {
     drained: bool,
     /// Reads that clients have announced to this replica, and that this replica has yet to confirm to the
     /// leader.
-    told: Vec<CallId>,
+    announced_reads: Vec<CallId>,
     /// The number of the last checkpoint that the host was ordered to take.
     pub(super) checkpoints: u64,
     /// The checkpoint that is being given to another replica or to the disk.
@@ -148,7 +148,7 @@ impl Replica {
             works: 0,
             answers: BTreeMap::new(),
             drained: false,
-            told: Vec::new(),
+            announced_reads: Vec::new(),
             checkpoints: 0,
             giving: None,
             latest: None,
@@ -240,7 +240,7 @@ impl Protocol for Replica {
                 self.flush(cx, out);
                 self.drive(cx, Input::Drained, out);
                 self.leave(cx, out);
-                self.tell(out);
+                self.confirm_reads(out);
                 self.send_answers(out);
             }
             input => {
@@ -316,7 +316,7 @@ impl Replica {
             }
             Body::Reads { session, numbers } => {
                 if self.reign.is_none() {
-                    self.told.extend(numbers.into_iter().map(|number| CallId { session, number }));
+                    self.announced_reads.extend(numbers.into_iter().map(|number| CallId { session, number }));
                 }
             }
             Body::Abandon { session, transactions } => {
@@ -324,7 +324,7 @@ impl Replica {
                     self.abort(TransactionId { session, number }, Abort::Gone, out);
                 }
             }
-            Body::Told { ballot, reads } => self.follows(from, ballot, reads),
+            Body::ReadsConfirmed { ballot, reads } => self.follows(from, ballot, reads),
             Body::Opened { .. } | Body::Answers { .. } | Body::Members { .. } | Body::Redirect { .. } => {
                 self.refused += 1
             }
@@ -343,12 +343,12 @@ impl Replica {
     }
 
     /// Confirms all reads that clients have announced here, to the leader that this replica follows.
-    fn tell(&mut self, out: &mut dyn Sink<Self>) {
-        let reads = std::mem::take(&mut self.told);
+    fn confirm_reads(&mut self, out: &mut dyn Sink<Self>) {
+        let reads = std::mem::take(&mut self.announced_reads);
         if let Some(ballot) = self.paxos.followed()
             && !reads.is_empty()
         {
-            let (to, body) = (Destination::One(ballot.router), Body::Told { ballot, reads });
+            let (to, body) = (Destination::One(ballot.router), Body::ReadsConfirmed { ballot, reads });
             let message = Message { group: self.group, body };
             match self.paxos.promise_awaited() {
                 Some(promise) => out.send(to, message, Some(promise)),

@@ -66,7 +66,7 @@ pub(super) enum Access {
     /// A read that the question with this number covers.
     Asked(u64),
     /// A read that its client has announced to the replicas.
-    Told,
+    Announced,
     /// A request of a transaction.
     Part(TransactionId),
     /// The commit of a transaction.

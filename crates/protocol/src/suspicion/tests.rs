@@ -86,7 +86,7 @@ fn a_super_that_hears_it_keeps_it_for_a_while_and_a_router_for_ever() {
 
 #[test]
 fn who_is_heard_is_known_by_name() {
-    let told = |words: &[(u64, Opinion, u64)]| {
+    let assessment = |words: &[(u64, Opinion, u64)]| {
         let mut second_opinion = SecondOpinion::new(1, Time::ZERO);
         for &(witness, opinion, millis) in words {
             second_opinion.record(process(witness), opinion, Time(millis * 1_000_000));
@@ -94,10 +94,10 @@ fn who_is_heard_is_known_by_name() {
         let recent = Duration::from_millis(300);
         (second_opinion.hearer(recent).map(|it| it.node), second_opinion.is_heard(Time(500_000_000), recent))
     };
-    assert_eq!(told(&[]), (None, false));
-    assert_eq!(told(&[(1, Opinion::Linked, 400), (2, Opinion::Unlinked, 400)]), (None, false));
-    assert_eq!(told(&[(1, Opinion::Linked, 400), (2, Opinion::Heard, 400)]), (Some(2), true));
-    assert_eq!(told(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 499)]), (Some(2), false));
-    assert_eq!(told(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 500)]), (None, false));
-    assert_eq!(told(&[(2, Opinion::Heard, 400), (2, Opinion::Unlinked, 450)]), (None, false));
+    assert_eq!(assessment(&[]), (None, false));
+    assert_eq!(assessment(&[(1, Opinion::Linked, 400), (2, Opinion::Unlinked, 400)]), (None, false));
+    assert_eq!(assessment(&[(1, Opinion::Linked, 400), (2, Opinion::Heard, 400)]), (Some(2), true));
+    assert_eq!(assessment(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 499)]), (Some(2), false));
+    assert_eq!(assessment(&[(2, Opinion::Heard, 200), (2, Opinion::Linked, 500)]), (None, false));
+    assert_eq!(assessment(&[(2, Opinion::Heard, 400), (2, Opinion::Unlinked, 450)]), (None, false));
 }

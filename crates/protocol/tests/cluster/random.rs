@@ -163,7 +163,7 @@ impl Schedule {
         self.token += 1;
         let token = self.token;
         // Some writes repeat an earlier write of the same session, whose outcome is unknown.
-        let open = self.world.told.iter().filter_map(|((id, token), told)| match told.end {
+        let open = self.world.results.iter().filter_map(|((id, token), result)| match result.end {
             Some(Err(ClientError::MaybeApplied { request })) if *id == client && request.number > 0 => {
                 Some((*token, request))
             }
@@ -213,8 +213,13 @@ impl Schedule {
     }
 
     fn cancel(&mut self) {
-        let open: Vec<_> =
-            self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key).collect();
+        let open: Vec<_> = self
+            .world
+            .results
+            .iter()
+            .filter(|(_, result)| result.end.is_none())
+            .map(|(key, _)| *key)
+            .collect();
         if let Some((client, token)) = self.pick(&open) {
             self.world.command(client, Command::Client(ClientCommand::Cancel { token }));
         }
@@ -328,8 +333,8 @@ impl Schedule {
         let mut all = BTreeSet::new();
         for (key, asked) in &self.asked {
             let Asked::Write { operation, ranges } = asked else { continue };
-            let told = &self.world.told[key];
-            if matches!(told.end, Some(Ok(_))) && told.parts.iter().all(|part| part.as_ref() == b"ok") {
+            let result = &self.world.results[key];
+            if matches!(result.end, Some(Ok(_))) && result.parts.iter().all(|part| part.as_ref() == b"ok") {
                 all.extend(ranges.iter().flat_map(|range| quarters(*range)).map(|r| (r, operation.clone())));
             }
         }
@@ -353,8 +358,8 @@ impl Schedule {
 
     /// Returns the open requests of living clients.
     fn open(&self) -> Vec<(ProcessId, u64)> {
-        let told = self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key);
-        told.filter(|(client, _)| self.world.lives(*client)).collect()
+        let open = self.world.results.iter().filter(|(_, result)| result.end.is_none()).map(|(key, _)| *key);
+        open.filter(|(client, _)| self.world.lives(*client)).collect()
     }
 
     /// Whether all messages are stable and executed everywhere.
@@ -375,12 +380,12 @@ impl Schedule {
     fn check(&self) {
         let world = &self.world;
         world.check_senders();
-        let told = self.open();
+        let open = self.open();
         let tail = || {
             let lines: Vec<_> = world.trace.lines().collect();
             lines[lines.len().saturating_sub(60)..].join("\n")
         };
-        assert!(told.is_empty(), "{told:?} have not ended\n{}", tail());
+        assert!(open.is_empty(), "{open:?} have not ended\n{}", tail());
         let config = world.config().expect("there is one");
         assert!(is_whole(config, world), "not repaired: {:?} {:?}\n{}", config.ring, config.storage, tail());
         assert!(self.is_quiet(), "not everything is stable and executed\n{}", self.standing());
@@ -391,8 +396,8 @@ impl Schedule {
             assert!(effects.contains(&known), "{known:?} was acknowledged and is not there\n{}", tail());
         }
         for (key, asked) in &self.asked {
-            let Some(end) = world.told[key].end else { continue };
-            let parts = &world.told[key].parts;
+            let Some(end) = world.results[key].end else { continue };
+            let parts = &world.results[key].parts;
             match asked {
                 Asked::Write { operation, ranges } => {
                     let took: Vec<bool> = ranges

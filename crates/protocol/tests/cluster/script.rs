@@ -101,13 +101,13 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         }
         // Shows the number of bytes of a read that a client has received.
         ["told", id, token] => {
-            let parts = &world.told[&(process(id), number(token))].parts;
+            let parts = &world.results[&(process(id), number(token))].parts;
             let bytes: usize = parts.iter().map(Bytes::len).sum();
             world.say(&format!("{id} {token} has {bytes} bytes"));
         }
         // The client has consumed everything that it received from one storage process.
         ["take", id, token, from] => {
-            let parts = &world.told[&(process(id), number(token))].parts;
+            let parts = &world.results[&(process(id), number(token))].parts;
             let bytes = parts.iter().map(|part| part.len() as u64).sum();
             let (token, from) = (number(token), process(from));
             world.command(process(id), Asked::Client(ClientCommand::Consumed { token, from, bytes }));

@@ -32,7 +32,7 @@ pub(crate) type Virtual = quorate_world::World<Role>;
 
 /// The answers that a user got to one request.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct RequestResult {
     pub(crate) parts: Vec<Bytes>,
     pub(crate) end: Option<Result<Position, ClientError>>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Node {
 
 pub(crate) struct Users {
     /// The answers by client and token.
-    pub(crate) told: BTreeMap<(ProcessId, u64), Told>,
+    pub(crate) results: BTreeMap<(ProcessId, u64), RequestResult>,
     pub(crate) nodes: BTreeMap<ProcessId, Node>,
     /// The content of each position.
     pub(crate) ghost: BTreeMap<Position, (MessageId, Bytes)>,
@@ -206,7 +206,7 @@ impl Traced for Users {
 impl Users {
     pub(crate) fn new() -> Users {
         Users {
-            told: BTreeMap::new(),
+            results: BTreeMap::new(),
             nodes: BTreeMap::new(),
             ghost: BTreeMap::new(),
             generation: Generation::FIRST,
@@ -312,10 +312,12 @@ impl Users {
 
     fn client(&mut self, now: Time, id: ProcessId, event: ClientEvent) {
         match event {
-            ClientEvent::Begun { token, parts } => self.told_parts(now, id, token, parts),
-            ClientEvent::Part { token, from, content, .. } => self.told_piece(now, id, token, from, content),
+            ClientEvent::Begun { token, parts } => self.receive_parts(now, id, token, parts),
+            ClientEvent::Part { token, from, content, .. } => {
+                self.receive_piece(now, id, token, from, content)
+            }
             ClientEvent::Done { token, at, parts } => {
-                self.told_parts(now, id, token, parts);
+                self.receive_parts(now, id, token, parts);
                 self.count("done");
                 self.end(id, token, Ok(at));
                 self.say(now, id, &format!("{token} is done @{at}"));
@@ -373,18 +375,18 @@ impl Users {
         self.out.insert(id);
     }
 
-    fn told_parts(&mut self, now: Time, id: ProcessId, token: u64, parts: Vec<ProcessAnswer>) {
+    fn receive_parts(&mut self, now: Time, id: ProcessId, token: u64, parts: Vec<ProcessAnswer>) {
         for ProcessAnswer { from, pieces, .. } in parts {
             for content in pieces {
-                self.told_piece(now, id, token, from, content);
+                self.receive_piece(now, id, token, from, content);
             }
         }
     }
 
-    fn told_piece(&mut self, now: Time, id: ProcessId, token: u64, from: ProcessId, content: Bytes) {
-        let told = self.told.get_mut(&(id, token)).expect("it was asked");
-        assert!(told.end.is_none(), "a part behind the end of {token}");
-        told.parts.push(content.clone());
+    fn receive_piece(&mut self, now: Time, id: ProcessId, token: u64, from: ProcessId, content: Bytes) {
+        let result = self.results.get_mut(&(id, token)).expect("it was asked");
+        assert!(result.end.is_none(), "a part behind the end of {token}");
+        result.parts.push(content.clone());
         if content.len() < 8 && content.is_ascii() && !content.is_empty() && content[0] >= b' ' {
             let content = String::from_utf8_lossy(&content);
             self.say(now, id, &format!("{token} from {}: {content}", name(from)));
@@ -392,9 +394,9 @@ impl Users {
     }
 
     fn end(&mut self, id: ProcessId, token: u64, end: Result<Position, ClientError>) {
-        let told = self.told.get_mut(&(id, token)).expect("it was asked");
-        assert!(told.end.is_none(), "{} {token} ends twice: {:?} and {end:?}", name(id), told.end);
-        told.end = Some(end);
+        let result = self.results.get_mut(&(id, token)).expect("it was asked");
+        assert!(result.end.is_none(), "{} {token} ends twice: {:?} and {end:?}", name(id), result.end);
+        result.end = Some(end);
     }
 
     /// Compares the log of a router with the ghost order.

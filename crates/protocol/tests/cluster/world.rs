@@ -13,7 +13,7 @@ use super::{
     engine::Row,
     names::{name, peer},
     process::{Asked, Role, Store},
-    users::{Told, Users, routers},
+    users::{RequestResult, Users, routers},
 };
 use crate::world::{Chance, Rig};
 
@@ -96,7 +96,7 @@ impl World {
 
     /// The user of a client begins a request.
     pub(crate) fn request(&mut self, id: ProcessId, token: u64, request: ClientCommand) {
-        self.told.insert((id, token), Told::default());
+        self.results.insert((id, token), RequestResult::default());
         self.command(id, Asked::Client(request));
     }
 

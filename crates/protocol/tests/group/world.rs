@@ -267,8 +267,8 @@ fn shown(event: &Event) -> String {
         Event::Keep { checkpoint, .. } => format!("keeps {checkpoint}"),
         Event::CheckpointWanted { view, .. } => format!("gives its state as of view {view}"),
         Event::Deliver { sender, updates, .. } => {
-            let told = updates.iter().map(|(place, body)| format!("{} {}", placed(place), text(body)));
-            format!("delivers of {}: {}", name(*sender), told.collect::<Vec<_>>().join(", "))
+            let shown = updates.iter().map(|(place, body)| format!("{} {}", placed(place), text(body)));
+            format!("delivers of {}: {}", name(*sender), shown.collect::<Vec<_>>().join(", "))
         }
         Event::Said { from, body, .. } => format!("hears of {}: {}", name(*from), text(body)),
         Event::InTouch(true) => "is in touch".to_owned(),

@@ -71,7 +71,7 @@ pub(super) struct Alone {
     pub(super) paxos: Paxos,
     pub(super) now: Time,
     /// The events that the router emitted at its first input.
-    pub(super) told: Vec<Event>,
+    pub(super) events: Vec<Event>,
     ticket: u64,
 }
 
@@ -125,12 +125,12 @@ pub(super) fn recovered(
 impl Alone {
     /// Wraps a router that has had no input yet.
     pub(super) fn of(paxos: Paxos) -> Alone {
-        Alone { paxos, now: Time(1_000_000_000), told: Vec::new(), ticket: 0 }
+        Alone { paxos, now: Time(1_000_000_000), events: Vec::new(), ticket: 0 }
     }
 
     fn new(paxos: Paxos) -> Alone {
         let mut alone = Alone::of(paxos);
-        alone.told = alone.input(Input::Drained).events;
+        alone.events = alone.input(Input::Drained).events;
         alone
     }
 

@@ -112,10 +112,10 @@ fn a_state_that_takes_its_time_comes_with_the_log_behind_it() {
     let recovered = recovered("1", &settings, records).unwrap().unwrap();
     assert_eq!(recovered.status().known, alone.paxos.status().known);
     let mut again = Alone::of(recovered);
-    let told = again.input(Input::Drained).events;
-    assert_eq!(told[0], Event::Install { slot, state });
-    let learned = told.iter().filter(|event| matches!(event, Event::Learned { .. })).count();
-    assert!(learned >= 3, "what came behind the state is learned: {told:?}");
+    let events = again.input(Input::Drained).events;
+    assert_eq!(events[0], Event::Install { slot, state });
+    let learned = events.iter().filter(|event| matches!(event, Event::Learned { .. })).count();
+    assert!(learned >= 3, "what came behind the state is learned: {events:?}");
 }
 
 #[test]
@@ -302,8 +302,11 @@ fn a_record_follows_from_those_before_it() {
 #[test]
 fn a_recovered_router_tells_its_user_where_it_is() {
     let router = Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
-    let told = router.told;
-    assert!(matches!(told[..], [Event::Install { slot: Slot(5), .. }, Event::Members(_), ..]), "{told:?}");
+    let events = router.events;
+    assert!(
+        matches!(events[..], [Event::Install { slot: Slot(5), .. }, Event::Members(_), ..]),
+        "{events:?}"
+    );
 }
 
 #[test]

@@ -110,15 +110,15 @@ fn a_newcomer_that_can_never_follow_is_told_so_once_the_leader_has_ground() {
     let (mut router, own) = elected(&roomy());
     let above = ballot(own.round + 1, "4");
     join(&mut router, "4");
-    let told = |router: &mut Alone, from: &str, promised| {
+    let is_named_out = |router: &mut Alone, from: &str, promised| {
         let said = router.hear(from, refused(own, promised));
         said.to(from).iter().any(is_not_member)
     };
-    assert!(!told(&mut router, "4", above), "a log that names it may go on");
+    assert!(!is_named_out(&mut router, "4", above), "a log that names it may go on");
     follow(&mut router, own, "2", Some(5), 5);
-    assert!(told(&mut router, "4", above));
-    assert!(!told(&mut router, "4", own), "one that promised this very ballot follows");
-    assert!(!told(&mut router, "9", above), "a stranger is told nothing");
+    assert!(is_named_out(&mut router, "4", above));
+    assert!(!is_named_out(&mut router, "4", own), "one that promised this very ballot follows");
+    assert!(!is_named_out(&mut router, "9", above), "a stranger is told nothing");
 }
 
 /// Votes router 3 out with the votes of routers 1 and 2.
@@ -167,12 +167,9 @@ fn a_command_to_remove_ends_once() {
     assert_eq!(refusals(&added), [ChangeRefusal::Unreachable]);
     let asked = router.hear("2", Message::Change(Change::Add(peer(process("3")))));
     let reason = ChangeRefusal::Unreachable;
-    assert!(
-        asked
-            .to("2")
-            .iter()
-            .any(|it| matches!(it, Message::ChangeRefused { reason: told, .. } if *told == reason))
-    );
+    assert!(asked.to("2").iter().any(
+        |it| matches!(it, Message::ChangeRefused { reason: refused_for, .. } if *refused_for == reason)
+    ));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn messages_have_these_bytes() {
             "07000000000000000505000000000000000200000003000000000000000400000000000000",
         ),
         (
-            Body::Told { ballot: ballot(), reads: vec![CallId { session, number: 3 }] },
+            Body::ReadsConfirmed { ballot: ballot(), reads: vec![CallId { session, number: 3 }] },
             "070000000000000006\
              02000000000000000300000000000000ab000000000000000000000000000000\
              0100000005000000000000000300000000000000",

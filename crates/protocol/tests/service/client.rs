@@ -17,7 +17,7 @@ const GROUP: GroupId = GroupId(7);
 #[derive(Default)]
 struct Outputs {
     sent: Vec<(Destination, Body)>,
-    told: Vec<(u64, Fate)>,
+    fates: Vec<(u64, Fate)>,
     reached: BTreeSet<ProcessId>,
 }
 
@@ -29,7 +29,7 @@ impl Sink<Client> for Outputs {
         panic!("a client has no disk")
     }
     fn emit(&mut self, event: ClientEvent) {
-        self.told.push((event.command.0, event.fate));
+        self.fates.push((event.command.0, event.fate));
     }
     fn reach(&mut self, peer: ProcessId, _: &str) {
         self.reached.insert(peer);
@@ -156,17 +156,17 @@ fn done() -> CallOutcome {
 fn what_is_not_answered_is_sent_to_the_next_under_the_same_number() {
     let mut alone = Alone::open();
     assert_eq!(numbers(&alone.call(2, "b")), [(1, 1, vec![2])], "without waiting for the first answer");
-    assert_eq!(alone.outcome(1, 1, done()).told, [(1, Fate::Done(Bytes::from_static(b"r")))]);
+    assert_eq!(alone.outcome(1, 1, done()).fates, [(1, Fate::Done(Bytes::from_static(b"r")))]);
     assert_eq!(numbers(&alone.unlink(1)), [(2, 2, vec![2])]);
     let members = Vec::new();
     let sent_on = alone.answer(2, Body::Redirect { leader: Some(replica(3)), members });
     assert_eq!(numbers(&sent_on), [(3, 2, vec![2])]);
     assert_eq!(
-        alone.outcome(2, 2, done()).told.len(),
+        alone.outcome(2, 2, done()).fates.len(),
         1,
         "an answer of one that is asked no more is as good"
     );
-    assert_eq!(alone.outcome(3, 2, done()).told, [], "once");
+    assert_eq!(alone.outcome(3, 2, done()).fates, [], "once");
     assert_eq!(alone.client.under_way(), 0);
 }
 
@@ -184,8 +184,8 @@ fn a_call_of_which_one_attempt_expired_is_made_in_another_session() {
 fn a_call_that_may_have_been_made_before_its_session_ended_is_unknown() {
     let mut alone = Alone::open();
     alone.unlink(1);
-    assert_eq!(alone.outcome(2, 1, CallOutcome::Expired).told, [(1, Fate::MaybeApplied { id: id(1) })]);
-    assert_eq!(alone.again(2, id(1)).told, [(2, Fate::Expired)]);
+    assert_eq!(alone.outcome(2, 1, CallOutcome::Expired).fates, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(alone.again(2, id(1)).fates, [(2, Fate::Expired)]);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_call_without_room_is_sent_again_later() {
     assert_eq!(numbers(&alone.wait(patience)), [(1, 1, vec![1])]);
     alone.outcome(1, 1, CallOutcome::Full);
     let wait = ClientSettings::default().wait;
-    assert_eq!(alone.wait(wait).told, [(1, Fate::NotSent)], "no replica took it");
+    assert_eq!(alone.wait(wait).fates, [(1, Fate::NotSent)], "no replica took it");
 }
 
 #[test]
@@ -204,14 +204,14 @@ fn a_call_that_was_given_up_can_be_asked_for_again() {
     let mut alone = Alone::open();
     let wait = ClientSettings::default().wait;
     let given_up = alone.wait(wait);
-    assert_eq!(given_up.told, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(given_up.fates, [(1, Fate::MaybeApplied { id: id(1) })]);
     let sent = numbers(&alone.call(2, "b"));
     assert_eq!(sent.iter().map(|(_, done, _)| *done).collect::<Vec<_>>(), [1], "its reply is to be kept");
     let again = alone.again(3, id(1));
     assert_eq!(numbers(&again).last().map(|(_, _, numbers)| numbers.clone()), Some(vec![1]));
     let (node, ..) = numbers(&again)[0];
-    assert_eq!(alone.outcome(node, 1, done()).told, [(3, Fate::Done(Bytes::from_static(b"r")))]);
-    assert_eq!(alone.again(4, id(1)).told, [(4, Fate::Expired)]);
+    assert_eq!(alone.outcome(node, 1, done()).fates, [(3, Fate::Done(Bytes::from_static(b"r")))]);
+    assert_eq!(alone.again(4, id(1)).fates, [(4, Fate::Expired)]);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn nothing_is_sent_without_a_link_and_that_is_told() {
     let mut alone = Alone::new();
     (1..=3).for_each(|node| drop(alone.unlink(node)));
     assert_eq!(alone.call(1, "a").sent, []);
-    assert_eq!(alone.wait(ClientSettings::default().wait).told, [(1, Fate::NotSent)]);
+    assert_eq!(alone.wait(ClientSettings::default().wait).fates, [(1, Fate::NotSent)]);
 }
 
 #[test]
@@ -227,22 +227,22 @@ fn more_than_is_kept_is_refused_at_once() {
     let mut alone = Alone::new();
     let request = Bytes::from(vec![0; ClientSettings::default().kept_bytes_max + 1]);
     let call = ClientCommand::Call { command: CommandId(1), read: false, keys: Vec::new(), request };
-    assert_eq!(alone.input(Input::Command(call)).told, [(1, Fate::NotSent)]);
+    assert_eq!(alone.input(Input::Command(call)).fates, [(1, Fate::NotSent)]);
 }
 
 #[test]
 fn few_reads_are_told_to_all_and_many_are_not() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
-    let most = ClientSettings::default().told_reads_max as u64;
+    let most = ClientSettings::default().announced_reads_max as u64;
     for number in 2..=most + 3 {
         let request = Bytes::from_static(b"get");
         let command =
             ClientCommand::Call { command: CommandId(number), read: true, keys: Vec::new(), request };
         let sent = alone.input(Input::Command(command)).sent;
-        let told = number < most + 2;
-        let kind = if told { Kind::ToldRead } else { Kind::Read };
-        assert_eq!(sent.len(), 1 + usize::from(told), "{number}");
+        let is_announced = number < most + 2;
+        let kind = if is_announced { Kind::AnnouncedRead } else { Kind::Read };
+        assert_eq!(sent.len(), 1 + usize::from(is_announced), "{number}");
         assert!(
             matches!(sent.last(), Some((_, Body::Calls { calls, .. })) if calls[0].kind == kind),
             "{number}"
@@ -296,12 +296,12 @@ fn two_that_ask_under_one_key_are_told_the_same() {
     let number = calls[0].number;
     assert_eq!((*through, number & 0xff), (2, 7), "of its own calls it has all answers");
     assert_eq!(alone.input(keyed(3, b"a")).sent, []);
-    assert_eq!(alone.input(keyed(4, b"b")).told, [(4, Fate::Reused)]);
+    assert_eq!(alone.input(keyed(4, b"b")).fates, [(4, Fate::Reused)]);
     assert_eq!(numbers(&alone.unlink(1)), [(2, 2, vec![number])], "under the same number");
     let answers = vec![(number, done())];
-    let told = alone.answer(2, Body::Answers { session: SessionId::KEYED, answers }).told;
+    let fates = alone.answer(2, Body::Answers { session: SessionId::KEYED, answers }).fates;
     let reply = Fate::Done(Bytes::from_static(b"r"));
-    assert_eq!(told, [(3, reply.clone()), (2, reply)]);
+    assert_eq!(fates, [(3, reply.clone()), (2, reply)]);
     assert_eq!(numbers(&alone.call(5, "b")), [(2, 2, vec![2])], "calls without keys go on counting");
 }
 
@@ -319,10 +319,10 @@ fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     alone.outcome(1, 3, CallOutcome::Full);
     assert_eq!(begins(&alone.wait(patience)), [false]);
     let gone = Fate::Aborted(Abort::Gone);
-    assert_eq!(alone.outcome(1, 3, CallOutcome::Aborted(Abort::Gone)).told, [(3, gone.clone())]);
+    assert_eq!(alone.outcome(1, 3, CallOutcome::Aborted(Abort::Gone)).fates, [(3, gone.clone())]);
     let commit = ClientCommand::Commit { command: CommandId(4), transaction: 7 };
     let committed = alone.input(Input::Command(commit));
-    assert_eq!((committed.sent, committed.told), (Vec::new(), vec![(4, gone)]));
+    assert_eq!((committed.sent, committed.fates), (Vec::new(), vec![(4, gone)]));
 }
 
 /// A commit takes effect once, whichever leader gets it. If one leader does not know its outcome, another
@@ -337,10 +337,10 @@ fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_
     let commit = ClientCommand::Commit { command: CommandId(4), transaction: 7 };
     assert_eq!(numbers(&alone.input(Input::Command(commit))), [(1, 3, vec![4])]);
     let lost = alone.unlink(1);
-    assert_eq!(lost.told, [(3, Fate::Aborted(Abort::Gone))]);
+    assert_eq!(lost.fates, [(3, Fate::Aborted(Abort::Gone))]);
     assert_eq!(numbers(&lost), [(2, 4, vec![4])]);
     assert_eq!(
-        alone.outcome(2, 4, CallOutcome::Expired).told,
+        alone.outcome(2, 4, CallOutcome::Expired).fates,
         [(4, Fate::MaybeApplied { id: id(4) })],
         "the first leader may have had it chosen before the session ended"
     );
@@ -357,19 +357,19 @@ fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
     let [(_, _, sent)] = &numbers(&alone.input(keyed(2, b"a")))[..] else { panic!("one message") };
     let id = CallId { session: SessionId::KEYED, number: sent[0] };
     let wait = ClientSettings::default().wait;
-    assert_eq!(alone.wait(wait).told, [(2, Fate::MaybeApplied { id })]);
+    assert_eq!(alone.wait(wait).fates, [(2, Fate::MaybeApplied { id })]);
     // The keyed session does not belong to this client, so the end of the client's session does not end it.
     alone.outcome(1, 99, CallOutcome::Expired);
     let again = alone.again(3, id);
-    assert_eq!(again.told, [], "it is not forgotten");
+    assert_eq!(again.fates, [], "it is not forgotten");
     assert_eq!(numbers(&again).last().map(|(_, _, numbers)| numbers.clone()), Some(vec![id.number]));
-    assert_eq!(alone.again(4, id).told, [], "it is asked for already");
-    assert_eq!(alone.input(keyed(5, b"b")).told, [(5, Fate::Reused)]);
+    assert_eq!(alone.again(4, id).fates, [], "it is asked for already");
+    assert_eq!(alone.input(keyed(5, b"b")).fates, [(5, Fate::Reused)]);
     let answers = vec![(id.number, done())];
-    let told = alone.answer(1, Body::Answers { session: SessionId::KEYED, answers }).told;
+    let fates = alone.answer(1, Body::Answers { session: SessionId::KEYED, answers }).fates;
     let reply = Fate::Done(Bytes::from_static(b"r"));
-    assert_eq!(told, [(4, reply.clone()), (3, reply)]);
-    assert_eq!(alone.again(6, id).told, [(6, Fate::Expired)]);
+    assert_eq!(fates, [(4, reply.clone()), (3, reply)]);
+    assert_eq!(alone.again(6, id).fates, [(6, Fate::Expired)]);
 }
 
 /// The first user may have gone away and called again.
@@ -377,12 +377,12 @@ fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
 fn a_call_that_is_asked_for_twice_is_answered_twice() {
     let mut alone = Alone::open();
     let given_up = alone.wait(ClientSettings::default().wait);
-    assert_eq!(given_up.told, [(1, Fate::MaybeApplied { id: id(1) })]);
-    assert_eq!(alone.again(2, id(1)).told, []);
-    assert_eq!(alone.again(3, id(1)).told, []);
+    assert_eq!(given_up.fates, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(alone.again(2, id(1)).fates, []);
+    assert_eq!(alone.again(3, id(1)).fates, []);
     let asked = alone.client.asked().expect("a replica is asked").node;
     let reply = Fate::Done(Bytes::from_static(b"r"));
-    assert_eq!(alone.outcome(asked, 1, done()).told, [(3, reply.clone()), (2, reply)]);
+    assert_eq!(alone.outcome(asked, 1, done()).fates, [(3, reply.clone()), (2, reply)]);
 }
 
 /// Otherwise calls whose users never repeat them would keep thousands of later calls out.
@@ -396,7 +396,7 @@ fn calls_of_unknown_fate_give_way_to_new_ones() {
         Input::Command(ClientCommand::Call { command, read: false, keys, request })
     };
     alone.input(call(2));
-    assert_eq!(alone.wait(ClientSettings::default().wait).told, [(2, Fate::MaybeApplied { id: id(2) })]);
-    assert_eq!(alone.input(call(3)).told, [], "it has room");
-    assert_eq!(alone.again(4, id(2)).told, [(4, Fate::Expired)], "and this one is forgotten");
+    assert_eq!(alone.wait(ClientSettings::default().wait).fates, [(2, Fate::MaybeApplied { id: id(2) })]);
+    assert_eq!(alone.input(call(3)).fates, [], "it has room");
+    assert_eq!(alone.again(4, id(2)).fates, [(4, Fate::Expired)], "and this one is forgotten");
 }

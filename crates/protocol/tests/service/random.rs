@@ -47,7 +47,7 @@ struct Run {
     read_most: usize,
     lives: BTreeMap<u64, u128>,
     /// Whether clients send every other read to all replicas.
-    tells: bool,
+    announces: bool,
 }
 
 fn replica(node: u64, life: u128) -> ProcessId {
@@ -79,7 +79,7 @@ fn start(seed: u64) -> Run {
         reads: Vec::new(),
         read_most: 0,
         lives: BTreeMap::from([(1, 0), (2, 0), (3, 0)]),
-        tells: seed >= TELLS_FROM,
+        announces: seed >= ANNOUNCES_FROM,
     }
 }
 
@@ -109,15 +109,15 @@ impl Run {
         let (read, _) = caller.call.expect("it was just made");
         let number = caller.number;
         let request = if read { "get".to_owned() } else { format!("add:{}.{number}", client.node) };
-        let told = self.tells && number.is_multiple_of(2);
+        let is_announced = self.announces && number.is_multiple_of(2);
         let kind = match read {
             false => Kind::Write,
-            true if told => Kind::ToldRead,
+            true if is_announced => Kind::AnnouncedRead,
             true => Kind::Read,
         };
         let call = Call { number, kind, scope: None, request: Bytes::from(request) };
         for other in self.world.replicas() {
-            if kind == Kind::ToldRead && other != to {
+            if kind == Kind::AnnouncedRead && other != to {
                 self.world.ask(client, other, Body::Reads { session, numbers: vec![number] });
             }
         }
@@ -322,4 +322,4 @@ const FOUND: [u64; 2] = [1176, 1436];
 
 /// Schedules with seeds below this one stay as they were when some of them found a fault: in these, clients
 /// announce no reads.
-const TELLS_FROM: u64 = 200;
+const ANNOUNCES_FROM: u64 = 200;

@@ -69,7 +69,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["keyed", client, "at", id, ref calls @ ..] => world.keyed(process(client), process(id), calls),
         ["tell", client, number, "to", ref replicas @ ..] => {
             for id in replicas {
-                world.tell(process(client), process(id), number.parse().expect("a number"));
+                world.announce_read(process(client), process(id), number.parse().expect("a number"));
             }
         }
         ["forge", client, "at", id] => {

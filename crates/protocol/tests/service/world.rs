@@ -58,7 +58,7 @@ pub(crate) enum Asked {
 }
 
 /// Events of replicas and clients.
-pub(crate) enum Told {
+pub(crate) enum EndpointEvent {
     Replica(Event),
     Client(Body),
 }
@@ -67,7 +67,7 @@ impl Protocol for Role {
     type Message = Message;
     type Record = paxos::Record;
     type Command = Asked;
-    type Event = Told;
+    type Event = EndpointEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match (self, input) {
@@ -80,7 +80,7 @@ impl Protocol for Role {
                 let mut lift = Lift::<Role, _, _>::new::<Replica>(
                     out,
                     |_, _, message| Some(message),
-                    |out, event| out.emit(Told::Replica(event)),
+                    |out, event| out.emit(EndpointEvent::Replica(event)),
                 );
                 replica.handle(cx, input, &mut lift);
             }
@@ -88,7 +88,7 @@ impl Protocol for Role {
                 out.send(Destination::One(to), message, None);
             }
             (Role::Client, Input::Command(Asked::Reach(peer))) => out.reach(peer.id, &peer.address),
-            (Role::Client, Input::Receive { message, .. }) => out.emit(Told::Client(message.body)),
+            (Role::Client, Input::Receive { message, .. }) => out.emit(EndpointEvent::Client(message.body)),
             (Role::Client, _) => {}
         }
     }
@@ -157,14 +157,14 @@ impl Environment<Role> for Users {
         }))
     }
 
-    fn event(&mut self, world: &mut Virtual, machine: usize, told: Told) -> Result<(), Violation> {
+    fn event(&mut self, world: &mut Virtual, machine: usize, event: EndpointEvent) -> Result<(), Violation> {
         let id = world.id(machine).expect("it lives");
-        match told {
-            Told::Replica(event) => {
+        match event {
+            EndpointEvent::Replica(event) => {
                 self.trace.say(world.now(), &format!("{} {}", name(id), shown(&event)));
                 self.hosts.get_mut(&id).expect("a replica has a host").queue.push_back(event);
             }
-            Told::Client(body) => {
+            EndpointEvent::Client(body) => {
                 if let Body::Opened { session, .. } = &body {
                     self.clients.get_mut(&id).expect("a client").session = Some(*session);
                 }
@@ -275,7 +275,7 @@ impl World {
                 (_, b"commit") => Kind::Commit,
                 (b':', _) => Kind::Write,
                 (b'?', _) => Kind::Read,
-                _ => Kind::ToldRead,
+                _ => Kind::AnnouncedRead,
             };
             Call { number, kind, scope, request }
         };
@@ -284,7 +284,7 @@ impl World {
     }
 
     /// A client announces a read to a replica.
-    pub(crate) fn tell(&mut self, client: ProcessId, to: ProcessId, number: u64) {
+    pub(crate) fn announce_read(&mut self, client: ProcessId, to: ProcessId, number: u64) {
         let session = self.clients[&client].session.expect("it has opened a session");
         self.ask(client, to, Body::Reads { session, numbers: vec![number] });
     }
@@ -478,10 +478,10 @@ fn said(body: &Body) -> Option<String> {
             format!("Calls of session {}, done {done}: {}", session.0, calls.join(", "))
         }
         Body::Reads { session, numbers } => format!("Reads of session {}: {numbers:?}", session.0),
-        Body::Told { ballot, reads } => {
+        Body::ReadsConfirmed { ballot, reads } => {
             let reads: Vec<_> =
                 reads.iter().map(|id| format!("{} of session {}", id.number, id.session.0)).collect();
-            format!("Told {}/{}: {}", ballot.round, name(ballot.router), reads.join(", "))
+            format!("ReadsConfirmed {}/{}: {}", ballot.round, name(ballot.router), reads.join(", "))
         }
         Body::Answers { session, answers } => {
             let answers = answers.iter().map(|(number, outcome)| match outcome {

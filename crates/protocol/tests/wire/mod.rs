@@ -170,8 +170,8 @@ fn suspicions_keep_their_bytes() {
     let ask = Message::Direct(Direct::AskOpinion { about, second_opinion: 3 });
     check(&ask, &format!("02 0e {whom} 0300000000000000"));
     let opinion = Opinion::Linked;
-    let told = Message::Direct(Direct::Opinion { about, second_opinion: 3, opinion });
-    check(&told, &format!("02 0f {whom} 0300000000000000 01"));
+    let message = Message::Direct(Direct::Opinion { about, second_opinion: 3, opinion });
+    check(&message, &format!("02 0f {whom} 0300000000000000 01"));
 
     let witnesses = vec![ProcessId { node: 8, incarnation: Incarnation(1) }];
     let removals = vec![Removal { process: about, suspected: Position(9), witnesses }];

@@ -19,25 +19,25 @@ const A_WHILE: Duration = Duration::from_secs(3);
 impl Routers {
     /// Formats everything that this router sent to the member since the last call: deliveries, refusals, and
     /// stable messages.
-    fn told(&mut self, by: ProcessId) -> Vec<String> {
-        let mut told = Vec::new();
+    fn take_sent(&mut self, by: ProcessId) -> Vec<String> {
+        let mut sent = Vec::new();
         for (_, _, message) in self.said.extract_if(.., |(from, to, _)| *from == by && *to == process(MEMBER))
         {
             match message {
-                Message::Deliver(block) => told.extend(block.into_items().map(|item| {
+                Message::Deliver(block) => sent.extend(block.into_items().map(|item| {
                     let item = item.expect("our own bytes decode");
                     let injected = if item.kind == DeliveryKind::Injected { "injected " } else { "" };
                     format!("{injected}{}", item.at)
                 })),
                 Message::Notice(notice) => {
-                    told.extend(notice.stable.iter().map(|run| format!("stable {run:?}")))
+                    sent.extend(notice.stable.iter().map(|run| format!("stable {run:?}")))
                 }
-                Message::InjectRefused { token } => told.push(format!("refused {token}")),
-                Message::Latest { tokens } => told.push(format!("latest {tokens:?}")),
+                Message::InjectRefused { token } => sent.push(format!("refused {token}")),
+                Message::Latest { tokens } => sent.push(format!("latest {tokens:?}")),
                 _ => {}
             }
         }
-        told
+        sent
     }
 
     fn confirm(&mut self, router: ProcessId, at: u64) {
@@ -50,9 +50,9 @@ impl Routers {
     }
 
     /// Returns the lists of reached members that one router sent to another.
-    fn reach_told(&self, by: ProcessId, to: ProcessId) -> Vec<Vec<u64>> {
-        let told = self.said.iter().filter(|(from, whom, _)| *from == by && *whom == to);
-        let members = told.filter_map(|(_, _, message)| match message {
+    fn reach_reports(&self, by: ProcessId, to: ProcessId) -> Vec<Vec<u64>> {
+        let sent = self.said.iter().filter(|(from, whom, _)| *from == by && *whom == to);
+        let members = sent.filter_map(|(_, _, message)| match message {
             Message::Reach { members } => Some(members.iter().map(|member| member.node).collect()),
             _ => None,
         });
@@ -72,18 +72,18 @@ fn a_member_that_only_a_follower_hears_is_served_as_by_the_leader() {
     let mut domain = Routers::founded();
     let (leader, follower) = (domain.leader(), domain.followers()[0]);
     joined_through(&mut domain, follower);
-    assert_eq!(domain.told(follower), ["1"], "its joining is delivered to it");
+    assert_eq!(domain.take_sent(follower), ["1"], "its joining is delivered to it");
     domain.confirm(follower, 1);
     domain.run(A_WHILE);
-    assert_eq!(domain.told(follower), ["stable (1, 1)"]);
+    assert_eq!(domain.take_sent(follower), ["stable (1, 1)"]);
     domain.inject(follower, 5);
     domain.say(process(MEMBER), follower, Message::Route(block(MEMBER, 2, &["a"])));
     domain.run(A_WHILE);
-    assert_eq!(domain.told(follower), ["injected 1", "2"]);
+    assert_eq!(domain.take_sent(follower), ["injected 1", "2"]);
     domain.say(process(MEMBER), follower, Message::Repair);
     domain.run(A_WHILE);
-    assert_eq!(domain.told(follower), ["2"], "what it asks for again");
-    assert!(domain.told(leader).is_empty(), "there is no link to it");
+    assert_eq!(domain.take_sent(follower), ["2"], "what it asks for again");
+    assert!(domain.take_sent(leader).is_empty(), "there is no link to it");
 }
 
 #[test]
@@ -94,16 +94,20 @@ fn a_member_that_changes_its_router_is_sent_the_rest_on_the_new_way() {
     domain.confirm(followers[0], 1);
     domain.say(process(MEMBER), followers[0], Message::Route(block(MEMBER, 2, &["a"])));
     domain.run(A_WHILE);
-    domain.told(followers[0]);
+    domain.take_sent(followers[0]);
     domain.unlink(followers[0], process(MEMBER));
     domain.run(A_WHILE);
     domain.inject(leader, 6);
     domain.run(A_WHILE);
-    assert_eq!(domain.told(leader), ["refused 6"], "nobody reaches it");
+    assert_eq!(domain.take_sent(leader), ["refused 6"], "nobody reaches it");
     domain.link(followers[1], process(MEMBER));
     domain.run(A_WHILE);
-    let told = ["2", "stable (1, 1)"];
-    assert_eq!(domain.told(followers[1]), told, "what it has not confirmed, and what it may not have heard");
+    let sent = ["2", "stable (1, 1)"];
+    assert_eq!(
+        domain.take_sent(followers[1]),
+        sent,
+        "what it has not confirmed, and what it may not have heard"
+    );
 }
 
 #[test]
@@ -115,13 +119,16 @@ fn a_way_goes_over_as_many_routers_as_it_takes() {
     domain.run(A_WHILE);
     assert_eq!(domain.routers[&far].log().detour(), Some(near));
     joined_through(&mut domain, far);
-    assert_eq!(domain.told(far), ["1"]);
+    assert_eq!(domain.take_sent(far), ["1"]);
     domain.confirm(far, 1);
     domain.inject(far, 5);
     domain.run(A_WHILE);
-    assert_eq!(domain.told(far), ["injected 1", "stable (1, 1)"]);
-    assert_eq!(domain.reach_told(near, leader).last(), Some(&vec![MEMBER]), "the leader hears of it");
-    assert!(domain.told(near).is_empty() && domain.told(leader).is_empty(), "they have no link to it");
+    assert_eq!(domain.take_sent(far), ["injected 1", "stable (1, 1)"]);
+    assert_eq!(domain.reach_reports(near, leader).last(), Some(&vec![MEMBER]), "the leader hears of it");
+    assert!(
+        domain.take_sent(near).is_empty() && domain.take_sent(leader).is_empty(),
+        "they have no link to it"
+    );
 }
 
 #[test]
@@ -129,12 +136,12 @@ fn what_has_gone_far_enough_goes_no_further() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
-    domain.told(followers[0]);
+    domain.take_sent(followers[0]);
     domain.said.clear();
     let inject = encoded(&Message::Inject { token: 5, body: Bytes::from_static(b"read") });
     let up = |hops| Message::Up { member: process(MEMBER), hops, message: inject.clone() };
     domain.say(followers[1], followers[0], up(0));
-    assert_eq!(domain.told(followers[0]), ["refused 5"], "it is not the leader, and may not hand it on");
+    assert_eq!(domain.take_sent(followers[0]), ["refused 5"], "it is not the leader, and may not hand it on");
     domain.say(followers[1], followers[0], up(1));
     let handed = |domain: &Routers, to: ProcessId| {
         let said = domain.said.iter().filter(|(_, whom, _)| *whom == to);
@@ -158,7 +165,7 @@ fn what_is_handed_on_is_one_whole_message_of_its_kind() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
-    domain.told(followers[0]);
+    domain.take_sent(followers[0]);
     let longer = |message: &Message| Bytes::from([&encoded(message)[..], &[0]].concat());
     let (repair, refused) = (Message::Repair, Message::InjectRefused { token: 5 });
     let (member, hops) = (process(MEMBER), 3);
@@ -173,9 +180,9 @@ fn what_is_handed_on_is_one_whole_message_of_its_kind() {
         domain.say(leader, followers[0], Message::Down { member, hops, message });
         assert_eq!(domain.refused(followers[0]), before[1] + count);
     }
-    assert!(domain.told(followers[0]).is_empty());
+    assert!(domain.take_sent(followers[0]).is_empty());
     domain.say(leader, followers[0], Message::Down { member, hops, message: encoded(&refused) });
-    assert_eq!(domain.told(followers[0]), ["refused 5"]);
+    assert_eq!(domain.take_sent(followers[0]), ["refused 5"]);
 }
 
 #[test]
@@ -187,7 +194,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     // A second member comes: the router sends its list again, without withdrawing the list meanwhile.
     domain.link(followers[0], process(8));
     domain.run(A_WHILE);
-    assert_eq!(domain.reach_told(followers[0], leader), [[MEMBER, 8]]);
+    assert_eq!(domain.reach_reports(followers[0], leader), [[MEMBER, 8]]);
     // A link to a third router does not affect the way to the leader.
     domain.unlink(followers[0], followers[1]);
     assert_eq!(domain.routers[&followers[0]].detours.reported_to, Some(leader));
@@ -198,11 +205,11 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     assert_eq!(domain.routers[&followers[0]].detours.reported_to, None);
     domain.run(A_WHILE);
     assert_eq!(domain.routers[&followers[0]].detours.reported_to, Some(followers[1]));
-    assert_eq!(domain.reach_told(followers[0], followers[1]), [[MEMBER, 8]]);
+    assert_eq!(domain.reach_reports(followers[0], followers[1]), [[MEMBER, 8]]);
     domain.said.clear();
     domain.silent = Some(leader);
     domain.run_until(|it| it.routers[&followers[0]].detours.reported_to != Some(followers[1]));
-    assert_eq!(domain.reach_told(followers[0], followers[1]).last(), Some(&vec![]));
+    assert_eq!(domain.reach_reports(followers[0], followers[1]).last(), Some(&vec![]));
 }
 
 /// The list that a router reports to the next router omits members that the next router reaches itself.
@@ -215,5 +222,5 @@ fn a_router_is_not_told_of_those_that_it_reaches_itself() {
     domain.say(followers[1], followers[0], reach(9));
     domain.said.clear();
     domain.run(A_WHILE);
-    assert_eq!(domain.reach_told(followers[0], leader), [[9]]);
+    assert_eq!(domain.reach_reports(followers[0], leader), [[9]]);
 }

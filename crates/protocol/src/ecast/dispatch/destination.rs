@@ -218,8 +218,8 @@ impl Destination {
             }
             // If no route waits for this confirmation, or if the member had confirmed the message and then
             // lost it, the confirmation settles nothing now. `keep` will report when the message is durable.
-            let is_told = settles || item.at <= self.durable;
-            if !is_durable || !is_told {
+            let is_reported = settles || item.at <= self.durable;
+            if !is_durable || !is_reported {
                 self.kept.push_back(item);
             }
             self.drop_injected();

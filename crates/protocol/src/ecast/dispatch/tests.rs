@@ -489,11 +489,11 @@ fn what_a_member_has_told_of_what_comes_to_it_is_not_waited_for() {
     assert!(destination.confirm(Position(2), Position(1)).is_empty());
     assert!(destination.keep(Position(1)).is_empty());
     assert!(destination.execute(Position(1)).is_empty());
-    let told = [1, 2, 3].map(|at| {
+    let awaited = [1, 2, 3].map(|at| {
         let AwaitedSteps { confirmed, confirmation, execution, durability } =
             destination.route(Position(at), 1);
         (confirmed, confirmation, execution, durability)
     });
-    assert_eq!(told, [(true, false, false, false), (true, false, true, true), (false, true, true, true)]);
+    assert_eq!(awaited, [(true, false, false, false), (true, false, true, true), (false, true, true, true)]);
     assert_eq!(destination.lag(), Some(1), "the third is to be sent");
 }

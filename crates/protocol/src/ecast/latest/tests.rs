@@ -68,10 +68,13 @@ fn an_injection_is_delivered_at_once_and_confirmed_after_a_round() {
     domain.inject_latest(leader, OTHER, 6);
     domain.inject_latest(leader, MEMBER, 7);
     domain.give(leader, Input::Drained);
-    let told = domain.answers(MEMBER);
-    assert!(told.iter().all(|it| it.starts_with("injected")), "no confirmation before the round: {told:?}");
+    let answers = domain.answers(MEMBER);
+    assert!(
+        answers.iter().all(|it| it.starts_with("injected")),
+        "no confirmation before the round: {answers:?}"
+    );
     domain.run(A_ROUND);
-    let confirmed = |told: Vec<String>| told.into_iter().filter(|it| it.starts_with("latest"));
+    let confirmed = |answers: Vec<String>| answers.into_iter().filter(|it| it.starts_with("latest"));
     assert_eq!(confirmed(domain.answers(MEMBER)).collect::<Vec<_>>(), ["latest [5, 7]"]);
     assert_eq!(confirmed(domain.answers(OTHER)).collect::<Vec<_>>(), ["latest [6]"]);
 }
@@ -100,8 +103,8 @@ fn a_deposed_leader_confirms_nothing_and_refuses_what_is_open() {
     domain.silent = Some(leader);
     domain.inject_latest(leader, MEMBER, 5);
     domain.give(leader, Input::Drained);
-    let told = domain.answers(MEMBER);
-    assert!(told.iter().any(|it| it.starts_with("injected 5")), "it believes that it leads: {told:?}");
+    let answers = domain.answers(MEMBER);
+    assert!(answers.iter().any(|it| it.starts_with("injected 5")), "it believes that it leads: {answers:?}");
     domain.run(AN_ELECTION);
     let successor = *domain
         .routers
@@ -113,8 +116,8 @@ fn a_deposed_leader_confirms_nothing_and_refuses_what_is_open() {
     domain.run(A_ROUND);
     domain.silent = None;
     domain.run(AN_ELECTION);
-    let told = domain.answers(MEMBER);
-    assert_eq!(told, ["refused 5"]);
+    let answers = domain.answers(MEMBER);
+    assert_eq!(answers, ["refused 5"]);
     assert!(domain.routers[&leader].unconfirmed.open.is_empty());
     domain.inject_latest(successor, MEMBER, 6);
     domain.run(A_ROUND);
@@ -168,8 +171,8 @@ fn an_injection_through_a_follower_is_confirmed_through_it() {
     domain.answers(MEMBER);
     domain.inject_latest(follower, MEMBER, 5);
     domain.run(AN_ELECTION);
-    let told = domain.answers(MEMBER);
-    assert!(told.contains(&String::from("latest [5]")), "{told:?}");
+    let answers = domain.answers(MEMBER);
+    assert!(answers.contains(&String::from("latest [5]")), "{answers:?}");
     assert!(domain.routers[&leader].position() >= Position(2));
 }
 

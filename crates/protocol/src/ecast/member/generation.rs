@@ -51,7 +51,7 @@ impl Member {
         if !self.begin(from, generation, out) {
             return;
         }
-        self.tell_tail(from, self.deliveries.kept.blocks(), out);
+        self.send_tail(from, self.deliveries.kept.blocks(), out);
     }
 
     fn tail(&self, blocks: Vec<DeliverBlock>) -> Tail {
@@ -64,7 +64,7 @@ impl Member {
         }
     }
 
-    pub(super) fn tell_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut dyn Sink<Self>) {
+    pub(super) fn send_tail(&self, router: ProcessId, blocks: Vec<DeliverBlock>, out: &mut dyn Sink<Self>) {
         out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
     }
 

@@ -92,7 +92,7 @@ impl GenerationHistory {
     /// Returns the members whose answers counted when the generation of the kept deliveries began, as far as
     /// the member knows.
     pub(super) fn counted(&self) -> Vec<ProcessId> {
-        let (told, counted) = &self.counted;
-        if *told == self.before { counted.clone() } else { Vec::new() }
+        let (generation, counted) = &self.counted;
+        if *generation == self.before { counted.clone() } else { Vec::new() }
     }
 }

@@ -33,7 +33,7 @@ impl Member {
         if self.history.is_tail_unheard() {
             // The new generation's history has been cut. If this member's report was lost, the router answers
             // that the member is out.
-            self.tell_tail(from, Vec::new(), out);
+            self.send_tail(from, Vec::new(), out);
         }
         self.routers.note(from, leader);
         if self.routers.is_outdated(&routers, learned) {

@@ -63,7 +63,7 @@ fn give(member: &mut Member, now: Time, input: Input<Member>) -> Out {
     out
 }
 
-fn tell(member: &mut Member, from: u64, message: Message) -> Out {
+fn receive(member: &mut Member, from: u64, message: Message) -> Out {
     give(member, Time::ZERO, Input::Receive { from: process(from), message })
 }
 
@@ -89,8 +89,8 @@ fn block(at: u64, previous: u64) -> DeliverBlock {
 /// Builds a member of the first generation that has delivered one message.
 fn member() -> Member {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
-    tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
-    tell(&mut member, ROUTER, Message::Deliver(block(1, 0)));
+    receive(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
+    receive(&mut member, ROUTER, Message::Deliver(block(1, 0)));
     assert_eq!(member.delivered(), Position(1));
     member
 }
@@ -104,12 +104,12 @@ fn tails(out: &Out) -> Vec<&Tail> {
 fn who_hears_of_a_later_leader_and_was_not_asked_is_out() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
-    let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    let out = receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert_eq!((out.entered, out.events), (vec![later], vec![MemberEvent::Wedged]));
 
     // A member without deliveries cannot be ahead of the cut.
     let mut fresh = Member::new(process(MEMBER), MemberSettings::default());
-    let out = tell(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
+    let out = receive(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
     assert!(out.entered == [later] && !out.events.contains(&MemberEvent::Wedged), "{:?}", out.events);
 }
 
@@ -117,13 +117,13 @@ fn who_hears_of_a_later_leader_and_was_not_asked_is_out() {
 fn who_was_asked_says_so_again_until_it_is_delivered_to() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
-    let out = tell(&mut member, SURVIVOR, Message::Gather { generation: later });
+    let out = receive(&mut member, SURVIVOR, Message::Gather { generation: later });
     assert_eq!(tails(&out).iter().map(|tail| tail.blocks.len()).collect::<Vec<_>>(), [1]);
     assert_eq!((tails(&out)[0].generation, tails(&out)[0].before), (later, Generation::FIRST));
-    let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    let out = receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert_eq!(tails(&out).iter().map(|tail| tail.blocks.len()).collect::<Vec<_>>(), [0]);
-    tell(&mut member, SURVIVOR, Message::Deliver(block(2, 1)));
-    let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    receive(&mut member, SURVIVOR, Message::Deliver(block(2, 1)));
+    let out = receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert!(tails(&out).is_empty());
 }
 
@@ -146,17 +146,17 @@ fn who_may_be_out_submits_nothing() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
     member.submit(1, Class::Control, Bytes::from_static(b"join"));
-    tell(&mut member, SURVIVOR, Message::Gather { generation: later });
-    tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    receive(&mut member, SURVIVOR, Message::Gather { generation: later });
+    receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert!(!submits(&linked(&mut member)), "nothing has come of what it said");
-    tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+    receive(&mut member, SURVIVOR, Message::Notice(Notice::default()));
     assert!(submits(&linked(&mut member)), "it was heard");
 
     // A process without deliveries joins, even if its report is lost.
     let mut fresh = Member::new(process(MEMBER), MemberSettings::default());
     fresh.submit(1, Class::Control, Bytes::from_static(b"join"));
-    tell(&mut fresh, SURVIVOR, Message::Gather { generation: later });
-    let out = tell(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
+    receive(&mut fresh, SURVIVOR, Message::Gather { generation: later });
+    let out = receive(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
     assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
 }
 
@@ -183,14 +183,14 @@ fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
     member.submit(1, Class::Control, Bytes::from_static(b"join"));
     seen(&mut member, seeds(ROUTER));
     assert!(!submits(&seen(&mut member, link(ROUTER))), "it has not said who leads");
-    tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
+    receive(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
     assert!(submits(&linked(&mut member)));
-    tell(&mut member, ROUTER, Message::Deliver(block(1, 0)));
+    receive(&mut member, ROUTER, Message::Deliver(block(1, 0)));
 
     seen(&mut member, Input::Unlinked { peer: process(ROUTER) });
     seen(&mut member, seeds(SURVIVOR));
     assert!(!submits(&seen(&mut member, link(SURVIVOR))), "it may be of a later generation");
-    let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+    let out = receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert!(out.entered == [later] && out.events.contains(&MemberEvent::Wedged));
     assert!(!submits(&linked(&mut member)));
 }
@@ -201,12 +201,12 @@ fn what_a_generation_did_not_hear_was_delivered_before_it() {
     let second = first.next(process(ROUTER));
     let before = |heard: bool| {
         let mut member = member();
-        tell(&mut member, SURVIVOR, Message::Gather { generation: first });
-        tell(&mut member, SURVIVOR, lead(SURVIVOR, first));
+        receive(&mut member, SURVIVOR, Message::Gather { generation: first });
+        receive(&mut member, SURVIVOR, lead(SURVIVOR, first));
         if heard {
-            tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+            receive(&mut member, SURVIVOR, Message::Notice(Notice::default()));
         }
-        let out = tell(&mut member, ROUTER, Message::Gather { generation: second });
+        let out = receive(&mut member, ROUTER, Message::Gather { generation: second });
         tails(&out)[0].before
     };
     assert_eq!((before(true), before(false)), (first, Generation::FIRST));
@@ -217,10 +217,10 @@ fn a_generation_beside_its_own_is_not_listened_to() {
     let (own, other) = (Generation::FIRST.next(process(SURVIVOR)), Generation::FIRST.next(process(ROUTER)));
     assert!(own.is_beside(other) && !own.is_later(other) && !other.is_later(own));
     let mut member = member();
-    tell(&mut member, SURVIVOR, Message::Gather { generation: own });
+    receive(&mut member, SURVIVOR, Message::Gather { generation: own });
     for message in [Message::Gather { generation: other }, lead(ROUTER, other)] {
         let refused = member.refused();
-        let out = tell(&mut member, ROUTER, message);
+        let out = receive(&mut member, ROUTER, message);
         assert!(out.sent.is_empty() && out.entered.is_empty() && out.events.is_empty());
         assert_eq!(member.refused(), refused + 1);
     }
@@ -305,7 +305,7 @@ fn answers_that_were_known_do_not_put_off_sending_again() {
 fn word(member: &mut Member, from: u64, routers: &[u64], leader: Option<u64>, learned: u64) -> Out {
     let routers = routers.iter().map(|&it| Peer { id: process(it), address: String::new() }).collect();
     let leader = leader.map(process);
-    tell(member, from, Message::Lead { generation: Generation::FIRST, leader, routers, learned })
+    receive(member, from, Message::Lead { generation: Generation::FIRST, leader, routers, learned })
 }
 
 fn routers(member: &Member) -> Vec<u64> {
@@ -394,8 +394,8 @@ fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
         give(&mut member, silent, Input::Deadline);
         assert_eq!(member.routers.led_by().is_none(), adrift, "{other_says:?}");
         let late = silent + member.settings.adrift_after;
-        let told = give(&mut member, late, Input::Deadline).events;
-        assert_eq!(told.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
+        let events = give(&mut member, late, Input::Deadline).events;
+        assert_eq!(events.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
         // Any message of the leader makes the leader's latest statement count again.
         let news = give(
             &mut member,
@@ -412,7 +412,7 @@ fn data_goes_as_far_as_credit_and_window_allow() {
         let settings = MemberSettings { window_bytes, ..MemberSettings::default() };
         let mut member = Member::new(process(MEMBER), settings);
         word(&mut member, 1, &[1], Some(1), 5);
-        tell(&mut member, 1, Message::Notice(Notice { credit, ..Notice::default() }));
+        receive(&mut member, 1, Message::Notice(Notice { credit, ..Notice::default() }));
         for token in 0..8 {
             data(&mut member, token, 4);
         }
@@ -424,19 +424,19 @@ fn data_goes_as_far_as_credit_and_window_allow() {
 #[test]
 fn whoever_is_no_member_any_more_does_nothing() {
     let mut member = member();
-    tell(&mut member, ROUTER, Message::Notice(Notice { wedged: true, ..Notice::default() }));
+    receive(&mut member, ROUTER, Message::Notice(Notice { wedged: true, ..Notice::default() }));
     assert!(!member.can_send());
     let submit = MemberCommand::Submit { token: 3, class: Class::Control, body: Bytes::new() };
-    let told = give(&mut member, Time::ZERO, Input::Command(submit)).events;
-    assert_eq!(told, [MemberEvent::NotSent { token: 3 }]);
+    let events = give(&mut member, Time::ZERO, Input::Command(submit)).events;
+    assert_eq!(events, [MemberEvent::NotSent { token: 3 }]);
     let inject = MemberCommand::Inject { token: 4, latest: false, body: Bytes::new() };
-    let told = give(&mut member, Time::ZERO, Input::Command(inject)).events;
-    assert_eq!(told, [MemberEvent::NotInjected { token: 4 }]);
+    let events = give(&mut member, Time::ZERO, Input::Command(inject)).events;
+    assert_eq!(events, [MemberEvent::NotInjected { token: 4 }]);
     let refused = member.refused();
     let (asker, later) = (process(8), Generation::FIRST.next(process(SURVIVOR)));
     let probe = Message::Probe { asker, second_opinion: 1 };
     for message in [probe, Message::Call, Message::Refound { generation: later }] {
-        let out = tell(&mut member, ROUTER, message);
+        let out = receive(&mut member, ROUTER, message);
         assert!(out.sent.is_empty() && out.entered.is_empty(), "{:?}", out.sent);
     }
     assert_eq!(member.refused(), refused + 3);
@@ -446,10 +446,10 @@ fn whoever_is_no_member_any_more_does_nothing() {
 fn nobody_but_routers_delivers() {
     let mut member = member();
     let refused = member.refused();
-    tell(&mut member, 55, Message::Deliver(block(2, 1)));
-    tell(&mut member, 55, Message::Notice(Notice { wedged: true, ..Notice::default() }));
+    receive(&mut member, 55, Message::Deliver(block(2, 1)));
+    receive(&mut member, 55, Message::Notice(Notice { wedged: true, ..Notice::default() }));
     assert_eq!((member.delivered(), member.wedged, member.refused()), (Position(1), false, refused + 2));
-    tell(&mut member, ROUTER, Message::Deliver(block(2, 1)));
+    receive(&mut member, ROUTER, Message::Deliver(block(2, 1)));
     assert_eq!(member.delivered(), Position(2));
 }
 
@@ -471,7 +471,7 @@ fn what_was_executed_is_confirmed_once() {
     let settings = MemberSettings { executes: true, ..MemberSettings::default() };
     let mut member = Member::new(process(MEMBER), settings);
     word(&mut member, 1, &[1], Some(1), 5);
-    tell(&mut member, 1, Message::Deliver(block(1, 0)));
+    receive(&mut member, 1, Message::Deliver(block(1, 0)));
     linked(&mut member);
     let confirmed = |member: &mut Member, through: u64| {
         let executed = MemberCommand::Executed { through: Position(through) };
@@ -495,19 +495,19 @@ fn one_repair_is_asked_for_what_is_missing() {
         let out = linked(member);
         out.sent.iter().filter(|message| matches!(message, Message::Repair)).count()
     };
-    tell(&mut member, ROUTER, Message::Deliver(block(5, 4)));
+    receive(&mut member, ROUTER, Message::Deliver(block(5, 4)));
     assert_eq!(repairs(&mut member), 1);
-    tell(&mut member, ROUTER, Message::Deliver(block(6, 5)));
+    receive(&mut member, ROUTER, Message::Deliver(block(6, 5)));
     assert_eq!(repairs(&mut member), 0, "it sends everything again");
-    tell(&mut member, ROUTER, Message::Deliver(block(4, 1)));
-    tell(&mut member, ROUTER, Message::Deliver(block(9, 8)));
+    receive(&mut member, ROUTER, Message::Deliver(block(4, 1)));
+    receive(&mut member, ROUTER, Message::Deliver(block(9, 8)));
     assert_eq!(repairs(&mut member), 1, "something fitted, and something is missing again");
 }
 
 #[test]
 fn what_is_injected_fits_exactly_where_the_order_stands() {
     let mut member = member();
-    tell(&mut member, ROUTER, Message::Deliver(block(4, 1)));
+    receive(&mut member, ROUTER, Message::Deliver(block(4, 1)));
     for (at, previous, expected) in [(4, 4, true), (5, 4, true), (5, 5, false), (3, 1, false), (4, 1, true)] {
         let mut block = DeliverBlockBuilder::default();
         block.push(&Delivery {
@@ -519,9 +519,9 @@ fn what_is_injected_fits_exactly_where_the_order_stands() {
             body: Bytes::from_static(b"m"),
             attachment: None,
         });
-        let told = tell(&mut member, ROUTER, Message::Deliver(block.finish(Position(0)))).events;
+        let events = receive(&mut member, ROUTER, Message::Deliver(block.finish(Position(0)))).events;
         let fits = |event: &MemberEvent| matches!(event, MemberEvent::Injected { fits: true, .. });
-        assert_eq!(told.iter().any(fits), expected, "{at} behind {previous}");
+        assert_eq!(events.iter().any(fits), expected, "{at} behind {previous}");
     }
 }
 
@@ -537,7 +537,7 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     assert_eq!(member.submissions(), Some(submissions));
     let seed = Peer { id: process(ROUTER), address: String::new() };
     give(&mut member, Time::ZERO, Input::Command(MemberCommand::Seeds(vec![seed])));
-    tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
+    receive(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
     member.submit(12, Class::Control, Bytes::from_static(b"f"));
     member.send_after(Ticket(5));
     let out = linked(&mut member);
@@ -549,7 +549,7 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     assert_eq!(out.waits, [Ticket(5)], "a number is used once it is written down");
 
     // A delivery is confirmed at once. It is reported as durable when the user reports it.
-    tell(&mut member, ROUTER, Message::Deliver(block(8, 7)));
+    receive(&mut member, ROUTER, Message::Deliver(block(8, 7)));
     let confirms = |out: Out| out.sent.into_iter().find(|message| matches!(message, Message::Confirm { .. }));
     let confirm = |through, durable| Message::Confirm {
         through: Position(through),
@@ -568,7 +568,7 @@ fn a_generation_begins_with_one_router() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     word(&mut member, ROUTER, &[ROUTER, SURVIVOR, 3], Some(ROUTER), 5);
-    tell(&mut member, SURVIVOR, Message::Gather { generation: later });
+    receive(&mut member, SURVIVOR, Message::Gather { generation: later });
     assert_eq!(routers(&member), [SURVIVOR], "the others are of the generation before");
 }
 
@@ -580,16 +580,16 @@ fn whose_answers_counted_is_told_of_the_own_generation() {
     let counted =
         |generation: Generation, node: u64| Message::Counted { generation, members: vec![process(node)] };
     let mut member = member();
-    tell(&mut member, SURVIVOR, Message::Gather { generation: own });
-    tell(&mut member, SURVIVOR, lead(SURVIVOR, own));
-    tell(&mut member, SURVIVOR, counted(own, 7));
-    tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
+    receive(&mut member, SURVIVOR, Message::Gather { generation: own });
+    receive(&mut member, SURVIVOR, lead(SURVIVOR, own));
+    receive(&mut member, SURVIVOR, counted(own, 7));
+    receive(&mut member, SURVIVOR, Message::Notice(Notice::default()));
     let refused = member.refused();
-    tell(&mut member, 8, counted(Generation::FIRST, 8));
+    receive(&mut member, 8, counted(Generation::FIRST, 8));
     assert_eq!(member.refused(), refused + 1);
     give(&mut member, Time::ZERO, Input::Unlinked { peer: process(SURVIVOR) });
-    tell(&mut member, next.node, Message::Call);
-    tell(&mut member, next.node, Message::Refound { generation: own.next(next) });
+    receive(&mut member, next.node, Message::Call);
+    receive(&mut member, next.node, Message::Refound { generation: own.next(next) });
     let Message::Witness(witness) = member.witness(Bytes::new()) else { panic!("it was asked for one") };
     assert_eq!((witness.tail.before, witness.counted), (own, vec![process(7)]));
 }
@@ -606,16 +606,16 @@ fn a_founder_is_submitted_to_once_it_has_heard() {
         };
         give(&mut member, Time::ZERO, Input::Unlinked { peer: process(ROUTER) });
         member.submit(1, Class::Control, Bytes::from_static(b"join"));
-        tell(&mut member, SURVIVOR, Message::Call);
-        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
+        receive(&mut member, SURVIVOR, Message::Call);
+        let out = receive(&mut member, SURVIVOR, Message::Refound { generation: later });
         assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
         // The founder may ask twice. A different generation of the same number belongs to another founder.
-        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
+        let out = receive(&mut member, SURVIVOR, Message::Refound { generation: later });
         assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
         let beside = Generation::FIRST.next(process(ROUTER));
-        let out = tell(&mut member, SURVIVOR, Message::Refound { generation: beside });
+        let out = receive(&mut member, SURVIVOR, Message::Refound { generation: beside });
         assert_eq!(out.events, []);
-        tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
+        receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
         assert_eq!(submits(&linked(&mut member)), !delivered);
     }
 }

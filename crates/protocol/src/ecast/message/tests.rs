@@ -176,8 +176,8 @@ fn questions_about_others_keep_their_bytes() {
     let whom = "0700000000000000 ab000000000000000700000000000000";
     let (about, asker, second_opinion) = (process(7), process(7), 3);
     for (opinion, byte) in [(Opinion::Unlinked, 0), (Opinion::Linked, 1), (Opinion::Heard, 2)] {
-        let told = format!("0d {whom} 0300000000000000 0{byte}");
-        check(&Message::Opinion { about, second_opinion, opinion }, &told);
+        let expected = format!("0d {whom} 0300000000000000 0{byte}");
+        check(&Message::Opinion { about, second_opinion, opinion }, &expected);
     }
     check(&Message::AskOpinion { about, second_opinion }, &format!("0c {whom} 0300000000000000"));
     check(&Message::Probe { asker, second_opinion }, &format!("0e {whom} 0300000000000000"));

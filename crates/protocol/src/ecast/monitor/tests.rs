@@ -149,8 +149,8 @@ fn a_lone_router_judges_alone() {
 #[test]
 fn one_that_lives_is_told_that_it_is_out_and_nothing_of_what_it_never_sent() {
     let mut domain = domain();
-    let told = run(&mut domain, &[7], 3_000);
-    let notices: Vec<Notice> = told
+    let sent = run(&mut domain, &[7], 3_000);
+    let notices: Vec<Notice> = sent
         .into_iter()
         .filter(|(to, _)| *to == process(MEMBER))
         .filter_map(|(_, message)| if let Message::Notice(notice) = message { Some(notice) } else { None })

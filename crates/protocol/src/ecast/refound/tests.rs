@@ -125,10 +125,10 @@ fn begun() -> (Routers, ProcessId) {
     }
     let generation = domain.routers[&founder].generation();
     let nothing = || witness(0, 0, 0, &[]);
-    let mut told = witness(6, 5, 5, &[7, 8, 9, 10]);
-    told.tail.blocks = joining_of_9();
+    let mut first_witness = witness(6, 5, 5, &[7, 8, 9, 10]);
+    first_witness.tail.blocks = joining_of_9();
     for (node, mut witness) in
-        [(7, told), (8, nothing()), (9, nothing()), (10, witness(5, 5, 0, &[7, 8, 10]))]
+        [(7, first_witness), (8, nothing()), (9, nothing()), (10, witness(5, 5, 0, &[7, 8, 10]))]
     {
         witness.tail.generation = generation;
         domain.say(process(node), founder, Message::Witness(Box::new(witness)));

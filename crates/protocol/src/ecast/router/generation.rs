@@ -131,16 +131,16 @@ impl<R: Routing> Router<R> {
             // beginning can tell them.
             let members = R::members(self.order.config()).into_iter();
             let members: Vec<ProcessId> = members.filter(|it| !self.order.is_fenced(*it)).collect();
-            let told = members.iter().copied().filter(|it| self.linked.contains(it)).collect();
+            let receivers = members.iter().copied().filter(|it| self.linked.contains(it)).collect();
             let generation = self.settings.generation;
-            out.send(Destination::Many(told), Message::Counted { generation, members }, None);
+            out.send(Destination::Many(receivers), Message::Counted { generation, members }, None);
         }
         // Fenced members learn the leader, too, because they would not accept their removal from an unknown
         // router. If the generation began at a router other than this one, all members learn the leader: they
         // may have reported their deliveries before this router could judge them.
-        let mut told = self.linked.clone();
-        told.retain(|it| !began_here || self.order.is_fenced(*it));
-        self.tell_lead(told.into_iter().collect(), out);
+        let mut receivers = self.linked.clone();
+        receivers.retain(|it| !began_here || self.order.is_fenced(*it));
+        self.announce_leader(receivers.into_iter().collect(), out);
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);

@@ -76,7 +76,7 @@ impl<R: Routing> Router<R> {
             }
             // Members learn of a new way to the leader, or that no way is left, because messages on the old
             // way may be lost.
-            paxos::Event::Detour(_) => self.tell_lead(self.linked.iter().copied().collect(), out),
+            paxos::Event::Detour(_) => self.announce_leader(self.linked.iter().copied().collect(), out),
             paxos::Event::SnapshotWanted { slot } => {
                 return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
             }
@@ -94,7 +94,7 @@ impl<R: Routing> Router<R> {
                 Err(error) => out.emit(RouterEvent::Corrupt(error.to_string())),
             },
             paxos::Event::Members(routers) => {
-                self.tell_lead(self.linked.iter().copied().collect(), out);
+                self.announce_leader(self.linked.iter().copied().collect(), out);
                 for id in self.commands.settle(&routers) {
                     out.emit(RouterEvent::Ended { id, result: Ok(()) });
                 }
@@ -160,11 +160,11 @@ impl<R: Routing> Router<R> {
             }
         }
         for (process, why) in learned.not_admitted {
-            self.tell_not_admitted(process, why, out);
+            self.send_refusal(process, why, out);
         }
         // Every router informs the processes that it reaches, because they may have no link to the leader.
         for process in learned.departed.into_iter().chain(learned.departed_senders) {
-            self.tell_departed(process, out);
+            self.send_departure_notice(process, out);
         }
         if begins {
             self.begun(out);

@@ -46,8 +46,8 @@ impl Routers {
 }
 
 /// Returns the runs of stable numbers in notices.
-fn stable(told: &[Message]) -> Vec<(u64, u32)> {
-    let notices = told.iter().filter_map(|message| match message {
+fn stable(messages: &[Message]) -> Vec<(u64, u32)> {
+    let notices = messages.iter().filter_map(|message| match message {
         Message::Notice(notice) => Some(notice.stable.clone()),
         _ => None,
     });
@@ -100,8 +100,8 @@ fn every_router_answers_what_the_log_knows_of_a_senders_messages() {
         domain.said.clear();
         domain.say(process(7), router, Message::Route(block(7, 1, &["*join"])));
         domain.give(router, Input::Drained);
-        let told = domain.heard(process(7));
-        assert_eq!(stable(&told), [(1, 1)], "told by {router:?}: {told:?}");
+        let messages = domain.heard(process(7));
+        assert_eq!(stable(&messages), [(1, 1)], "told by {router:?}: {messages:?}");
         assert_eq!(domain.routers[&router].position(), Position(1), "it is ordered once");
     }
     // A new message is ordered, and has no outcome yet.
@@ -241,12 +241,12 @@ fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
         domain.link(survivor, member);
     }
     let is_asked = |it: &mut Routers, who| {
-        let told = it.heard(who);
+        let messages = it.heard(who);
         let led = |message: &Message| matches!(message, Message::Lead { .. });
-        let asked = told
+        let asked = messages
             .iter()
             .any(|message| matches!(message, Message::Gather { generation: it } if *it == generation));
-        assert!(!asked || !told.iter().any(led), "nobody hears who leads before the cut: {told:?}");
+        assert!(!asked || !messages.iter().any(led), "nobody hears who leads before the cut: {messages:?}");
         asked
     };
     let asked = is_asked(&mut domain, seven);
@@ -398,9 +398,9 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
     for message in late {
         domain.say(process(8), survivor, message.clone());
         domain.run(Duration::from_millis(100));
-        let told = domain.heard(process(8));
-        let out = |told: &Message| matches!(told, Message::Notice(notice) if notice.wedged);
-        assert!(told.iter().all(out), "{message:?}: {told:?}");
+        let messages = domain.heard(process(8));
+        let out = |messages: &Message| matches!(messages, Message::Notice(notice) if notice.wedged);
+        assert!(messages.iter().all(out), "{message:?}: {messages:?}");
     }
     assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
     // A member of the new generation gets a notice, however late its report is. A process without deliveries

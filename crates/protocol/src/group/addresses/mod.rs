@@ -92,7 +92,7 @@ const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
 pub(super) struct Meter {
     messages: u64,
     /// The level that this member reported last; `None` if another member of the group reports the rate.
-    told: Option<u8>,
+    reported: Option<u8>,
 }
 
 impl Meter {
@@ -105,19 +105,19 @@ impl Meter {
     pub(super) fn read(&mut self, seconds: f64, members: Option<usize>, has_address: bool) -> Option<u8> {
         let rate = (std::mem::take(&mut self.messages) as f64 / seconds) as u64;
         let Some(members) = members else {
-            self.told = None;
+            self.reported = None;
             return None;
         };
         let level = (u64::BITS - rate.leading_zeros()).min(LEVEL_MAX.into()) as u8;
         let is_fit = level >= LEVEL_MIN && members >= MEMBERS_MIN;
-        let is_news = match self.told {
+        let is_news = match self.reported {
             // A member that begins to report also reports an idle group that has an address, because the
             // member before it reported a busy group.
             None => is_fit || has_address,
             Some(0) => is_fit,
-            Some(told) => told.abs_diff(level) >= 2 || members < MEMBERS_MIN,
+            Some(reported) => reported.abs_diff(level) >= 2 || members < MEMBERS_MIN,
         };
-        is_news.then(|| *self.told.insert(if is_fit { level } else { 0 }))
+        is_news.then(|| *self.reported.insert(if is_fit { level } else { 0 }))
     }
 }
 

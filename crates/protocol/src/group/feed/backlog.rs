@@ -69,7 +69,7 @@ impl WaitingEvent {
             }
     }
 
-    fn told(self) -> Event {
+    fn into_event(self) -> Event {
         match self {
             WaitingEvent::Event(event) => *event,
             WaitingEvent::Run { group, sender, first, writer } => {
@@ -147,7 +147,7 @@ impl EventBacklog {
             self.taken += 1;
             self.bytes -= first;
             room = room.saturating_sub(first);
-            events.push(waiting.told());
+            events.push(waiting.into_event());
         }
         events
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     /// Returns the events as text: sender, first place, and updates.
-    fn told(behind: &mut EventBacklog) -> Vec<(u64, Place, String)> {
+    fn drained(behind: &mut EventBacklog) -> Vec<(u64, Place, String)> {
         let words = |event| {
             let Event::Deliver { sender, updates, .. } = event else { panic!("nothing else was put in") };
             let texts: Vec<_> = updates.iter().map(|(_, text)| String::from_utf8_lossy(text)).collect();
@@ -186,7 +186,7 @@ mod tests {
         }
         let expected = [(7, Place::Soft(1), "a a a"), (8, Place::Soft(5), "b b b")];
         let expected = expected.map(|(sender, place, texts)| (sender, place, texts.to_owned()));
-        assert_eq!(told(&mut behind), expected);
+        assert_eq!(drained(&mut behind), expected);
         assert!(behind.take(usize::MAX).is_empty() && behind.bytes() == 0);
     }
 
@@ -197,7 +197,10 @@ mod tests {
         behind.push(deliver(8, at, "o"));
         behind.push(deliver(7, Place::Soft(2), "b"));
         let expected = [(7, Place::Soft(1), "a"), (8, at, "o"), (7, Place::Soft(2), "b")];
-        assert_eq!(told(&mut behind), expected.map(|(sender, place, text)| (sender, place, text.to_owned())));
+        assert_eq!(
+            drained(&mut behind),
+            expected.map(|(sender, place, text)| (sender, place, text.to_owned()))
+        );
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
         let long = "x".repeat(RUN_BYTES_MAX);
         behind.push(deliver(7, Place::Soft(2), &long));
         behind.push(deliver(7, Place::Soft(3), "c"));
-        let places: Vec<Place> = told(&mut behind).into_iter().map(|(_, place, _)| place).collect();
+        let places: Vec<Place> = drained(&mut behind).into_iter().map(|(_, place, _)| place).collect();
         assert_eq!(places, [4, 1, 2, 3].map(Place::Soft));
     }
 
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(behind.bytes(), 0);
         // The former run was taken, so a new run begins.
         behind.push(deliver(7, Place::Soft(3), "c"));
-        let words = told(&mut behind);
+        let words = drained(&mut behind);
         assert_eq!(words, [(7, Place::Soft(3), String::from("c"))]);
         assert_eq!(behind.came(), 9 * 1_004 + 3 * 5);
     }

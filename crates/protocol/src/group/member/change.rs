@@ -22,10 +22,10 @@ impl GroupMember {
         &mut self,
         scene: &mut Scene<'_>,
         at: Position,
-        told: Option<bytes::Bytes>,
+        attachment: Option<bytes::Bytes>,
     ) -> bool {
         let Some(Admission { group, record, address }) =
-            told.and_then(|mut bytes| decode_body(&mut bytes).ok())
+            attachment.and_then(|mut bytes| decode_body(&mut bytes).ok())
         else {
             scene.effects.refused += 1;
             return true;
@@ -198,10 +198,10 @@ impl GroupMember {
         let before = std::mem::replace(&mut self.places, view.places().collect());
         let arrived = view.places().filter(|place| !before.contains(place)).collect();
         let departed = before.into_iter().filter(|(id, seat)| !view.has(*id, *seat)).collect();
-        self.tell(scene, Event::View { group: self.here.group, view, arrived, departed, missing, waited });
+        self.emit(scene, Event::View { group: self.here.group, view, arrived, departed, missing, waited });
         if gives {
             self.feed.promise(number);
-            self.tell(scene, Event::CheckpointWanted { group: self.here.group, view: number });
+            self.emit(scene, Event::CheckpointWanted { group: self.here.group, view: number });
         }
         self.mark(scene, number);
         self.end_join(scene);
@@ -215,7 +215,7 @@ impl GroupMember {
     /// Requests the saved state at the beginning of a view, if a member wants it.
     fn mark(&mut self, scene: &mut Scene<'_>, view: Position) {
         let Some((checkpoint, commands)) = self.checkpoints.begin(view) else { return };
-        self.tell(scene, Event::Keep { group: self.here.group, checkpoint });
+        self.emit(scene, Event::Keep { group: self.here.group, checkpoint });
         for id in commands {
             scene.effects.done(id, Ok(CommandOutcome::Marked(checkpoint)));
         }

@@ -159,7 +159,7 @@ impl Dissemination {
         self.lanes.confirmed(from, held.min(self.sent));
         // The sender sent these messages before this receipt, but casts may be lost or late.
         if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
-            stream.tell(*sent);
+            stream.announce(*sent);
             self.note_gap(scene, from);
         }
         // Other members can repair messages that the sender's link cannot deliver: their receipts show that
@@ -242,8 +242,8 @@ impl Dissemination {
             let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { continue };
             let next = stream.received() + 1;
             let holds = |id: &&ProcessId| {
-                let told = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
-                scene.linked.contains(id) && (**id == sender || told.is_some_and(|count| *count >= next))
+                let received = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
+                scene.linked.contains(id) && (**id == sender || received.is_some_and(|count| *count >= next))
             };
             // Only the sender of a missing message holds it for certain.
             let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
@@ -346,7 +346,7 @@ impl Dissemination {
     }
 
     /// Sends receipts that are due.
-    pub(super) fn tell_receipts(
+    pub(super) fn send_receipts(
         &mut self,
         scene: &mut Scene<'_>,
         here: &InstalledView,
@@ -363,13 +363,13 @@ impl Dissemination {
             here.say(scene, to, Direct::Receipts { of, asks, ordered, counts });
         }
         if tree.is_large() {
-            self.tell_round(scene, here, tree, queue);
+            self.send_branch_receipts(scene, here, tree, queue);
         }
     }
 
     /// Returns the receivers of the receipt that goes down: the members directly below and, at the root, also
     /// the members that asked, because no other member may reach them.
-    fn told_down(&self, here: &InstalledView, tree: Tree) -> Vec<ProcessId> {
+    fn receivers_below(&self, here: &InstalledView, tree: Tree) -> Vec<ProcessId> {
         let mut to = here.ranked(tree.below());
         if tree.above().is_none() {
             let apart = self.receipts.askers().filter(|id| !to.contains(id));
@@ -379,8 +379,8 @@ impl Dissemination {
     }
 
     /// Returns the receipt of this member's branch, if it has to be sent now.
-    fn branch_told(&mut self, here: &InstalledView, tree: Tree, queue: &OrderedQueue) -> Option<Sum> {
-        if !self.receipts.may_tell_branch() {
+    fn take_branch_receipt(&mut self, here: &InstalledView, tree: Tree, queue: &OrderedQueue) -> Option<Sum> {
+        if !self.receipts.may_send_branch() {
             return None;
         }
         let Dissemination { streams, receipts, .. } = self;
@@ -395,14 +395,20 @@ impl Dissemination {
     }
 
     /// Sends the receipt of this member's branch up the tree, and the receipt of all members down the tree.
-    fn tell_round(&mut self, scene: &mut Scene<'_>, here: &InstalledView, tree: Tree, queue: &OrderedQueue) {
-        let told = self.branch_told(here, tree, queue);
+    fn send_branch_receipts(
+        &mut self,
+        scene: &mut Scene<'_>,
+        here: &InstalledView,
+        tree: Tree,
+        queue: &OrderedQueue,
+    ) {
+        let branch = self.take_branch_receipt(here, tree, queue);
         let (up, down) = match tree.above() {
-            None => (None, told),
-            above => (told.zip(above), self.receipts.passed_down()),
+            None => (None, branch),
+            above => (branch.zip(above), self.receipts.passed_down()),
         };
         let up = up.map(|(sum, above)| (Holders::Branch, here.ranked(above..above + 1), sum));
-        let down = down.map(|sum| (Holders::Everyone, self.told_down(here, tree), sum));
+        let down = down.map(|sum| (Holders::Everyone, self.receivers_below(here, tree), sum));
         for (of, to, Sum { counts, ordered }) in up.into_iter().chain(down) {
             here.say(scene, to, Direct::Receipts { of, asks: false, ordered, counts });
         }

@@ -130,7 +130,7 @@ impl GroupMember {
             self.soft.receipts.pass_down(sum);
         } else {
             let awaited = self.ordered.first().map_or(SafeNews::Nothing, |first| self.awaited(first));
-            self.soft.receipts.told_from_below(awaited);
+            self.soft.receipts.note_receipt_from_below(awaited);
         }
         self.deliver(scene);
     }
@@ -162,7 +162,7 @@ impl GroupMember {
         self.pump(scene);
         self.submit(scene);
         self.soft.send_own(scene, &self.here, &others);
-        self.soft.tell_receipts(scene, &self.here, &others, &self.ordered);
+        self.soft.send_receipts(scene, &self.here, &others, &self.ordered);
         if others.is_empty() {
             self.soft.streams.free(&others);
         }

@@ -44,7 +44,7 @@ struct BranchReceipts {
     /// The news that the branch's next receipt will have, as far as a safe message may wait for it.
     soon: SafeNews,
     /// The positions of the branch's members, as the last receipt named them.
-    told: Vec<Position>,
+    reported: Vec<Position>,
     /// The position of this member's last delivery when it sent the last receipt of the branch.
     passed: Position,
     /// The receipt of all members, which has to go to the members below in the tree.
@@ -102,7 +102,7 @@ impl Receipts {
     }
 
     /// Whether all other members have a receipt with this member's present counts.
-    pub(super) fn are_told(&self) -> bool {
+    pub(super) fn are_sent(&self) -> bool {
         !self.due
     }
 
@@ -113,7 +113,7 @@ impl Receipts {
 
     /// Notes a receipt from a member below: this member's branch may hold more now, so its receipt is due. A
     /// safe message may wait for that receipt.
-    pub(super) fn told_from_below(&mut self, awaited: SafeNews) {
+    pub(super) fn note_receipt_from_below(&mut self, awaited: SafeNews) {
         self.due = true;
         self.hurry(awaited);
     }
@@ -129,7 +129,7 @@ impl Receipts {
     }
 
     /// Whether the receipt of the branch may be sent at the end of this turn.
-    pub(super) fn may_tell_branch(&self) -> bool {
+    pub(super) fn may_send_branch(&self) -> bool {
         self.round.due || self.round.soon != SafeNews::Nothing
     }
 
@@ -143,17 +143,17 @@ impl Receipts {
         passed: Option<Position>,
         counts: impl FnOnce() -> BTreeMap<ProcessId, u64>,
     ) -> Option<Sum> {
-        let BranchReceipts { due, soon, told, passed: before, .. } = &mut self.round;
+        let BranchReceipts { due, soon, reported, passed: before, .. } = &mut self.round;
         let further = match (std::mem::take(soon), passed) {
             (SafeNews::Nothing, _) => false,
             (_, Some(passed)) => passed > *before,
-            (SafeNews::All, None) => ordered.iter().min() > told.iter().min(),
-            (SafeNews::Some, None) => ordered != *told,
+            (SafeNews::All, None) => ordered.iter().min() > reported.iter().min(),
+            (SafeNews::Some, None) => ordered != *reported,
         };
         if !(*due || further) {
             return None;
         }
-        (*due, *told, self.due) = (false, ordered.clone(), false);
+        (*due, *reported, self.due) = (false, ordered.clone(), false);
         *before = passed.unwrap_or(*before);
         Some(Sum { counts: counts(), ordered })
     }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(receipts.settle(Time(1), &others, SMALL), None);
         receipts.owe();
         assert_eq!(receipts.settle(Time(1), &others, SMALL), Some((others.to_vec(), false)));
-        assert!(receipts.are_told());
+        assert!(receipts.are_sent());
         assert_eq!(receipts.tick(SMALL, (10, 0), WaitReason::Nothing, false), Tick::PushOn);
         assert_eq!(
             receipts.settle(Time(1), &others, SMALL),
@@ -297,7 +297,7 @@ mod tests {
             receipts.tick(LARGE, (held, 0), WaitReason::Nothing, false);
             assert_eq!(branch(&mut receipts, &[1], None), Some(vec![1]), "it may have been lost");
             assert_eq!(branch(&mut receipts, &[2], None), None, "not before the next tick");
-            assert!(receipts.are_told());
+            assert!(receipts.are_sent());
         }
     }
 
@@ -319,8 +319,8 @@ mod tests {
     #[test]
     fn a_branch_tells_of_each_member_where_some_are_enough() {
         let mut receipts = Receipts::default();
-        receipts.told_from_below(SafeNews::Some);
-        receipts.told_from_below(SafeNews::All);
+        receipts.note_receipt_from_below(SafeNews::Some);
+        receipts.note_receipt_from_below(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[5, 6], None), Some(vec![5, 6]));
         receipts.hurry(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 6], None), None, "it is no news");
@@ -331,9 +331,9 @@ mod tests {
     #[test]
     fn the_root_tells_at_once_what_lets_it_deliver() {
         let mut receipts = Receipts::default();
-        receipts.told_from_below(SafeNews::Some);
+        receipts.note_receipt_from_below(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 4], Some(0)), None, "these are not enough");
-        receipts.told_from_below(SafeNews::Some);
+        receipts.note_receipt_from_below(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 5], Some(5)), Some(vec![5, 5]));
         assert_eq!(branch(&mut receipts, &[6, 6], Some(6)), None, "nobody waits");
     }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn who_is_apart_from_the_one_above_tells_all_in_its_turn() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
-        let mut told = Vec::new();
+        let mut ticks = Vec::new();
         for tick in 0..8 {
             receipts.owe();
             receipts.tick(LARGE, (0, 0), WaitReason::Nothing, true);
@@ -349,10 +349,10 @@ mod tests {
                 receipts.settle(Time(1), &others, LARGE).filter(|(to, _)| !to.is_empty())
             {
                 assert_eq!((to, asks), (others.to_vec(), false));
-                told.push(tick);
+                ticks.push(tick);
             }
         }
-        assert_eq!(told, [3, 7], "every fourth tick is its own");
+        assert_eq!(ticks, [3, 7], "every fourth tick is its own");
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         receipts.asked_by(process(3), Time(10));
         assert_eq!(receipts.settle(Time(1), &others, LARGE), Some((vec![process(3)], false)));
-        assert!(!receipts.are_told(), "the others are owed theirs");
+        assert!(!receipts.are_sent(), "the others are owed theirs");
         receipts.owe();
         assert_eq!(receipts.settle(Time(10), &others, LARGE), Some((Vec::new(), false)));
         receipts.owe();
@@ -386,11 +386,11 @@ mod tests {
     fn in_a_large_view_others_are_asked_if_nothing_was_let_go_for_a_turn() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         let turn = |receipts: &mut Receipts, held, freed| {
-            let told = (0..4).filter_map(|_| {
+            let sent = (0..4).filter_map(|_| {
                 receipts.tick(LARGE, (held, freed), WaitReason::Nothing, false);
                 receipts.settle(Time(1), &others, LARGE)
             });
-            told.map(|(_, asks)| asks).collect::<Vec<_>>()
+            sent.map(|(_, asks)| asks).collect::<Vec<_>>()
         };
         let steady = [10, 20, 30].map(|freed| turn(&mut receipts, 640, freed));
         assert_eq!(steady, [const { Vec::<bool>::new() }; 3], "as many come as go");

@@ -45,9 +45,9 @@ impl Domain {
     }
 
     fn join(&mut self, node: u64) -> Vec<u64> {
-        let told = self.submit(node, &join("seven")).expect("it joins");
+        let receivers = self.submit(node, &join("seven")).expect("it joins");
         self.report();
-        told
+        receivers
     }
 
     /// Makes all survivors report that they hold nothing.
@@ -126,8 +126,9 @@ fn a_joiner_is_given_its_group_alone() {
     domain.submit(2, &join).expect("it joins");
     let id = MessageId { sender: process(2), number: 1 };
     let given = |to: u64| Groups::attachment(&domain.roster, id, &join.encode(), process(to));
-    let told: Admission = decode_body(&mut given(2).expect("it is given its group")).expect("it decodes");
-    assert_eq!((Some(&told.group), told.record), (domain.roster.group(GROUP), None));
+    let admission: Admission =
+        decode_body(&mut given(2).expect("it is given its group")).expect("it decodes");
+    assert_eq!((Some(&admission.group), admission.record), (domain.roster.group(GROUP), None));
     assert_eq!(given(1), None);
 }
 
@@ -150,11 +151,11 @@ impl Domain {
     fn comes_and_keeps(&mut self, control: &Control, keeps: Option<Mark>) -> bool {
         self.submit(1, control).expect("it is told");
         let id = MessageId { sender: process(1), number: self.at };
-        let told = Groups::attachment(&self.roster, id, &control.encode(), process(1));
-        let told: Admission = decode_body(&mut told.expect("it is told")).expect("it decodes");
-        assert_eq!(told.record, self.roster.record(GROUP));
+        let admission = Groups::attachment(&self.roster, id, &control.encode(), process(1));
+        let admission: Admission = decode_body(&mut admission.expect("it is told")).expect("it decodes");
+        assert_eq!(admission.record, self.roster.record(GROUP));
         let inside = self.roster.group(GROUP).is_some_and(|group| group.concerns(process(1)));
-        assert_eq!(told.group.concerns(process(1)), inside);
+        assert_eq!(admission.group.concerns(process(1)), inside);
         if inside {
             if let Some(checkpoint) = keeps {
                 self.submit(1, &Control::Kept { group: GROUP, checkpoint }).expect("it is in");
@@ -270,8 +271,8 @@ impl Domain {
     /// Returns the changes of addresses that `to` gets with this control message.
     fn moves(&self, control: &Control, to: u64) -> Option<Moves> {
         let id = MessageId { sender: process(1), number: self.at };
-        let told = Groups::attachment(&self.roster, id, &control.encode(), process(to));
-        told.map(|mut told| decode_body(&mut told).expect("it decodes"))
+        let attachment = Groups::attachment(&self.roster, id, &control.encode(), process(to));
+        attachment.map(|mut attachment| decode_body(&mut attachment).expect("it decodes"))
     }
 }
 
@@ -296,9 +297,9 @@ fn a_busy_group_gets_an_address_of_which_its_members_alone_are_told() {
     assert_eq!(domain.submit(2, &rates(10)), Err(STALE), "it is known");
     domain.submit(4, &join("seven")).expect("it joins");
     let id = MessageId { sender: process(4), number: domain.at };
-    let told = Groups::attachment(&domain.roster, id, &join("seven").encode(), process(4));
-    let told: Admission = decode_body(&mut told.expect("it is admitted")).expect("it decodes");
-    assert_eq!(told.address, Some(address));
+    let admission = Groups::attachment(&domain.roster, id, &join("seven").encode(), process(4));
+    let admission: Admission = decode_body(&mut admission.expect("it is admitted")).expect("it decodes");
+    assert_eq!(admission.address, Some(address));
     domain.report();
     let figures = domain.roster.address_statistics();
     assert_eq!((figures.candidates, figures.served, figures.addresses, figures.unwanted), (1, 1, 1, 0));

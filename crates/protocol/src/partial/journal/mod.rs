@@ -42,8 +42,8 @@
 //!   value, which atomicity forbids. With the rule, digests agree only if both entries have been synced, and
 //!   the replicas acknowledge a read's write-back like any write. So a value that a read with blocking repair
 //!   has returned is durable at a quorum. The rule also holds in maps without blocking repair, which do not
-//!   need it. A replica that only reports a stamp (Told, newer) shows nothing: if that stamp vanishes, a
-//!   write above it does no harm.
+//!   need it. A replica that only reports a stamp (`HighestStamp`, `newer`) shows nothing: if that stamp
+//!   vanishes, a write above it does no harm.
 //! - *Nothing else waits.* Questions of reads, and answers about keys that are on disk, overtake messages
 //!   that wait.
 //! - *A stamp is covered before any other process sees it.* No message with a stamp above the last durable

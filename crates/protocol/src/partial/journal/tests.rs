@@ -28,8 +28,8 @@ fn joining() -> Record {
 
 fn check(record: &Record, hex: &str) {
     let bytes = encoded(record);
-    let told: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(told, hex.split_whitespace().collect::<String>(), "{record:?}");
+    let written: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(written, hex.split_whitespace().collect::<String>(), "{record:?}");
     let mut rest = bytes.clone();
     assert_eq!(Record::decode(&mut rest).as_ref(), Ok(record));
     assert!(rest.is_empty());
@@ -46,14 +46,14 @@ fn records_have_their_bytes() {
     let entry = Entry::whole(stamp, Some(Bytes::from_static(b"v")), None);
     let written = "0500000000000000 02000000 01 01000000 76 00000000";
     let horizon = Horizon { time: 9, cell: CellNumber(3) };
-    let told = "0900000000000000 03000000";
+    let horizon_bytes = "0900000000000000 03000000";
     check(&Record::Submitted { token: 5, body: key.clone() }, "40 0500000000000000 01000000 6b");
     check(&Record::Reserved(7), "42 0700000000000000");
     let merged = Record::Merged { map: MAP, key: key.clone(), write: entry.clone() };
     check(&merged, &format!("43 01000000 01000000 6b {written}"));
     let forgot = Record::Forgot { map: MAP, common: horizon, keys: vec![key.clone()] };
-    check(&forgot, &format!("44 01000000 {told} 01000000 01000000 6b"));
-    check(&Record::Reached(horizon), &format!("45 {told}"));
+    check(&forgot, &format!("44 01000000 {horizon_bytes} 01000000 01000000 6b"));
+    check(&Record::Reached(horizon), &format!("45 {horizon_bytes}"));
     let kept = Record::Kept { map: MAP, behind: Some(key.clone()), last: true, entries: vec![(key, entry)] };
     check(&kept, &format!("47 01000000 01 01000000 6b 01 01000000 01000000 6b {written}"));
     check(&Record::Ended, "48");

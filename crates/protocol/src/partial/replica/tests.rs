@@ -76,11 +76,11 @@ const fn small(entry_bytes_max: usize, store_bytes_max: usize) -> Limits {
 #[test]
 fn who_holds_a_newer_stamp_says_so() {
     let mut rig = Rig::new(WIDE);
-    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(Stamp::ZERO));
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::HighestStamp(Stamp::ZERO));
     assert_eq!(rig.put("k", 100, 1), TAKEN);
     assert_eq!(rig.put("k", 50, 1), Answer::Written { newer: stamp(100) });
     assert_eq!(rig.put("k", 100, 1), TAKEN);
-    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(100)));
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::HighestStamp(stamp(100)));
     let held = rig.replica.entry(MAP, &Bytes::from_static(b"k")).unwrap().clone();
     assert_eq!(rig.demand("k", Demand::Digest), Answer::Digest(held.digest()));
     assert_eq!(rig.demand("k", Demand::Read(u32::MAX)), Answer::Entry(held));
@@ -99,7 +99,7 @@ fn copies_that_the_horizon_covers_are_passed_over() {
     assert_eq!((rig.replica.keys(), rig.replica.bytes(), rig.replica.forgotten()), (0, 0, 1));
     assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
     assert_eq!(rig.replica.keys(), 0);
-    assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(300)));
+    assert_eq!(rig.demand("k", Demand::Ask), Answer::HighestStamp(stamp(300)));
     // The clock of a cell's later life may be behind the horizon.
     let late = Stamp { time: 250, cell: CellNumber(2) };
     let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);

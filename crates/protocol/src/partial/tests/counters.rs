@@ -210,7 +210,7 @@ fn starts_of_a_cell_leave_no_tallies_behind() {
             }
             for node in 1..=3 {
                 assert!(tallies(&net, node, "k") <= if round % 3 == 0 { 2 } else { 6 }, "round {round}");
-                assert_eq!(told(&net.read(node, "k", Level::One)), Some(wanted));
+                assert_eq!(counter_value(&net.read(node, "k", Level::One)), Some(wanted));
             }
         }
     }
@@ -239,14 +239,17 @@ fn what_was_taken_in_does_not_count_again() {
     // coordinator, and then everywhere.
     net.cut_power(1);
     for level in [Level::Quorum, Level::One] {
-        assert_eq!(told(&net.read(2, "k", level)), Some(31));
+        assert_eq!(counter_value(&net.read(2, "k", level)), Some(31));
     }
     assert_eq!(count(&add(&mut net, 3, "k", 32, Level::Quorum)), 63);
     net.restart(1, 0);
     net.heal();
     net.run(Duration::from_secs(4));
     for node in 1..=3 {
-        assert_eq!((tallies(&net, node, "k"), told(&net.read(node, "k", Level::One))), (2, Some(63)));
+        assert_eq!(
+            (tallies(&net, node, "k"), counter_value(&net.read(node, "k", Level::One))),
+            (2, Some(63))
+        );
     }
 }
 
@@ -388,7 +391,7 @@ struct Begun {
 }
 
 /// Returns the increments that an outcome shows.
-fn told(outcome: &OperationOutcome) -> Option<i64> {
+fn counter_value(outcome: &OperationOutcome) -> Option<i64> {
     match outcome {
         OperationOutcome::Counted { count, .. } => Some(*count),
         OperationOutcome::Found { value: Value::Nothing, .. } => Some(0),
@@ -528,7 +531,7 @@ fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
         let (net, begun) = schedule(net(repair, seed), &levels, seed);
         let (done, perhaps) = effects(&net, &begun);
         for it in &begun {
-            let Some(count) = told(&net.outcomes[&it.id]) else { continue };
+            let Some(count) = counter_value(&net.outcomes[&it.id]) else { continue };
             let before = begun.iter().filter(|other| other.end < Some(it.start));
             let acknowledged = before.clone().filter(|other| done & other.added != 0);
             let owed = acknowledged.fold(it.added, |owed, other| owed | other.added);
@@ -537,8 +540,9 @@ fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
             assert_eq!(count & owed, owed, "seed {seed}: {count:b} lacks some of {owed:b}");
             assert_eq!(count & !may, 0, "seed {seed}: {count:b} is more than {may:b}");
             if repair == ReadRepair::Blocking {
-                let seen =
-                    before.filter_map(|other| told(&net.outcomes[&other.id])).fold(0, |all, it| all | it);
+                let seen = before
+                    .filter_map(|other| counter_value(&net.outcomes[&other.id]))
+                    .fold(0, |all, it| all | it);
                 assert_eq!(count & seen, seen, "seed {seed}: {count:b} goes back behind {seen:b}");
             }
         }
@@ -568,7 +572,7 @@ fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     net.run(Duration::from_secs(8));
     let mut most = Vec::new();
     for owner in net.owners("k") {
-        let count = told(&net.read(owner, "k", Level::One)).expect("it is a number");
+        let count = counter_value(&net.read(owner, "k", Level::One)).expect("it is a number");
         assert_eq!(count & done, done, "seed {seed}: {count:b} lacks some of {done:b}");
         assert_eq!(count & !(done | perhaps), 0, "seed {seed}: {count:b}, {done:b}, {perhaps:b}");
         let entry = net.cells[&owner].replica().entry(net::MAP, &bytes("k")).unwrap_or_default();

@@ -308,7 +308,7 @@ impl Net {
             }
         };
         self.leave(node, sends);
-        self.tell(events);
+        self.record_events(events);
         if self.disks.get(&node).is_some_and(|disk| !disk.slow && disk.durable < disk.last) {
             self.sync(node);
         }
@@ -326,7 +326,7 @@ impl Net {
         }
     }
 
-    fn tell(&mut self, events: Vec<Event>) {
+    fn record_events(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
                 Event::Ended { id, outcome } => {

@@ -88,7 +88,7 @@ pub struct Client {
 struct Unreached {
     since: Time,
     /// Whether the user was informed.
-    told: bool,
+    reported: bool,
 }
 
 /// Number of requests from which throughput matters more than latency.
@@ -153,7 +153,7 @@ impl Client {
     /// Returns the serving storage processes that this gateway has not reached for `unreached_after`. Reads
     /// that need them fail.
     pub fn unreached(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.unreached.iter().filter(|(_, unreached)| unreached.told).map(|(&process, _)| process)
+        self.unreached.iter().filter(|(_, unreached)| unreached.reported).map(|(&process, _)| process)
     }
 
     /// Returns the number of repeated attempts at reads.
@@ -238,16 +238,16 @@ impl Client {
         self.unreached.retain(|process, _| serves(process));
         for &process in config.storage.keys().filter(|process| serves(process)) {
             if !self.linked.contains(&process) {
-                self.unreached.entry(process).or_insert(Unreached { since: now, told: false });
+                self.unreached.entry(process).or_insert(Unreached { since: now, reported: false });
             }
         }
     }
 
     /// Informs the user of processes that have been without a link for too long.
-    fn tell_unreached(&mut self, now: Time, out: &mut dyn Sink<Self>) {
+    fn report_unreached(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         for (&process, unreached) in &mut self.unreached {
-            if !unreached.told && now.since(unreached.since) >= self.settings.unreached_after {
-                unreached.told = true;
+            if !unreached.reported && now.since(unreached.since) >= self.settings.unreached_after {
+                unreached.reported = true;
                 let known = self.membership.config().and_then(|config| config.members.get(&process));
                 let (name, address) =
                     known.map(|member| (member.name.clone(), member.address.clone())).unwrap_or_default();
@@ -381,7 +381,7 @@ impl Protocol for Client {
                     self.look_after(cx, token, out);
                 }
                 self.end_overdue(cx, out);
-                self.tell_unreached(cx.now, out);
+                self.report_unreached(cx.now, out);
                 self.membership.tick(cx.now, self.membership.member.delivered(), out);
             }
             Input::Persisted(ticket) => self.member_input(cx, Input::Persisted(ticket), out),

@@ -197,9 +197,9 @@ impl Read {
     }
 
     pub(super) fn is_proven(&self, assigned: &Assignment) -> bool {
-        let told = self.proven.iter().filter(|(process, _)| *process == assigned.process);
-        let told: SmallVec<[Range; 4]> = told.map(|(_, range)| *range).collect();
-        assigned.held.iter().all(|range| covers(&told, *range))
+        let ranges = self.proven.iter().filter(|(process, _)| *process == assigned.process);
+        let ranges: SmallVec<[Range; 4]> = ranges.map(|(_, range)| *range).collect();
+        assigned.held.iter().all(|range| covers(&ranges, *range))
     }
 
     /// Returns the pieces of `process`; at first it has none.
@@ -221,8 +221,8 @@ impl Read {
 
     /// Takes the pieces that the user does not have yet, by process.
     pub(super) fn hand_over(&mut self) -> Vec<ProcessAnswer> {
-        let untold = self.parts.iter_mut().filter(|part| !part.held.is_empty());
-        let answered = untold.map(|part| ProcessAnswer {
+        let pending = self.parts.iter_mut().filter(|part| !part.held.is_empty());
+        let answered = pending.map(|part| ProcessAnswer {
             from: part.from,
             spent: part.spent,
             pieces: std::mem::take(&mut part.held),

@@ -133,12 +133,12 @@ fn control(token: u64) -> Input<Client> {
 }
 
 /// Returns the requests that have failed, with their errors.
-pub(super) fn failed(told: &[ClientEvent]) -> Vec<(u64, ClientError)> {
+pub(super) fn failed(events: &[ClientEvent]) -> Vec<(u64, ClientError)> {
     let failed = |event: &ClientEvent| match event {
         ClientEvent::Failed { token, error } => Some((*token, *error)),
         _ => None,
     };
-    told.iter().filter_map(failed).collect()
+    events.iter().filter_map(failed).collect()
 }
 
 #[test]
@@ -149,10 +149,10 @@ fn a_request_without_a_place_in_the_order_ends_when_its_time_is_over() {
     let later = start + Duration::from_secs(1);
     assert!(failed(&give(&mut client, later, control(2))).is_empty());
     assert!(client.deadline().is_some_and(|at| at <= start + WAIT));
-    let told = give(&mut client, start + WAIT, Input::Deadline);
-    assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
-    let told = give(&mut client, later + WAIT, Input::Deadline);
-    assert_eq!(failed(&told), [(2, ClientError::NotSent)]);
+    let events = give(&mut client, start + WAIT, Input::Deadline);
+    assert_eq!(failed(&events), [(1, ClientError::NotSent)]);
+    let events = give(&mut client, later + WAIT, Input::Deadline);
+    assert_eq!(failed(&events), [(2, ClientError::NotSent)]);
     assert!(client.unordered.is_empty());
 }
 
@@ -162,8 +162,8 @@ fn one_that_ended_before_leaves_no_deadline_behind() {
     let start = Time::ZERO + Duration::from_secs(1);
     give(&mut client, start, control(1));
     give(&mut client, start, control(2));
-    let told = give(&mut client, start, Input::Command(ClientCommand::Cancel { token: 1 }));
-    assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
+    let events = give(&mut client, start, Input::Command(ClientCommand::Cancel { token: 1 }));
+    assert_eq!(failed(&events), [(1, ClientError::NotSent)]);
     assert_eq!(client.unordered, [(start + WAIT, 2)]);
     // `write_wait` does not limit the waiting of a read.
     let read = ClientCommand::Read {
@@ -182,8 +182,8 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
     let mut client = client(None);
     let start = Time::ZERO + Duration::from_secs(1);
     give(&mut client, start, control(1));
-    let told = give(&mut client, start + Duration::from_secs(3600), Input::Deadline);
-    assert!(failed(&told).is_empty());
+    let events = give(&mut client, start + Duration::from_secs(3600), Input::Deadline);
+    assert!(failed(&events).is_empty());
     assert_eq!(client.outstanding(), 1);
 }
 
@@ -195,8 +195,8 @@ fn one_that_is_out_refuses_requests_at_once() {
     let out = [&[3], &[0; 16][..], &[1]].concat();
     let out = ecast::Message::decode(&mut Bytes::from(out)).expect("a notice");
     order(&mut client, out);
-    let told = give(&mut client, START, control(1));
-    assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
+    let events = give(&mut client, START, control(1));
+    assert_eq!(failed(&events), [(1, ClientError::NotSent)]);
     assert_eq!(client.outstanding(), 0);
 }
 

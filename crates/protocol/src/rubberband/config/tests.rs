@@ -392,8 +392,8 @@ fn whoever_was_told_other_terms_stays_outside() {
         let join = Control::Join { role: Role::Gateway, name, address, terms, keeps: None }.encode();
         let joined = Rubberband::apply(&town, Position(200), process(20), &join);
         assert_eq!(joined.is_ok(), joins, "{terms:?}: {joined:?}");
-        let told = Rubberband::not_admitted(&town, process(20), &join);
-        assert_eq!(told, (!joins).then_some(NotAdmitted::Terms(own)), "{terms:?}");
+        let refusal = Rubberband::not_admitted(&town, process(20), &join);
+        assert_eq!(refusal, (!joins).then_some(NotAdmitted::Terms(own)), "{terms:?}");
     }
 }
 

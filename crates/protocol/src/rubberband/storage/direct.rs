@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{
     Storage,
     import::{ChunkOutcome, Import},
-    reply::{retry, tell},
+    reply::{retry, send_content},
     work::{Fetch, QueuedStep},
 };
 use crate::{
@@ -42,7 +42,7 @@ impl Storage {
             Direct::AskRead { token } => {
                 let known = self.is_underway((from, token));
                 let content = if known { ReplyContent::Underway } else { ReplyContent::Unknown };
-                tell(from, token, Position(0), content, out);
+                send_content(from, token, Position(0), content, out);
             }
             Direct::Verdict { at, ranges, failure, settled } => {
                 self.verdicts.note_settled(from, settled);

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    reply::{retry, tell},
+    reply::{retry, send_content},
     settings::StorageSettings,
 };
 use crate::{
@@ -166,7 +166,7 @@ impl Outboxes {
         let rest = outbox.rest(share);
         if rest > 0 && !self.has_room(rest, now, out) {
             self.refused += 1;
-            return tell(client, token, at, ReplyContent::NoRoom, out);
+            return send_content(client, token, at, ReplyContent::NoRoom, out);
         }
         outbox.pump(asked, share, now, out);
         if !outbox.is_done() {
@@ -196,7 +196,7 @@ impl Outboxes {
     fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<impl Protocol<Message = Message>>) {
         let outbox = self.take(asked).expect("the answer is open");
         self.untaken += 1;
-        tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
+        send_content(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
         self.give_back(outbox);
     }
 

@@ -17,12 +17,12 @@ pub(super) fn retry(
     at: Position,
     out: &mut dyn Sink<impl Protocol<Message = Message>>,
 ) {
-    tell(client, token, at, ReplyContent::Retry, out);
+    send_content(client, token, at, ReplyContent::Retry, out);
 }
 
 /// Sends a client a reply that is no part of an answer. If the client no longer waits for the reply, it
 /// cancels the request.
-pub(super) fn tell(
+pub(super) fn send_content(
     client: ProcessId,
     token: u64,
     at: Position,

@@ -51,7 +51,7 @@ fn hear(storage: &mut Storage, from: u64, message: Direct) -> Vec<(ProcessId, Di
 }
 
 /// Returns the replies to clients, each with whether it was the last piece.
-fn told(said: &[(ProcessId, Direct)]) -> Vec<(ReplyContent, bool)> {
+fn replies_to_clients(said: &[(ProcessId, Direct)]) -> Vec<(ReplyContent, bool)> {
     let replies = said.iter().filter_map(|(_, message)| match message {
         Direct::Reply(reply) => Some((reply.content.clone(), reply.last)),
         _ => None,
@@ -79,7 +79,7 @@ fn a_basic_read_is_taken_where_all_of_it_is_complete() {
         let said = hear(&mut storage, CLIENT, basic(7, placement, low, high));
         assert_eq!(storage.queue.len(), usize::from(taken), "{states} {low}-{high}");
         let expected = if taken { vec![] } else { vec![(ReplyContent::Retry, true)] };
-        assert_eq!(told(&said), expected, "{states} {low}-{high}");
+        assert_eq!(replies_to_clients(&said), expected, "{states} {low}-{high}");
     }
 }
 
@@ -90,7 +90,9 @@ fn a_client_hears_which_of_its_reads_are_under_way() {
     for (client, token) in [(CLIENT, 7), (CLIENT, 8), (CLIENT + 1, 7)] {
         hear(&mut storage, client, basic(token, version, 12, 15));
     }
-    let ask = |storage: &mut Storage, client, token| told(&hear(storage, client, Direct::AskRead { token }));
+    let ask = |storage: &mut Storage, client, token| {
+        replies_to_clients(&hear(storage, client, Direct::AskRead { token }))
+    };
     let (underway, unknown) = (vec![(ReplyContent::Underway, false)], vec![(ReplyContent::Unknown, true)]);
     assert_eq!(ask(&mut storage, CLIENT, 7), underway);
     assert_eq!(ask(&mut storage, CLIENT, 9), unknown);

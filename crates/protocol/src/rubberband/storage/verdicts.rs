@@ -140,7 +140,7 @@ impl Verdicts {
 
     /// Notes a verdict of this process or of another process.
     pub(super) fn add(&mut self, at: Position, ranges: &[Range], failure: Option<Bytes>) {
-        if self.told(at).is_some() {
+        if self.decision(at).is_some() {
             return;
         }
         let failure = failure.map(|failure| self.cut(&failure));
@@ -193,7 +193,7 @@ impl Verdicts {
     ) -> Option<Decision> {
         // A process that came back from its disk has read the decision.
         if self.is_decided(at) {
-            let (_, failure) = self.told(at)?;
+            let (_, failure) = self.decision(at)?;
             return Some(failure.clone().map_or(Decision::Publish, Decision::Void));
         }
         let open = self.open.get(&at)?;
@@ -211,11 +211,11 @@ impl Verdicts {
     }
 
     /// Settles the write at `at`, which concerns the members `others`: this process answers questions about
-    /// the write with `told` from now on.
+    /// the write with `decided` from now on.
     pub(super) fn settle(
         &mut self,
         at: Position,
-        told: DecidedRanges,
+        decided: DecidedRanges,
         others: impl Iterator<Item = ProcessId>,
         needed: Option<Position>,
     ) {
@@ -225,7 +225,7 @@ impl Verdicts {
                 debt.push_back(at);
             }
         }
-        self.restore(at, told);
+        self.restore(at, decided);
         if self.needed != needed {
             self.needed = needed;
             let owed: Vec<Position> = self.owed.keys().copied().collect();
@@ -239,15 +239,15 @@ impl Verdicts {
 
     /// Adds a decision that an earlier life knew.
     pub(super) fn restore(&mut self, at: Position, (ranges, failure): DecidedRanges) {
-        let told = (ranges, failure.map(|failure| self.cut(&failure)));
+        let decided = (ranges, failure.map(|failure| self.cut(&failure)));
         // `reasons` lists only reasons that may be dropped, which excludes the two special reasons.
-        match &told.1 {
+        match &decided.1 {
             Some(failure) if *failure != FORGOTTEN && *failure != OTHER_STATEMENT => self.reasons.insert(at),
             _ => self.reasons.remove(&at),
         };
-        self.bytes += weight(&told);
-        let before = self.owed.remove(&at).into_iter().chain(self.settled.insert(at, told));
-        self.bytes -= before.map(|told| weight(&told)).sum::<usize>();
+        self.bytes += weight(&decided);
+        let before = self.owed.remove(&at).into_iter().chain(self.settled.insert(at, decided));
+        self.bytes -= before.map(|decided| weight(&decided)).sum::<usize>();
     }
 
     /// Owes all decisions to each of these members, because this process came back from its disk and does not
@@ -285,14 +285,14 @@ impl Verdicts {
     fn release(&mut self, at: Position) {
         if self.owed.contains_key(&at)
             && !self.is_owed(at)
-            && let Some(told) = self.owed.remove(&at)
+            && let Some(decided) = self.owed.remove(&at)
         {
-            self.forget(at, &told);
+            self.forget(at, &decided);
         }
     }
 
-    fn forget(&mut self, at: Position, told: &DecidedRanges) {
-        self.bytes -= weight(told);
+    fn forget(&mut self, at: Position, decided: &DecidedRanges) {
+        self.bytes -= weight(decided);
         self.reasons.remove(&at);
     }
 
@@ -301,47 +301,47 @@ impl Verdicts {
         while self.bytes > self.limits.settled_bytes_max
             && let Some(at) = self.reasons.pop_first()
         {
-            let told = match self.settled.get_mut(&at) {
-                Some(told) => told,
+            let decided = match self.settled.get_mut(&at) {
+                Some(decided) => decided,
                 None => self.owed.get_mut(&at).expect("a reason belongs to a settled or owed verdict"),
             };
-            self.bytes -= weight(told);
-            told.1 = Some(FORGOTTEN);
-            self.bytes += weight(told);
+            self.bytes -= weight(decided);
+            decided.1 = Some(FORGOTTEN);
+            self.bytes += weight(decided);
         }
         while self.settled.len() > self.limits.settled_max
             || self.bytes > self.limits.settled_bytes_max && self.settled.len() > 1
         {
-            let (at, told) =
+            let (at, decided) =
                 self.settled.pop_first().expect("settled verdicts are kept while their bytes are counted");
             if self.is_owed(at) {
-                self.owed.insert(at, told);
+                self.owed.insert(at, decided);
             } else {
-                self.forget(at, &told);
+                self.forget(at, &decided);
             }
         }
     }
 
     /// Returns the decision on the write at `at`, if it is kept.
-    fn told(&self, at: Position) -> Option<&DecidedRanges> {
+    fn decision(&self, at: Position) -> Option<&DecidedRanges> {
         self.settled.get(&at).or_else(|| self.owed.get(&at))
     }
 
     /// Whether the decision of all ranges on the write at `at` is known here.
     pub(super) fn is_decided(&self, at: Position) -> bool {
-        self.told(at).is_some_and(|(known, _)| covers(known, Range::ALL))
+        self.decision(at).is_some_and(|(known, _)| covers(known, Range::ALL))
     }
 
     /// Encodes all decisions, in pieces of about `bytes_max` each.
     pub(super) fn encode(&self, bytes_max: usize) -> Vec<Bytes> {
         let (mut pieces, mut piece, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
-        for (at, told) in self.owed.iter().chain(&self.settled) {
-            if bytes + weight(told) > bytes_max && !piece.is_empty() {
+        for (at, decided) in self.owed.iter().chain(&self.settled) {
+            if bytes + weight(decided) > bytes_max && !piece.is_empty() {
                 pieces.push(encode(&std::mem::take(&mut piece)));
                 bytes = 0;
             }
-            bytes += weight(told);
-            piece.insert(*at, told);
+            bytes += weight(decided);
+            piece.insert(*at, decided);
         }
         pieces.push(encode(&piece));
         pieces
@@ -352,7 +352,7 @@ impl Verdicts {
         let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, DecidedRanges>>(section) else {
             return false;
         };
-        settled.into_iter().for_each(|(at, told)| self.restore(at, told));
+        settled.into_iter().for_each(|(at, decided)| self.restore(at, decided));
         true
     }
 
@@ -363,8 +363,8 @@ impl Verdicts {
 
     /// Returns the answer to a question about the write at `at`.
     pub(super) fn known(&self, at: Position) -> Option<DecidedRanges> {
-        match self.told(at) {
-            Some(told) => Some(told.clone()),
+        match self.decision(at) {
+            Some(decided) => Some(decided.clone()),
             None => self.open.get(&at).map(|open| (open.favourable.clone(), open.failure.clone())),
         }
     }
@@ -463,7 +463,7 @@ mod tests {
     /// are, and how often writes fail.
     #[test]
     fn reasons_are_bounded_in_bytes() {
-        let told = (vec![Range::ALL], Some(Bytes::from(vec![7; 1_000])));
+        let decided = (vec![Range::ALL], Some(Bytes::from(vec![7; 1_000])));
         for (number, length) in [(1_000, 1 << 20), (40_000, 1_000)] {
             let mut verdicts = verdicts(LIMITS.settled_max);
             for at in (1..=number).map(Position) {
@@ -477,7 +477,7 @@ mod tests {
             assert!(pieces.iter().map(Bytes::len).sum::<usize>() <= LIMITS.settled_bytes_max);
             let void = Some((vec![Range::ALL], Some(FORGOTTEN)));
             assert_eq!(verdicts.known(Position(1)), void, "it stays void, whatever goes");
-            let newest = if length > LIMITS.failure_bytes_max { void } else { Some(told.clone()) };
+            let newest = if length > LIMITS.failure_bytes_max { void } else { Some(decided.clone()) };
             assert_eq!(verdicts.known(Position(number)), newest);
             // An earlier version of the program did not cut long reasons.
             let mut again = self::verdicts(LIMITS.settled_max);

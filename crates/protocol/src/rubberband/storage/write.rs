@@ -20,7 +20,7 @@ use super::{
     Storage, Task, TaskKind,
     import::Import,
     replies::{KnownReply, Remembered},
-    reply::tell,
+    reply::send_content,
     verdicts::{DecidedRanges, Decision, FORGOTTEN, OTHER_STATEMENT},
     work::{Evaluated, Purpose, Write},
 };
@@ -107,9 +107,9 @@ impl Storage {
         for (range, segment) in write.held.iter().zip(&write.segments) {
             let KnownReply::Done(known) = self.replies.known(write.header.name, *segment) else { continue };
             let Ok(answers) = &known.results else { continue };
-            let told: Vec<Range> = answers.iter().map(|(range, _)| *range).collect();
+            let answered: Vec<Range> = answers.iter().map(|(range, _)| *range).collect();
             if let Some((_, answer)) = answers.first()
-                && !told.iter().any(|told| told.intersect(*range).is_some())
+                && !answered.iter().any(|answered| answered.intersect(*range).is_some())
             {
                 let answer = Remembered { at: known.at, results: Ok(vec![(*range, answer.clone())]) };
                 send_remembered(write.client, write.header.token, &answer, &[*range], out);
@@ -126,8 +126,8 @@ impl Storage {
         let ranges: Vec<Range> = write.here().collect();
         // Because the verdict is noted at this position, it can be sent even after the write is forgotten.
         let failure = failure.map(|failure| self.verdicts.cut(&failure));
-        let (told, receiving) = ((ranges.clone(), failure.clone()), self.receiving());
-        self.verdicts.settle(write.at, told, write.members(&self.membership), receiving);
+        let (decided, receiving) = ((ranges.clone(), failure.clone()), self.receiving());
+        self.verdicts.settle(write.at, decided, write.members(&self.membership), receiving);
         let verdict = Direct::Verdict { at: write.at, ranges, failure, settled: self.decided_through() };
         let others = write.others.iter().map(|(process, _)| *process).collect();
         out.send(Destination::Many(others), Message::Direct(verdict), None);
@@ -278,22 +278,22 @@ impl Storage {
         ranges: &[Range],
         out: &mut dyn Sink<Self>,
     ) {
-        let mut told = false;
+        let mut is_answered = false;
         for range in self.replies.concerned(ranges) {
             match self.replies.known(name, range) {
                 KnownReply::Nothing => {}
                 KnownReply::Done(known) => {
-                    told = true;
+                    is_answered = true;
                     send_remembered(client, token, known, ranges, out);
                 }
                 KnownReply::OtherStatement => {
-                    return tell(client, token, Position(0), ReplyContent::OtherStatement, out);
+                    return send_content(client, token, Position(0), ReplyContent::OtherStatement, out);
                 }
             }
         }
-        if !told {
+        if !is_answered {
             // The write is still to be executed here, so the client asks again.
-            tell(client, token, Position(0), ReplyContent::Unknown, out);
+            send_content(client, token, Position(0), ReplyContent::Unknown, out);
         }
     }
 
@@ -326,9 +326,9 @@ impl Storage {
     }
 }
 
-/// Tells a client that its write's id belongs to a different statement.
+/// Notifies a client that its write's id belongs to a different statement.
 fn refuse(write: &Write, out: &mut dyn Sink<Storage>) {
-    tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
+    send_content(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }
 
 /// Sends a client the remembered results of a write for `ranges`.

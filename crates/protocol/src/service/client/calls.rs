@@ -36,7 +36,7 @@ pub(super) struct ClientCall {
 /// The content of a call, which stays the same in all attempts.
 #[derive(Clone, Debug)]
 pub(super) struct CallContent {
-    /// The kind; never [`Kind::ToldRead`], because the client chooses that only when it sends the call.
+    /// The kind; never [`Kind::AnnouncedRead`], because the client chooses that only when it sends the call.
     pub(super) kind: Kind,
     pub(super) scope: Option<Box<Scope>>,
     pub(super) request: Bytes,
@@ -54,7 +54,7 @@ impl CallContent {
     }
 
     /// Whether the client may announce this call, a read, to all replicas.
-    pub(super) fn may_be_told(&self) -> bool {
+    pub(super) fn may_be_announced(&self) -> bool {
         self.kind == Kind::Read && self.transaction().is_none()
     }
 
@@ -126,7 +126,7 @@ impl OpenCalls {
     /// Adds a call that has yet to be sent. The call must not time out before calls that were added earlier.
     pub(super) fn begin(&mut self, number: u64, pending: ClientCall) {
         assert!(!pending.is_sent, "a call begins before it is sent");
-        self.reads += usize::from(pending.asked.may_be_told());
+        self.reads += usize::from(pending.asked.may_be_announced());
         self.ends.push_back((pending.end, number));
         assert!(self.table.insert(number, pending).is_none(), "a number is used once at a time");
         put(&mut self.numbers, number);
@@ -136,7 +136,7 @@ impl OpenCalls {
     /// Removes a call that has ended.
     pub(super) fn end(&mut self, number: u64) -> Option<ClientCall> {
         let pending = self.table.remove(&number)?;
-        self.reads -= usize::from(pending.asked.may_be_told());
+        self.reads -= usize::from(pending.asked.may_be_announced());
         if pending.is_sent {
             self.in_flight_bytes -= pending.asked.bytes();
         }

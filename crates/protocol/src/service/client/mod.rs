@@ -246,7 +246,7 @@ impl Client {
             Body::Open { .. }
             | Body::Calls { .. }
             | Body::Reads { .. }
-            | Body::Told { .. }
+            | Body::ReadsConfirmed { .. }
             | Body::Abandon { .. } => {
                 self.refused += 1;
             }

@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct ReplicaSelector {
     /// The known replicas, each with the number of the last statement that named it.
     known: BTreeMap<ProcessId, u64>,
-    tellings: u64,
+    updates: u64,
     linked: BTreeSet<ProcessId>,
     asked: Option<ProcessId>,
     /// The replica that was asked last. The next replica in turn is the known replica with the next larger
@@ -47,16 +47,16 @@ pub(super) struct ReplicaSelector {
 impl ReplicaSelector {
     /// Adds these replicas, some of which may be gone.
     pub(super) fn learn<P: Protocol>(&mut self, replicas: &[Peer], out: &mut dyn Sink<P>) {
-        self.tellings += 1;
+        self.updates += 1;
         for peer in replicas {
-            if self.known.insert(peer.id, self.tellings).is_none() {
+            if self.known.insert(peer.id, self.updates).is_none() {
                 out.reach(peer.id, &peer.address);
             }
         }
         while self.known.len() > KNOWN_MAX {
             let spared = |id: &ProcessId| Some(*id) != self.asked;
             let known = self.known.iter().filter(|(id, _)| spared(id));
-            let oldest = known.min_by_key(|(_, told)| **told).map(|(id, _)| *id);
+            let oldest = known.min_by_key(|(_, updated)| **updated).map(|(id, _)| *id);
             let oldest = oldest.expect("at most one replica is spared");
             self.known.remove(&oldest);
             out.forget(oldest);
@@ -279,7 +279,7 @@ mod tests {
         let (mut selector, mut wishes) = selector(&[4, 5, 6]);
         selector.learn(&peers([1, 2, 3]), &mut wishes);
         assert!(selector.unlinked(process(4)));
-        assert_eq!(selector.asked(), Some(process(5)), "those told of earlier are asked on");
+        assert_eq!(selector.asked(), Some(process(5)), "earlier announced replicas are still asked");
         for set in 0..20 {
             selector.learn(&peers([100 + 3 * set, 101 + 3 * set, 102 + 3 * set]), &mut wishes);
         }

@@ -36,11 +36,11 @@ impl Client {
             let body = Body::Open { nonce: *nonce };
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
-        while let Some((session, body, told)) = self.next_calls() {
+        while let Some((session, body, announced)) = self.next_calls() {
             self.renew(cx.now);
-            if !told.is_empty() {
+            if !announced.is_empty() {
                 let others = Destination::Many(self.selector.others().collect());
-                let body = Body::Reads { session, numbers: told };
+                let body = Body::Reads { session, numbers: announced };
                 out.send(others, Message { group: self.group, body }, None);
             }
             out.send(Destination::One(to), Message { group: self.group, body }, None);
@@ -66,9 +66,9 @@ impl Client {
     /// Returns the next message of unsent calls, if there is room for one, and the reads in it that the
     /// client also announces to the other replicas.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
-        let tells =
-            self.calls.reads() <= self.settings.told_reads_max && self.selector.others().next().is_some();
-        let mut told = Vec::new();
+        let announces = self.calls.reads() <= self.settings.announced_reads_max
+            && self.selector.others().next().is_some();
+        let mut announced = Vec::new();
         let done = self.done();
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
         let mut in_flight = self.calls.in_flight_bytes();
@@ -84,16 +84,16 @@ impl Client {
                 break;
             }
             (session, pending.session) = (own, own);
-            let may_be_told = pending.asked.may_be_told() && tells && pending.attempts == 0;
+            let may_be_announced = pending.asked.may_be_announced() && announces && pending.attempts == 0;
             if let (Some(own), Some(part)) = (own, pending.asked.part_mut())
                 && let Some(stage @ TransactionProgress::New) = self.transactions.get_mut(&part.transaction)
             {
                 (*stage, part.first) = (TransactionProgress::Begun(own), true);
             }
             let CallContent { mut kind, scope, request } = pending.asked.clone();
-            if may_be_told {
-                kind = Kind::ToldRead;
-                told.push(number);
+            if may_be_announced {
+                kind = Kind::AnnouncedRead;
+                announced.push(number);
             }
             pending.attempts += 1;
             bytes += length + 1;
@@ -101,7 +101,7 @@ impl Client {
             calls.push(Call { number, kind, scope, request });
             self.calls.sent();
         }
-        session.map(|session| (session, Body::Calls { session, done, calls }, told))
+        session.map(|session| (session, Body::Calls { session, done, calls }, announced))
     }
 }
 

@@ -23,7 +23,7 @@ pub struct ClientSettings {
     /// session does not end.
     pub alive_every: Duration,
     /// The maximum number of reads under way for which the client still announces its reads to all replicas.
-    pub told_reads_max: usize,
+    pub announced_reads_max: usize,
     /// The number of later calls after which the user can no longer repeat a call of unknown fate. The client
     /// may forget the call earlier if other requests need its memory. This is also the maximum number of
     /// calls with keys and unknown fate.
@@ -40,7 +40,7 @@ impl Default for ClientSettings {
             in_flight_bytes_max: 16 << 20,
             kept_bytes_max: 64 << 20,
             alive_every: Duration::from_secs(60),
-            told_reads_max: 4,
+            announced_reads_max: 4,
             open_max: 4096,
         }
     }

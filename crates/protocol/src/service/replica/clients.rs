@@ -20,7 +20,7 @@ impl Replica {
     ) {
         let Some(reign) = &mut self.reign else { return self.redirect([client], out) };
         if reign.callers.insert(client) {
-            self.tell_members([client], out);
+            self.send_members([client], out);
         }
         for wish in wishes {
             let reign = self.reign.as_mut().expect("the reign goes on while requests are asked");
@@ -45,7 +45,7 @@ impl Replica {
     }
 
     /// Sends clients the list of the present replicas.
-    pub(super) fn tell_members(
+    pub(super) fn send_members(
         &self,
         clients: impl IntoIterator<Item = ProcessId>,
         out: &mut dyn Sink<Self>,

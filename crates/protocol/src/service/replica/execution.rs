@@ -96,8 +96,8 @@ impl Replica {
         let reign = self.reign.as_mut().expect("only a leader executes requests");
         let access = match called.call.kind {
             Kind::Write => Access::Write,
-            Kind::ToldRead if reign.reads.expect(called.id()) => Access::Told,
-            Kind::Read | Kind::ToldRead => Access::Asked(reign.reads.cover()),
+            Kind::AnnouncedRead if reign.reads.expect(called.id()) => Access::Announced,
+            Kind::Read | Kind::AnnouncedRead => Access::Asked(reign.reads.cover()),
             Kind::Commit => unreachable!("a commit is a part of its transaction"),
         };
         self.order(called, access, out);
@@ -152,7 +152,9 @@ impl Replica {
             (Access::Asked(question), result) => {
                 reign.reads.executed(seen, question, client, id, read(result));
             }
-            (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
+            (Access::Announced, result) => {
+                reign.reads.executed_announced(seen, client, id, read(result), majority)
+            }
             // A refusal depends on the state, so its answer waits like the answer to a read.
             (Access::Write, Executed::Rejected { reason }) => {
                 reign.under_way.remove(&id);

@@ -60,7 +60,7 @@ impl Replica {
         while !self.corrupt
             && let Some(event) = self.events.pop_front()
         {
-            if let Some(command) = self.told(event, out) {
+            if let Some(command) = self.on_log_event(event, out) {
                 self.give(cx, Input::Command(command), out);
             }
         }
@@ -84,7 +84,7 @@ impl Replica {
     }
 
     /// Handles an event of the log. Returns the log's next command, if it needs one.
-    fn told(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
+    fn on_log_event(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
         match event {
             paxos::Event::Learned { slot, payloads } => {
                 self.slot = slot;
@@ -172,7 +172,7 @@ impl Replica {
             paxos::Event::Members(members) => {
                 out.emit(Event::Members(members));
                 if let Some(reign) = &self.reign {
-                    self.tell_members(reign.callers.iter().copied(), out);
+                    self.send_members(reign.callers.iter().copied(), out);
                 }
             }
             paxos::Event::Removed if self.resigning.is_some() => self.resigned(out),

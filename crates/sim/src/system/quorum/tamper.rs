@@ -208,7 +208,7 @@ impl Tamper {
     fn answered(&self, answer: Answer) -> Answer {
         match (self.mutation, answer) {
             (Mutation::StampNotRaised, Answer::Written { .. }) => Answer::Written { newer: Stamp::ZERO },
-            (Mutation::StampNotRaised, Answer::Told(_)) => Answer::Told(Stamp::ZERO),
+            (Mutation::StampNotRaised, Answer::HighestStamp(_)) => Answer::HighestStamp(Stamp::ZERO),
             (Mutation::TombstoneForgotten, Answer::Entry(entry)) if entry.is_delete() => {
                 Answer::Entry(Entry::nothing())
             }

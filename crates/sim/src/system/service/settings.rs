@@ -149,7 +149,7 @@ impl Settings {
     pub(super) fn client(&self, seed: u64) -> ClientSettings {
         ClientSettings {
             wait: Duration::from_millis(self.wait_ms),
-            told_reads_max: [0, 2, usize::MAX][(seed / 2 % 3) as usize],
+            announced_reads_max: [0, 2, usize::MAX][(seed / 2 % 3) as usize],
             ..ClientSettings::default()
         }
     }

@@ -59,7 +59,7 @@ impl Tamper {
     ) -> Message {
         let Message { group, body } = message;
         match &body {
-            Body::Told { ballot, .. } | Body::Paxos(paxos::Message::Confirmed { ballot, .. })
+            Body::ReadsConfirmed { ballot, .. } | Body::Paxos(paxos::Message::Confirmed { ballot, .. })
                 if replica.is_serving() && ballot.router == replica.log().me() =>
             {
                 self.followed = Some(*ballot);
@@ -126,7 +126,7 @@ impl Tamper {
                     }
                     let before = match self.mutation {
                         Mutation::ConfirmedBefore => call.kind == Kind::Read,
-                        Mutation::ToldBefore => call.kind == Kind::ToldRead,
+                        Mutation::ToldBefore => call.kind == Kind::AnnouncedRead,
                         _ => false,
                     };
                     if before

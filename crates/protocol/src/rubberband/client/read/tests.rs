@@ -143,7 +143,7 @@ fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
 fn an_answer_is_told_as_it_comes_and_begins_once() {
     let mut client = two_halves(Strength::Basic);
     let (low, high) = (range(0, 9), range(10, 19));
-    let tell = |client: &mut Client, from, number, last, covers| {
+    let reply_piece = |client: &mut Client, from, number, last, covers| {
         let piece = piece(client, 1, number, last, covers);
         let said = reply(client, START, from, piece);
         let text = |event: &ClientEvent| match event {
@@ -154,15 +154,15 @@ fn an_answer_is_told_as_it_comes_and_begins_once() {
         };
         said.events.iter().map(text).collect::<Vec<_>>().join(", ")
     };
-    assert_eq!(tell(&mut client, 1, 0, false, low), "");
-    assert_eq!(tell(&mut client, 2, 0, false, high), "begun 2");
-    assert_eq!(tell(&mut client, 1, 1, false, low), "part of 1 false");
-    assert_eq!(tell(&mut client, 2, 1, true, high), "part of 2 true");
-    assert_eq!(tell(&mut client, 1, 2, true, low), "part of 1 true, done 0");
+    assert_eq!(reply_piece(&mut client, 1, 0, false, low), "");
+    assert_eq!(reply_piece(&mut client, 2, 0, false, high), "begun 2");
+    assert_eq!(reply_piece(&mut client, 1, 1, false, low), "part of 1 false");
+    assert_eq!(reply_piece(&mut client, 2, 1, true, high), "part of 2 true");
+    assert_eq!(reply_piece(&mut client, 1, 2, true, low), "part of 1 true, done 0");
     // An answer that is complete with its first pieces causes no `Begun`.
     let mut client = two_halves(Strength::Basic);
-    assert_eq!(tell(&mut client, 1, 0, true, low), "");
-    assert_eq!(tell(&mut client, 2, 0, true, high), "done 2");
+    assert_eq!(reply_piece(&mut client, 1, 0, true, low), "");
+    assert_eq!(reply_piece(&mut client, 2, 0, true, high), "done 2");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn whoever_answers_need_not_say_that_it_is_at_it() {
 
 #[test]
 fn one_that_has_not_told_all_is_called_off_before_another_attempt() {
-    for (content, last, told_all) in [
+    for (content, last, is_complete) in [
         (ReplyContent::Answer(Bytes::new()), true, true),
         (ReplyContent::Answer(Bytes::new()), false, false),
         (ReplyContent::Retry, true, false),
@@ -214,7 +214,7 @@ fn one_that_has_not_told_all_is_called_off_before_another_attempt() {
         let called_off =
             direct(&again).into_iter().filter(|(_, it)| *it == Direct::Cancel { token: attempt });
         let nodes: Vec<u64> = called_off.map(|(node, _)| node).collect();
-        assert_eq!(nodes, if told_all { vec![2] } else { vec![1, 2] }, "{content:?} {last}");
+        assert_eq!(nodes, if is_complete { vec![2] } else { vec![1, 2] }, "{content:?} {last}");
     }
 }
 
@@ -247,11 +247,11 @@ fn an_attempt_that_was_not_sent_is_taken_back() {
 fn a_basic_read_goes_to_all_of_its_processes_or_to_none() {
     let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, Input::Unlinked { peer: process(2) });
-    let told = said(&mut client, START, read(1, Strength::Basic, &[range(0, 19)]));
-    assert_eq!((direct(&told), failed(&told.events)), (vec![], vec![]));
+    let output = said(&mut client, START, read(1, Strength::Basic, &[range(0, 19)]));
+    assert_eq!((direct(&output), failed(&output.events)), (vec![], vec![]));
     said(&mut client, START, Input::Linked { peer: process(2), session: crate::Session(2) });
-    let told = look_after(&mut client);
-    let asked = direct(&told).into_iter().filter(|(_, message)| matches!(message, Direct::Basic { .. }));
+    let output = look_after(&mut client);
+    let asked = direct(&output).into_iter().filter(|(_, message)| matches!(message, Direct::Basic { .. }));
     assert_eq!(asked.map(|(node, _)| node).collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -315,9 +315,9 @@ fn the_user_gets_nothing_of_the_latest_state_before_a_router_confirms_it() {
     // The confirmation arrives before the pieces.
     let mut client = two_halves(Strength::Sequential);
     assert_eq!(confirm(&mut client), [""; 0]);
-    for (from, covers, told) in [(1, low, vec![]), (2, high, vec!["done 1 with 2 parts"])] {
+    for (from, covers, expected) in [(1, low, vec![]), (2, high, vec!["done 1 with 2 parts"])] {
         let piece = piece(&client, 1, 0, true, covers);
-        assert_eq!(progress(&reply(&mut client, START, from, piece).events), told);
+        assert_eq!(progress(&reply(&mut client, START, from, piece).events), expected);
     }
 }
 

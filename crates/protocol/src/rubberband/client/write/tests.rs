@@ -134,8 +134,8 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
         stable(&mut client, 8);
         let content = ReplyContent::Forgotten { applied };
         let known = Reply { content, ..piece(&client, 8, 0, true, range(0, 9)) };
-        let told = reply(&mut client, later, 1, known);
-        assert_eq!(failed(&told.events), [(8, ClientError::Forgotten { applied })]);
+        let output = reply(&mut client, later, 1, known);
+        assert_eq!(failed(&output.events), [(8, ClientError::Forgotten { applied })]);
         assert!(!maybe(&client).contains(&number));
     }
 }
@@ -163,8 +163,8 @@ fn a_change_of_the_configuration_is_no_write_of_unknown_fate() {
     let mut client = client();
     let control = crate::rubberband::ClientCommand::Control { token: 1, control: Control::Leave };
     said(&mut client, START, Input::Command(control));
-    let told = within(START, |cx, out| client.give_up(cx.now, 1, out));
-    assert!(matches!(failed(&told.events)[..], [(1, ClientError::MaybeApplied { .. })]));
+    let output = within(START, |cx, out| client.give_up(cx.now, 1, out));
+    assert!(matches!(failed(&output.events)[..], [(1, ClientError::MaybeApplied { .. })]));
     assert_eq!(maybe(&client), []);
 }
 
@@ -198,8 +198,8 @@ fn a_write_whose_session_is_over_is_asked_about_once() {
     said(&mut client, START, write(2, Some(RequestId::made_up(7)), true, range(0, 9)));
     stable(&mut client, 2);
     for _ in 0..3 {
-        let told = look_after(&mut client);
-        assert_eq!((asked(&told), failed(&told.events)), (1, vec![]));
+        let output = look_after(&mut client);
+        assert_eq!((asked(&output), failed(&output.events)), (1, vec![]));
     }
 }
 
@@ -209,7 +209,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     said(&mut client, START, write(1, None, false, range(0, 9)));
     stable(&mut client, 1);
     let since = Time(START.0 - 60_000_000_000);
-    let unreached = || crate::rubberband::client::Unreached { since, told: true };
+    let unreached = || crate::rubberband::client::Unreached { since, reported: true };
     client.unreached.insert(process(1), unreached());
     assert_eq!(failed(&look_after(&mut client).events), [], "the second may tell");
     client.unreached.insert(process(2), unreached());
@@ -219,8 +219,8 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     client.unreached.extend([1, 2].map(|node| (process(node), unreached())));
-    let told = within(START, |cx, out| client.look_after_write(cx, 1, out));
-    assert_eq!(failed(&told.events), []);
+    let output = within(START, |cx, out| client.look_after_write(cx, 1, out));
+    assert_eq!(failed(&output.events), []);
     let mut client = gateway(1, &[0], "D", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     stable(&mut client, 1);
@@ -248,7 +248,7 @@ fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
         _ => None,
     });
     let sent: Vec<&[u8]> = blocks.map(|block| &block[..]).collect();
-    let told = |below: u64, kept: &[u64]| {
+    let was_sent = |below: u64, kept: &[u64]| {
         let forget = Control::Forget { session: SESSION, below, kept: kept.to_vec() }.encode();
         sent.iter().any(|block| block.windows(forget.len()).any(|part| part == forget))
     };
@@ -259,7 +259,7 @@ fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     let below = client.forgotten;
     let mut known: Vec<u64> = maybe(client).into_iter().chain(client.writes.iter().copied()).collect();
     known.sort_unstable();
-    let kept = (0..=known.len()).map(|count| &known[..count]).find(|kept| told(below, kept));
+    let kept = (0..=known.len()).map(|count| &known[..count]).find(|kept| was_sent(below, kept));
     Some((below, kept.expect("it was told").to_vec()))
 }
 

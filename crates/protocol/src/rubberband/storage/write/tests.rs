@@ -87,8 +87,8 @@ fn a_held_write_is_given_up_only_when_nobody_can_know() {
         assert_eq!(!storage.decisions.is_holding(), given_up, "{case}");
         assert_eq!(storage.decisions.next_settled(), given_up.then_some((AT, true)), "{case}");
         assert_eq!(said.sent.len(), usize::from(given_up), "{case}: its client is told");
-        let told = storage.verdicts.known(AT).map(|(ranges, _)| ranges);
-        assert_eq!(told == Some(vec![Range::ALL]), given_up, "{case}: and who asks");
+        let decided = storage.verdicts.known(AT).map(|(ranges, _)| ranges);
+        assert_eq!(decided == Some(vec![Range::ALL]), given_up, "{case}: and who asks");
     }
 }
 
@@ -105,7 +105,7 @@ fn remember(storage: &mut Storage, range: Range, at: u64, results: Did) {
 #[test]
 fn what_is_remembered_is_told_as_a_verdict() {
     let name = write_header(&RANGES, true).name;
-    let told = |remembered: &[(Range, u64, Did)], name| {
+    let verdict_after = |remembered: &[(Range, u64, Did)], name| {
         let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
         for (range, at, results) in remembered {
             remember(&mut storage, *range, *at, results.clone());
@@ -113,16 +113,24 @@ fn what_is_remembered_is_told_as_a_verdict() {
         storage.remembered_verdict(AT, name)
     };
     let everywhere = vec![Range::ALL];
-    assert_eq!(told(&[], name), None);
-    assert_eq!(told(&[(RANGES[0], 50, Ok("a"))], name), Some((everywhere.clone(), None)), "at this position");
+    assert_eq!(verdict_after(&[], name), None);
+    assert_eq!(
+        verdict_after(&[(RANGES[0], 50, Ok("a"))], name),
+        Some((everywhere.clone(), None)),
+        "at this position"
+    );
     let before = [(RANGES[0], 40, Ok("a")), (RANGES[1], 41, Ok("a"))];
-    assert_eq!(told(&before, name), Some((RANGES[..2].to_vec(), None)), "before: here it does no more");
+    assert_eq!(
+        verdict_after(&before, name),
+        Some((RANGES[..2].to_vec(), None)),
+        "before: here it does no more"
+    );
     let failed = [(RANGES[0], 40, Ok("a")), (RANGES[1], 40, Err(Some(bytes("why"))))];
-    assert_eq!(told(&failed, name), Some((everywhere.clone(), Some(bytes("why")))));
-    let forgotten = told(&[(RANGES[1], 40, Err(None))], name);
+    assert_eq!(verdict_after(&failed, name), Some((everywhere.clone(), Some(bytes("why")))));
+    let forgotten = verdict_after(&[(RANGES[1], 40, Err(None))], name);
     assert_eq!(forgotten, Some((everywhere.clone(), Some(FORGOTTEN))));
     let other = WriteName { print: name.print + 1, ..name };
-    assert_eq!(told(&before[..1], other), Some((everywhere, Some(OTHER_STATEMENT))));
+    assert_eq!(verdict_after(&before[..1], other), Some((everywhere, Some(OTHER_STATEMENT))));
 }
 
 /// Formats the replies to the client.
@@ -204,7 +212,7 @@ fn a_repetition_with_other_keys_is_answered_for_those() {
 #[test]
 fn a_write_refused_for_its_id_leaves_no_trace() {
     let name = write_header(&RANGES, true).name;
-    for (result, told, known) in [
+    for (result, expected, known) in [
         (Err(OTHER_STATEMENT), "OtherStatement", false),
         (Err(bytes("why")), "why 0-9", true),
         (Ok(vec![bytes("done")]), "done 0-9", true),
@@ -213,8 +221,8 @@ fn a_write_refused_for_its_id_leaves_no_trace() {
         storage.replies.begin(name);
         let mut said = RecordingSink::default();
         storage.answer(&write(&RANGES[..1], Vec::new()), result, &mut said);
-        assert_eq!(replies(&said), [told]);
-        assert_eq!(storage.replies.known(name, RANGES[0]) != KnownReply::Nothing, known, "{told}");
+        assert_eq!(replies(&said), [expected]);
+        assert_eq!(storage.replies.known(name, RANGES[0]) != KnownReply::Nothing, known, "{expected}");
         assert!(!storage.replies.is_pending(name));
     }
 }
