@@ -227,10 +227,10 @@ where
     /// Runs [`Node::step`]. Then notifies the endpoints of the sessions that the step began or ended.
     fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
-        self.tell(cx, out);
+        self.pass_session_events(cx, out);
     }
 
-    fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+    fn pass_session_events(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let Some((key, news)) = self.state.session_events.pop_front() {
             let input = match news {
                 SessionEvent::Linked(peer, session) => Input::Linked { peer, session },
@@ -361,7 +361,7 @@ where
             }
             EnvelopeContent::Signal(signal) => {
                 self.with_output(cx, key, out, |output| output.signal(from, signal));
-                self.tell(cx, out);
+                self.pass_session_events(cx, out);
             }
             content
                 if from == cx.me || self.slots[key].sessions.get(&from).is_some_and(SessionState::stands) =>
@@ -437,7 +437,7 @@ where
         // The emptied list keeps its memory, which the next turn uses again.
         active.append(&mut self.active);
         self.active = active;
-        self.tell(cx, out);
+        self.pass_session_events(cx, out);
     }
 }
 
@@ -468,14 +468,14 @@ where
                 for key in self.state.linked(peer) {
                     self.with_output(cx, key, out, |output| output.hail(peer));
                 }
-                self.tell(cx, out);
+                self.pass_session_events(cx, out);
             }
             Input::Unlinked { peer } => {
                 for key in self.state.unlinked(peer) {
                     self.with_output(cx, key, out, |output| output.unlinked(peer));
                 }
                 self.state.drop_unused_link(peer, out);
-                self.tell(cx, out);
+                self.pass_session_events(cx, out);
             }
             Input::Progress { peer } => {
                 for key in self.state.with(peer) {

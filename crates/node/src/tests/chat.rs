@@ -48,7 +48,7 @@ pub(crate) enum Do {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ChatEvent {
     Heard(ProcessId, Word),
     Linked(ProcessId, Session),
     Unlinked(ProcessId),
@@ -75,7 +75,7 @@ impl Protocol for Chat {
     type Message = Word;
     type Record = Word;
     type Command = Do;
-    type Event = Told;
+    type Event = ChatEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +90,7 @@ impl Protocol for Chat {
                     );
                     *heard += 1;
                 }
-                out.emit(Told::Heard(from, message));
+                out.emit(ChatEvent::Heard(from, message));
             }
             Input::Command(Do::Reach(peer)) => out.reach(id(peer), "somewhere"),
             Input::Command(Do::Forget(peer)) => out.forget(id(peer)),
@@ -117,16 +117,16 @@ impl Protocol for Chat {
             Input::Deadline => {
                 assert!(self.wake.is_some_and(|at| at <= cx.now), "never before");
                 self.wake = None;
-                out.emit(Told::Woken);
+                out.emit(ChatEvent::Woken);
             }
-            Input::Persisted(ticket) => out.emit(Told::Persisted(ticket)),
+            Input::Persisted(ticket) => out.emit(ChatEvent::Persisted(ticket)),
             Input::Linked { peer, session } => {
                 assert!(self.sessions.insert(peer, (session, 0, 0)).is_none(), "one session at a time");
-                out.emit(Told::Linked(peer, session));
+                out.emit(ChatEvent::Linked(peer, session));
             }
             Input::Unlinked { peer } => {
                 self.sessions.remove(&peer);
-                out.emit(Told::Unlinked(peer));
+                out.emit(ChatEvent::Unlinked(peer));
             }
             Input::Cast { .. } | Input::Progress { .. } | Input::Drained => {}
         }
@@ -155,30 +155,34 @@ impl<H: Protocol<Message: Wire>> World<H> {
         assert!(self.nodes[node].add(new_endpoint).is_ok());
     }
 
-    pub(crate) fn tell(&mut self, node: usize, endpoint: u64, what: Do) {
+    pub(crate) fn command_chat(&mut self, node: usize, endpoint: u64, what: Do) {
         self.command(node, Command::Dynamic(channel(endpoint), Box::new(what)));
     }
 
     /// Returns the events of a node's chats since the last call. Drops the node's other events.
-    pub(crate) fn told(&mut self, node: usize) -> Vec<(u64, Told)> {
-        let told = |event| match event {
-            Event::Dynamic(channel, told) => Some((channel.endpoint.0, *told.downcast::<Told>().unwrap())),
+    pub(crate) fn take_chat_events(&mut self, node: usize) -> Vec<(u64, ChatEvent)> {
+        let chat_events = |event| match event {
+            Event::Dynamic(channel, chat_events) => {
+                Some((channel.endpoint.0, *chat_events.downcast::<ChatEvent>().unwrap()))
+            }
             Event::Ended(_, Ending::Panicked(why)) => {
                 assert_eq!(why, "as told", "a chat found something broken");
                 None
             }
             _ => None,
         };
-        self.take_events(node).into_iter().filter_map(told).collect()
+        self.take_events(node).into_iter().filter_map(chat_events).collect()
     }
 }
 
-/// Returns the present session of a chat with a peer, according to the latest event in `told`.
-pub(crate) fn session(told: &[(u64, Told)], endpoint: u64, peer: usize) -> Option<Session> {
-    let of_peer = told.iter().rev().filter(|(at, _)| *at == endpoint).find_map(|(_, told)| match told {
-        Told::Linked(with, session) if *with == id(peer) => Some(Some(*session)),
-        Told::Unlinked(with) if *with == id(peer) => Some(None),
-        _ => None,
+/// Returns the present session of a chat with a peer, according to the latest event in `chat_events`.
+pub(crate) fn session(chat_events: &[(u64, ChatEvent)], endpoint: u64, peer: usize) -> Option<Session> {
+    let of_peer = chat_events.iter().rev().filter(|(at, _)| *at == endpoint).find_map(|(_, chat_events)| {
+        match chat_events {
+            ChatEvent::Linked(with, session) if *with == id(peer) => Some(Some(*session)),
+            ChatEvent::Unlinked(with) if *with == id(peer) => Some(None),
+            _ => None,
+        }
     });
     of_peer.flatten()
 }

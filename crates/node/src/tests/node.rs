@@ -9,7 +9,7 @@ use quorate_protocol::{
 
 use super::{
     World, channel,
-    chat::{Chat, Do, Told, Word, session},
+    chat::{Chat, ChatEvent, Do, Word, session},
     id,
 };
 use crate::{
@@ -31,12 +31,12 @@ fn talking(endpoints: &[u64]) -> World {
         for node in 0..2 {
             world.chat(node, endpoint);
         }
-        world.tell(0, endpoint, Do::Reach(1));
+        world.command_chat(0, endpoint, Do::Reach(1));
     }
     world.settle();
     for node in 0..2 {
-        let told = world.told(node);
-        let stands = |endpoint: &u64| session(&told, *endpoint, 1 - node).is_some();
+        let chat_events = world.take_chat_events(node);
+        let stands = |endpoint: &u64| session(&chat_events, *endpoint, 1 - node).is_some();
         assert!(endpoints.iter().all(stands));
     }
     world
@@ -47,11 +47,11 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     let mut world: World = World::new(1);
     let calls: Vec<_> = (0..10_000).map(|endpoint| world.chat(0, endpoint)).collect();
     for endpoint in 0..10_000 {
-        world.tell(0, endpoint, Do::Wake(Time::ZERO + Duration::from_secs(1 + endpoint)));
+        world.command_chat(0, endpoint, Do::Wake(Time::ZERO + Duration::from_secs(1 + endpoint)));
     }
     let counts = || calls.iter().map(|calls| calls.load(Ordering::Relaxed)).collect::<Vec<_>>();
     assert!(counts().iter().all(|&calls| calls == 2), "a command, and the end of its batch");
-    world.tell(0, 7, Do::Say(0));
+    world.command_chat(0, 7, Do::Say(0));
     assert!(world.deliver(0, 0));
     let said = counts();
     assert_eq!((said[7], said.iter().sum::<usize>()), (6, 20_004), "four calls to the one that was meant");
@@ -83,8 +83,8 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     }
     world.hand(0, Input::Drained);
     world.settle();
-    assert_eq!(world.told(0).len() as u64, COUNT, "each has a session with its twin");
-    world.told(1);
+    assert_eq!(world.take_chat_events(0).len() as u64, COUNT, "each has a session with its twin");
+    world.take_chat_events(1);
     calls.iter().for_each(|calls| calls.store(0, Ordering::Relaxed));
 
     let say = |world: &mut World, endpoint| {
@@ -104,8 +104,11 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     }
     world.hand(1, Input::Drained);
     let mut heard = vec![0; COUNT as usize];
-    for (endpoint, told) in world.told(1) {
-        assert!(matches!(told, Told::Heard(from, _) if from == id(0)), "{endpoint}: {told:?}");
+    for (endpoint, chat_events) in world.take_chat_events(1) {
+        assert!(
+            matches!(chat_events, ChatEvent::Heard(from, _) if from == id(0)),
+            "{endpoint}: {chat_events:?}"
+        );
         heard[endpoint as usize] += 1;
     }
     assert_eq!(heard[0], FLOOD, "the flood arrives whole");
@@ -127,7 +130,7 @@ fn a_batch_is_closed_once_for_those_that_got_something() {
     world.hand(0, Input::Drained);
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     while world.deliver(0, 1) {}
-    assert_eq!(world.told(1).len(), 3);
+    assert_eq!(world.take_chat_events(1).len(), 3);
 }
 
 #[test]
@@ -145,39 +148,39 @@ fn a_deadline_counts_before_the_batch_is_closed() {
     world.now = at;
     assert_eq!(world.nodes[0].deadline(), Some(later));
     world.give(0, Input::Deadline);
-    assert_eq!(world.told(0), []);
+    assert_eq!(world.take_chat_events(0), []);
 }
 
 #[test]
 fn a_link_is_shared_and_given_up_with_the_last_that_wants_it() {
     let mut world = talking(&[1, 2]);
     assert!(world.stands(0, 1));
-    world.tell(0, 1, Do::Forget(1));
+    world.command_chat(0, 1, Do::Forget(1));
     while world.deliver(0, 1) || world.deliver(1, 0) {}
     assert!(world.stands(0, 1), "the other endpoint has a session on it");
-    assert_eq!(world.told(0), [(1, Told::Unlinked(id(1)))]);
-    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
-    world.tell(0, 2, Do::Say(1));
+    assert_eq!(world.take_chat_events(0), [(1, ChatEvent::Unlinked(id(1)))]);
+    assert_eq!(world.take_chat_events(1), [(1, ChatEvent::Unlinked(id(0)))]);
+    world.command_chat(0, 2, Do::Say(1));
     assert!(world.deliver(0, 1));
-    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
-    world.tell(0, 2, Do::Forget(1));
+    assert!(matches!(world.take_chat_events(1)[..], [(2, ChatEvent::Heard(..))]));
+    world.command_chat(0, 2, Do::Forget(1));
     assert!(!world.stands(0, 1));
 }
 
 #[test]
 fn an_endpoint_that_panics_ends_and_others_go_on() {
     let mut world = talking(&[1, 2]);
-    world.tell(0, 1, Do::Panic);
+    world.command_chat(0, 1, Do::Panic);
     let ended = world.take_events(0);
     let why = Ending::Panicked(String::from("as told"));
     assert!(matches!(&ended[..], [Event::Ended(at, it)] if *at == channel(1) && *it == why));
     while world.deliver(0, 1) {}
-    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
-    world.tell(0, 1, Do::Say(1));
+    assert_eq!(world.take_chat_events(1), [(1, ChatEvent::Unlinked(id(0)))]);
+    world.command_chat(0, 1, Do::Say(1));
     assert!(matches!(world.take_events(0)[..], [Event::Unserved(_)]), "a command ends in an event");
-    world.tell(0, 2, Do::Say(1));
+    world.command_chat(0, 2, Do::Say(1));
     while world.deliver(0, 1) {}
-    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
+    assert!(matches!(world.take_chat_events(1)[..], [(2, ChatEvent::Heard(..))]));
 }
 
 #[test]
@@ -186,7 +189,7 @@ fn a_vital_endpoint_takes_the_process_with_it() {
     let mut world: World = World::new(1);
     let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::default())).vital();
     assert!(world.nodes[0].add(new_endpoint).is_ok());
-    world.tell(0, 1, Do::Panic);
+    world.command_chat(0, 1, Do::Panic);
 }
 
 #[test]
@@ -207,11 +210,15 @@ fn envelopes_for_nobody_are_counted_and_dropped() {
     world.chat(0, 5);
     let new_endpoint = NewEndpoint::dynamic(alike, Dynamic(Chat::default()));
     assert!(world.nodes[1].add(new_endpoint).is_ok());
-    world.tell(0, 5, Do::Reach(1));
+    world.command_chat(0, 5, Do::Reach(1));
     world.settle();
-    assert_eq!(world.told(0), [(5, Told::Unlinked(id(1)))], "told once that it comes to nothing");
+    assert_eq!(
+        world.take_chat_events(0),
+        [(5, ChatEvent::Unlinked(id(1)))],
+        "told once that it comes to nothing"
+    );
     assert!(world.nodes[1].counters().foreign > 1);
-    assert_eq!(world.told(1), []);
+    assert_eq!(world.take_chat_events(1), []);
 }
 
 #[test]
@@ -224,10 +231,10 @@ fn what_is_no_message_ends_its_session_and_no_other() {
     );
     assert_eq!(world.nodes[1].counters().malformed, 1);
     world.settle();
-    let told = world.told(0);
+    let chat_events = world.take_chat_events(0);
     assert!(
-        matches!(told[..], [(1, Told::Unlinked(_)), (1, Told::Linked(..))]),
-        "and it asks again: {told:?}"
+        matches!(chat_events[..], [(1, ChatEvent::Unlinked(_)), (1, ChatEvent::Linked(..))]),
+        "and it asks again: {chat_events:?}"
     );
     assert!(world.stands(0, 1));
 }
@@ -259,20 +266,20 @@ fn records_of_all_stand_in_one_row() {
         world.chat(0, endpoint);
     }
     for endpoint in [1, 2, 1] {
-        world.tell(0, endpoint, Do::Persist);
+        world.command_chat(0, endpoint, Do::Persist);
     }
     let channels: Vec<u64> = world.outputs[0].entries.iter().map(|it| it.channel.endpoint.0).collect();
     assert_eq!(channels, [1, 2, 1]);
     world.give(0, Input::Persisted(Ticket(2)));
-    let persisted = |ticket| Told::Persisted(Ticket(ticket));
-    assert_eq!(world.told(0), [(1, persisted(2)), (2, persisted(2))]);
+    let persisted = |ticket| ChatEvent::Persisted(Ticket(ticket));
+    assert_eq!(world.take_chat_events(0), [(1, persisted(2)), (2, persisted(2))]);
     world.give(0, Input::Persisted(Ticket(3)));
-    assert_eq!(world.told(0), [(1, persisted(3))], "the other one has nothing new");
+    assert_eq!(world.take_chat_events(0), [(1, persisted(3))], "the other one has nothing new");
     assert_eq!(idle.load(Ordering::Relaxed), 0);
 
-    world.tell(0, 1, Do::Collect(Ticket(3)));
+    world.command_chat(0, 1, Do::Collect(Ticket(3)));
     assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "the other one needs its own");
-    world.tell(0, 2, Do::Panic);
+    world.command_chat(0, 2, Do::Panic);
     assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "a process made again may have it back");
     world.command(0, Command::Remove(channel(2)));
     assert_eq!(world.outputs[0].collected, Some(Ticket(3)));
@@ -280,16 +287,16 @@ fn records_of_all_stand_in_one_row() {
     let mut world: World = World::new(1);
     for endpoint in [1, 2] {
         world.chat(0, endpoint);
-        world.tell(0, endpoint, Do::Persist);
+        world.command_chat(0, endpoint, Do::Persist);
     }
-    world.tell(0, 1, Do::Collect(Ticket(2)));
+    world.command_chat(0, 1, Do::Collect(Ticket(2)));
     world.take_events(0);
     world.command(0, Command::Retire(channel(2)));
     assert!(matches!(world.take_events(0)[..], [Event::Ended(_, Ending::Retired)]));
     // A new endpoint takes the channel and writes nothing.
     world.chat(0, 2);
-    world.tell(0, 1, Do::Persist);
-    world.tell(0, 1, Do::Collect(Ticket(3)));
+    world.command_chat(0, 1, Do::Persist);
+    world.command_chat(0, 1, Do::Collect(Ticket(3)));
     assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "the records of the retired endpoint are kept");
     world.command(0, Command::Release(channel(2)));
     assert_eq!(world.outputs[0].collected, Some(Ticket(3)));
@@ -299,8 +306,8 @@ fn records_of_all_stand_in_one_row() {
     let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::default())).recovered(Ticket(5));
     assert!(world.nodes[0].add(new_endpoint).is_ok());
     world.chat(0, 2);
-    world.tell(0, 2, Do::Persist);
-    world.tell(0, 2, Do::Collect(Ticket(9)));
+    world.command_chat(0, 2, Do::Persist);
+    world.command_chat(0, 2, Do::Collect(Ticket(9)));
     assert_eq!(world.outputs[0].collected, Some(Ticket(5)));
 }
 
@@ -309,38 +316,38 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     let mut world = talking(&[2]);
     world.chat_with(0, 1, Fence::of_router(Generation::FIRST));
     world.chat_with(1, 1, Fence::of_member(Generation::FIRST));
-    world.tell(1, 1, Do::Reach(0));
+    world.command_chat(1, 1, Do::Reach(0));
     world.settle();
-    assert!(session(&world.told(0), 1, 1).is_some());
-    assert!(session(&world.told(1), 1, 0).is_some());
+    assert!(session(&world.take_chat_events(0), 1, 1).is_some());
+    assert!(session(&world.take_chat_events(1), 1, 0).is_some());
     // The old router's messages that are under way when the other endpoint adopts the next generation are not
     // accepted.
-    world.tell(0, 1, Do::Say(1));
+    world.command_chat(0, 1, Do::Say(1));
     let next = Generation { number: 1, survivor: id(5).incarnation };
-    world.tell(1, 1, Do::Adopt(Arc::new(Fence::of_member(next))));
-    assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
+    world.command_chat(1, 1, Do::Adopt(Arc::new(Fence::of_member(next))));
+    assert_eq!(world.take_chat_events(1), [(1, ChatEvent::Unlinked(id(0)))]);
     while world.deliver(0, 1) {}
-    assert_eq!((world.told(1), world.nodes[1].counters().late), (vec![], 1));
+    assert_eq!((world.take_chat_events(1), world.nodes[1].counters().late), (vec![], 1));
     world.settle();
     let events = world.take_events(0);
-    let told = events.iter().any(|event| match event {
+    let is_reported = events.iter().any(|event| match event {
         Event::PolicyMismatch { peer, ours, theirs, .. } => {
             let [ours, theirs] = [ours, theirs].map(|pass| Fence::of_pass(pass).expect("a fence"));
             *peer == id(1) && ours.is_out(theirs)
         }
         _ => false,
     });
-    assert!(told, "the router hears of the generation that leaves it behind");
+    assert!(is_reported, "the router hears of the generation that leaves it behind");
     assert!(events.iter().all(|event| !matches!(event, Event::Ended(..))));
     // The session of the endpoints on the other channel goes on.
     world.take_events(1);
-    world.tell(0, 2, Do::Say(1));
+    world.command_chat(0, 2, Do::Say(1));
     while world.deliver(0, 1) {}
-    assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
+    assert!(matches!(world.take_chat_events(1)[..], [(2, ChatEvent::Heard(..))]));
     // The router adopts the next generation, too, and the two endpoints get a session again.
-    world.tell(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
+    world.command_chat(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
     world.settle();
-    assert!(session(&world.told(1), 1, 0).is_some());
+    assert!(session(&world.take_chat_events(1), 1, 0).is_some());
 }
 
 /// A process shows the pass of its vital endpoint, so that a disk keeps it and the endpoint can be restored
@@ -356,10 +363,10 @@ fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody()
     assert!(world.nodes[0].add(new_endpoint).is_ok());
     world.chat(0, 2);
     assert_eq!(world.nodes[0].policy().pass(), policy.pass());
-    world.tell(0, 2, Do::Adopt(Arc::new(Fence::of_member(Generation::FIRST))));
+    world.command_chat(0, 2, Do::Adopt(Arc::new(Fence::of_member(Generation::FIRST))));
     assert!(world.outputs[0].shown.is_none(), "what a dynamic endpoint shows is not kept");
     let next = Fence::of_router(Generation { number: 1, survivor: id(5).incarnation });
-    world.tell(0, 1, Do::Adopt(Arc::new(next)));
+    world.command_chat(0, 1, Do::Adopt(Arc::new(next)));
     let shown = world.outputs[0].shown.take().expect("it is kept before anything leaves");
     assert_eq!((shown.pass(), shown.admits(&policy.pass())), (next.pass(), true));
 }
@@ -375,26 +382,27 @@ fn homes_and_guests_of_a_channel_talk_with_each_other() {
         world.command(0, Command::Typed(channel(1), what));
     }
     world.settle();
-    let told = world.told(1);
-    let ours = session(&told, 1, 0).expect("they are in session");
-    let heard =
-        |told: &[(u64, Told)]| told.iter().filter(|(_, told)| matches!(told, Told::Heard(..))).count();
+    let chat_events = world.take_chat_events(1);
+    let ours = session(&chat_events, 1, 0).expect("they are in session");
+    let heard = |chat_events: &[(u64, ChatEvent)]| {
+        chat_events.iter().filter(|(_, chat_events)| matches!(chat_events, ChatEvent::Heard(..))).count()
+    };
     for to in [1, 0] {
         world.command(0, Command::Typed(channel(1), Do::Say(to)));
     }
-    world.tell(1, 1, Do::Say(0));
+    world.command_chat(1, 1, Do::Say(0));
     while world.deliver(0, 0) || world.deliver(0, 1) || world.deliver(1, 0) {}
-    assert_eq!(heard(&world.told(1)), 1);
+    assert_eq!(heard(&world.take_chat_events(1)), 1);
     let events = world.take_events(0);
-    let homely: Vec<&Told> = events
+    let homely: Vec<&ChatEvent> = events
         .iter()
         .filter_map(|event| match event {
-            Event::Typed(at, told) if *at == channel(1) => Some(told),
+            Event::Typed(at, event) if *at == channel(1) => Some(event),
             _ => None,
         })
         .collect();
     assert!(
-        matches!(homely[..], [Told::Linked(_, session), Told::Heard(..), Told::Heard(..)] if *session == ours),
+        matches!(homely[..], [ChatEvent::Linked(_, session), ChatEvent::Heard(..), ChatEvent::Heard(..)] if *session == ours),
         "{homely:?}"
     );
     assert_eq!(world.outputs[0].entries[0].record(), Ok(Word { session: 1, number: 2 }));

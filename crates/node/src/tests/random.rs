@@ -5,7 +5,7 @@
 
 use super::{
     World, channel,
-    chat::{Do, Told, session},
+    chat::{ChatEvent, Do, session},
 };
 use crate::Command;
 
@@ -37,7 +37,7 @@ fn run(seed: u64) -> (usize, usize) {
     let mut world: World = World::new(NODES);
     let mut here = [[true; ENDPOINTS as usize]; NODES];
     let mut wants = [[[false; NODES]; ENDPOINTS as usize]; NODES];
-    let mut told: Vec<Vec<(u64, Told)>> = (0..NODES).map(|_| Vec::new()).collect();
+    let mut chat_events: Vec<Vec<(u64, ChatEvent)>> = (0..NODES).map(|_| Vec::new()).collect();
     for node in 0..NODES {
         (0..ENDPOINTS).for_each(|endpoint| drop(world.chat(node, endpoint)));
     }
@@ -48,13 +48,13 @@ fn run(seed: u64) -> (usize, usize) {
         match chance.below(20) {
             0 | 1 if here[node][at] && node != peer => {
                 wants[node][at][peer] = true;
-                world.tell(node, endpoint, Do::Reach(peer));
+                world.command_chat(node, endpoint, Do::Reach(peer));
             }
             2 if here[node][at] => {
                 wants[node][at][peer] = false;
-                world.tell(node, endpoint, Do::Forget(peer));
+                world.command_chat(node, endpoint, Do::Forget(peer));
             }
-            3..=7 if here[node][at] => world.tell(node, endpoint, Do::Say(peer)),
+            3..=7 if here[node][at] => world.command_chat(node, endpoint, Do::Say(peer)),
             8 if world.wanted.contains(&(node, peer)) => world.link(node, peer),
             9 if chance.below(4) == 0 => world.unlink(node, peer),
             10 if chance.below(4) == 0 => {
@@ -62,12 +62,12 @@ fn run(seed: u64) -> (usize, usize) {
                 if ends {
                     wants[node][at] = [false; NODES];
                     if chance.below(2) == 0 {
-                        world.tell(node, endpoint, Do::Panic);
+                        world.command_chat(node, endpoint, Do::Panic);
                     } else {
                         world.command(node, Command::Remove(channel(endpoint)));
                     }
-                    told[node].append(&mut world.told(node));
-                    told[node].retain(|(it, _)| *it != endpoint);
+                    chat_events[node].append(&mut world.take_chat_events(node));
+                    chat_events[node].retain(|(it, _)| *it != endpoint);
                 } else {
                     world.chat(node, endpoint);
                 }
@@ -81,17 +81,17 @@ fn run(seed: u64) -> (usize, usize) {
                 world.deliver(node, peer);
             }
         }
-        told[node].append(&mut world.told(node));
+        chat_events[node].append(&mut world.take_chat_events(node));
     }
     world.settle();
     let mut agreed = 0;
-    for (node, told) in told.iter_mut().enumerate() {
-        told.append(&mut world.told(node));
+    for (node, chat_events) in chat_events.iter_mut().enumerate() {
+        chat_events.append(&mut world.take_chat_events(node));
     }
     for at in 0..ENDPOINTS as usize {
         for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-            let ours = session(&told[one], at as u64, other).filter(|_| here[one][at]);
-            let theirs = session(&told[other], at as u64, one).filter(|_| here[other][at]);
+            let ours = session(&chat_events[one], at as u64, other).filter(|_| here[one][at]);
+            let theirs = session(&chat_events[other], at as u64, one).filter(|_| here[other][at]);
             assert_eq!(ours, theirs, "seed {seed}: {one} and {other} name their session at {at} alike");
             let wanted = wants[one][at][other] || wants[other][at][one];
             let should = wanted && here[one][at] && here[other][at];
@@ -100,7 +100,11 @@ fn run(seed: u64) -> (usize, usize) {
             agreed += usize::from(ours.is_some());
         }
     }
-    let heard = told.iter().flatten().filter(|(_, told)| matches!(told, Told::Heard(..))).count();
+    let heard = chat_events
+        .iter()
+        .flatten()
+        .filter(|(_, chat_events)| matches!(chat_events, ChatEvent::Heard(..)))
+        .count();
     (heard, agreed)
 }
 
