@@ -98,7 +98,7 @@ pub(crate) struct Disk {
     /// Whether the disk has to be emptied when the process ends.
     forgotten: bool,
     /// The last record that was reported to the process as durable.
-    told: Ticket,
+    reported: Ticket,
     /// Waiting messages by destination: each message's number, the record for which it waits, if any, and its
     /// bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
@@ -160,7 +160,7 @@ impl Disk {
             rotten: false,
             lacks: false,
             forgotten: false,
-            told: Ticket(0),
+            reported: Ticket(0),
             held: BTreeMap::new(),
             numbers: BTreeMap::new(),
             records: Vec::new(),
@@ -276,19 +276,19 @@ impl Disk {
         let settings = self.journal_settings();
         let owner = Owner { domain: DOMAIN, process };
         let journal = self.journal.get_or_insert_with(|| Journal::create(owner, settings));
-        self.told = journal.last();
-        self.starts.begin(mark, self.told);
-        (self.told, journal.remote_durability().clone())
+        self.reported = journal.last();
+        self.starts.begin(mark, self.reported);
+        (self.reported, journal.remote_durability().clone())
     }
 
     /// Returns the report about its journal that the process announces to others.
-    pub(crate) fn tells(&self) -> DurabilityReport {
-        self.starts.report(self.told)
+    pub(crate) fn durability_report(&self) -> DurabilityReport {
+        self.starts.report(self.reported)
     }
 
-    /// Whether the journal holds all records that the process had announced by the report `told`.
-    pub(crate) fn holds(&self, told: DurabilityReport) -> bool {
-        self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(told)
+    /// Whether the journal holds all records that the process had announced by `report`.
+    pub(crate) fn holds(&self, report: DurabilityReport) -> bool {
+        self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(report)
     }
 
     /// Whether an older copy was put back.
@@ -298,17 +298,17 @@ impl Disk {
 
     /// Copies the durable contents of the disk.
     pub(crate) fn take_copy(&mut self, owner: ProcessId) {
-        let last = self.journal.as_ref().map_or(self.told, Journal::durable);
+        let last = self.journal.as_ref().map_or(self.reported, Journal::durable);
         self.copy = Some(Copy { owner, files: self.files.clone(), starts: self.starts.clone(), last });
     }
 
     /// Whether the copy belongs to this process, and lacks records that the process had announced by the
-    /// report `told`.
-    pub(crate) fn copy_lacks(&self, owner: ProcessId, told: DurabilityReport) -> bool {
+    /// `report`.
+    pub(crate) fn copy_lacks(&self, owner: ProcessId, report: DurabilityReport) -> bool {
         self.copy.as_ref().filter(|copy| copy.owner == owner).is_some_and(|copy| {
             let mut starts = copy.starts.clone();
             starts.begin(0, copy.last);
-            !starts.holds(told)
+            !starts.holds(report)
         })
     }
 
@@ -442,8 +442,8 @@ impl Disk {
     }
 
     /// Records that the process has been notified that all records up to `through` are durable.
-    pub(crate) fn tell(&mut self, through: Ticket) {
-        self.told = self.told.max(through);
+    pub(crate) fn note_reported(&mut self, through: Ticket) {
+        self.reported = self.reported.max(through);
     }
 
     /// Makes the disk fast and free of failures from now on.
@@ -455,8 +455,8 @@ impl Disk {
     /// `sends`. An error names a receiver to which messages would leave in another order than they were sent.
     pub(crate) fn release(&mut self, sends: Vec<Outgoing>) -> Result<Vec<Outgoing>, ProcessId> {
         let mut leaving = Vec::new();
-        let told = self.told;
-        let waits = |after: Option<Ticket>| after.is_some_and(|after| after > told);
+        let reported = self.reported;
+        let waits = |after: Option<Ticket>| after.is_some_and(|after| after > reported);
         let mut left = Vec::new();
         for (&peer, queue) in &mut self.held {
             while let Some((number, _, bytes)) = queue.pop_front_if(|(_, after, _)| !waits(*after)) {

@@ -134,7 +134,7 @@ pub(crate) struct End {
     pub(crate) open: bool,
     /// Whether this end has been notified that the link is down. It gets no further notice until the link has
     /// stood again.
-    pub(crate) told: bool,
+    pub(crate) is_notified: bool,
     /// Whether this end's policy no longer admits the other end. This end then gets nothing more from the
     /// session.
     pub(crate) shut: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Frame {
     /// Whether a part of a further message arrives with these messages.
     pub(crate) cut: bool,
     /// The sender's report about its own journal.
-    pub(crate) told: DurabilityReport,
+    pub(crate) durability: DurabilityReport,
 }
 
 impl Network {

@@ -157,7 +157,7 @@ impl Aviary {
         for node in [1, 3] {
             aviary.ask(2, Asked::Reach(id(node)));
         }
-        assert_eq!(aviary.told(), ["1 linked 2", "2 linked 1", "2 linked 3", "3 linked 2"]);
+        assert_eq!(aviary.take_log(), ["1 linked 2", "2 linked 1", "2 linked 3", "3 linked 2"]);
         aviary
     }
 
@@ -174,7 +174,7 @@ impl Aviary {
     }
 
     /// Returns the lines logged since the last call.
-    fn told(&mut self) -> Vec<String> {
+    fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log.lines)
     }
 }
@@ -185,12 +185,12 @@ fn a_message_waits_until_it_is_delivered() {
     for word in 1..=3 {
         aviary.ask(1, Asked::Say(id(2), word));
     }
-    assert_eq!(aviary.told(), [""; 0]);
+    assert_eq!(aviary.take_log(), [""; 0]);
     assert_eq!(aviary.world.on_the_way(), [((id(1), id(2)), 3)]);
     assert!(aviary.deliver(1, 2) && !aviary.deliver(2, 1));
-    assert_eq!(aviary.told(), ["2 hears 1 of 1"]);
+    assert_eq!(aviary.take_log(), ["2 hears 1 of 1"]);
     aviary.go(World::settle);
-    assert_eq!(aviary.told(), ["2 hears 2 of 1", "2 hears 3 of 1"]);
+    assert_eq!(aviary.take_log(), ["2 hears 2 of 1", "2 hears 3 of 1"]);
 }
 
 #[test]
@@ -201,12 +201,12 @@ fn what_is_held_moves_only_by_hand() {
         aviary.ask(from, Asked::Say(id(to), 7));
     }
     aviary.go(World::settle);
-    assert_eq!(aviary.told(), ["1 hears 7 of 2"], "the way back is free");
+    assert_eq!(aviary.take_log(), ["1 hears 7 of 2"], "the way back is free");
     assert!(aviary.deliver(1, 2));
-    assert_eq!(aviary.told(), ["2 hears 7 of 1"]);
+    assert_eq!(aviary.take_log(), ["2 hears 7 of 1"]);
     aviary.world.release();
     aviary.go(World::settle);
-    assert_eq!(aviary.told(), ["2 hears 7 of 1"]);
+    assert_eq!(aviary.take_log(), ["2 hears 7 of 1"]);
 }
 
 #[test]
@@ -214,14 +214,14 @@ fn a_broken_link_loses_what_is_on_its_way() {
     let mut aviary = Aviary::new();
     aviary.ask(1, Asked::Say(id(2), 1));
     aviary.go(|world, log| world.unlink(log, id(1), id(2)));
-    assert_eq!(aviary.told(), ["1 unlinked 2", "2 unlinked 1"]);
+    assert_eq!(aviary.take_log(), ["1 unlinked 2", "2 unlinked 1"]);
     aviary.ask(1, Asked::Say(id(2), 2));
     aviary.go(World::relink);
-    assert_eq!(aviary.told(), ["1 linked 2", "2 linked 1"]);
+    assert_eq!(aviary.take_log(), ["1 linked 2", "2 linked 1"]);
     assert!(!aviary.deliver(1, 2), "a link starts empty");
     aviary.go(|world, log| world.part(log, id(1), id(2)));
     aviary.go(World::relink);
-    assert_eq!(aviary.told(), ["1 unlinked 2", "2 unlinked 1"]);
+    assert_eq!(aviary.take_log(), ["1 unlinked 2", "2 unlinked 1"]);
     assert_eq!(aviary.world.links(), [(id(2), id(3))]);
     aviary.go(World::mend);
     assert_eq!(aviary.world.links(), [(id(1), id(2)), (id(2), id(3))]);
@@ -232,7 +232,7 @@ fn messages_take_their_time_and_overtake_none() {
     let mut aviary = Aviary::new();
     let run = |aviary: &mut Aviary, millis| {
         aviary.go(|world, log| world.settle_for(log, Duration::from_millis(millis)));
-        aviary.told()
+        aviary.take_log()
     };
     aviary.world.messages_take(Duration::from_millis(10), Duration::ZERO);
     for word in 1..=2 {
@@ -241,7 +241,7 @@ fn messages_take_their_time_and_overtake_none() {
     assert_eq!(run(&mut aviary, 9), [""; 0]);
     assert_eq!(aviary.world.on_the_way(), []);
     assert!(aviary.deliver(1, 2), "by name it is delivered early");
-    assert_eq!(aviary.told(), ["2 hears 1 of 1"]);
+    assert_eq!(aviary.take_log(), ["2 hears 1 of 1"]);
     aviary.ask(2, Asked::Wake(Time(10_000_000)));
     assert_eq!(run(&mut aviary, 1), ["2 hears 2 of 1", "2 wakes 10.000000ms"]);
 
@@ -268,17 +268,17 @@ fn no_message_has_more_bytes_than_it_may() {
 fn a_policy_breaks_the_links_that_it_forbids_and_none_comes_about() {
     let mut aviary = Aviary::new();
     aviary.ask(1, Asked::Join(1));
-    assert_eq!(aviary.told(), ["1 joins 1"], "the others are of no flock");
+    assert_eq!(aviary.take_log(), ["1 joins 1"], "the others are of no flock");
     aviary.ask(2, Asked::Say(id(1), 1));
     aviary.ask(2, Asked::Join(2));
-    assert_eq!(aviary.told(), ["2 joins 2", "2 unlinked 1", "1 unlinked 2"]);
+    assert_eq!(aviary.take_log(), ["2 joins 2", "2 unlinked 1", "1 unlinked 2"]);
     assert_eq!(aviary.world.links(), [(id(2), id(3))]);
     aviary.go(World::relink);
-    assert_eq!(aviary.told(), ["1 meets one of [2]", "2 meets one of [1]"]);
+    assert_eq!(aviary.take_log(), ["1 meets one of [2]", "2 meets one of [1]"]);
     aviary.ask(1, Asked::Join(2));
     aviary.go(World::relink);
     aviary.go(World::settle);
-    assert_eq!(aviary.told(), ["1 joins 2", "1 linked 2", "2 linked 1"], "what was on its way is lost");
+    assert_eq!(aviary.take_log(), ["1 joins 2", "1 linked 2", "2 linked 1"], "what was on its way is lost");
 }
 
 #[test]
@@ -286,12 +286,12 @@ fn the_end_of_a_process_is_told_at_once() {
     let mut aviary = Aviary::new();
     aviary.ask(2, Asked::Say(id(1), 1));
     aviary.go(|world, log| world.end(log, id(2)));
-    assert_eq!(aviary.told(), ["1 unlinked 2", "3 unlinked 2"]);
+    assert_eq!(aviary.take_log(), ["1 unlinked 2", "3 unlinked 2"]);
     assert_eq!(aviary.world.everybody(), [id(1), id(3)]);
     aviary.go(World::settle);
     aviary.go(World::relink);
     aviary.ask(2, Asked::Say(id(1), 2));
-    assert_eq!(aviary.told(), [""; 0]);
+    assert_eq!(aviary.take_log(), [""; 0]);
 }
 
 #[test]
@@ -304,11 +304,11 @@ fn time_passes_between_steps_and_the_paused_sleep_through_it() {
     let machine = aviary.world.place(id(1)).expect("it lives");
     aviary.world.pause(machine, Duration::MAX);
     aviary.go(|world, log| world.settle_for(log, Duration::from_millis(25)));
-    assert_eq!(aviary.told(), ["2 wakes 20.000000ms"]);
+    assert_eq!(aviary.take_log(), ["2 wakes 20.000000ms"]);
     assert_eq!((aviary.world.now(), aviary.world.next_deadline()), (at(25), Some(at(30))));
     aviary.world.resume(machine);
     aviary.go(|world, log| world.settle_for(log, Duration::from_millis(5)));
-    assert_eq!(aviary.told(), ["1 wakes 25.000000ms", "3 wakes 30.000000ms"]);
+    assert_eq!(aviary.take_log(), ["1 wakes 25.000000ms", "3 wakes 30.000000ms"]);
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn records_are_durable_at_once_and_chance_is_the_owner_s() {
     let mut aviary = Aviary::new();
     aviary.ask(1, Asked::Write);
     aviary.ask(1, Asked::Write);
-    assert_eq!(aviary.told(), ["1 persisted 1", "1 persisted 2"]);
+    assert_eq!(aviary.take_log(), ["1 persisted 1", "1 persisted 2"]);
     let words: Vec<_> =
         aviary.log.records.iter().map(|it| Word::decode(&mut it.clone()).unwrap().0).collect();
     assert_eq!(words, [1, 2]);
@@ -329,5 +329,5 @@ fn records_are_durable_at_once_and_chance_is_the_owner_s() {
 fn a_record_written_when_another_is_durable_is_durable_before_the_next_input() {
     let mut aviary = Aviary::new();
     aviary.ask(1, Asked::WriteChain(3));
-    assert_eq!(aviary.told(), ["1 persisted 1", "1 persisted 2", "1 persisted 3"]);
+    assert_eq!(aviary.take_log(), ["1 persisted 1", "1 persisted 2", "1 persisted 3"]);
 }

@@ -43,7 +43,7 @@ impl Wire for Numbered {
 }
 
 #[derive(Debug)]
-enum Told {
+enum GossipEvent {
     Received,
     Cast,
     Wrong(String),
@@ -53,7 +53,7 @@ impl Protocol for Gossip {
     type Message = Numbered;
     type Record = ();
     type Command = Peer;
-    type Event = Told;
+    type Event = GossipEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         assert!(cx.now >= self.last, "a clock ran backwards");
@@ -67,7 +67,7 @@ impl Protocol for Gossip {
         match input {
             Input::Linked { peer, session } => {
                 if let Some((before, ..)) = self.sessions.insert(peer, (session, 0, 0)) {
-                    out.emit(Told::Wrong(format!("{session:?} with {peer} while {before:?} stands")));
+                    out.emit(GossipEvent::Wrong(format!("{session:?} with {peer} while {before:?} stands")));
                 }
             }
             Input::Unlinked { peer } => {
@@ -78,13 +78,13 @@ impl Protocol for Gossip {
                     if session.0 == message.session && *received == message.number =>
                 {
                     *received += 1;
-                    out.emit(Told::Received);
+                    out.emit(GossipEvent::Received);
                 }
-                known => out.emit(Told::Wrong(format!("{message:?} from {from} in {known:?}"))),
+                known => out.emit(GossipEvent::Wrong(format!("{message:?} from {from} in {known:?}"))),
             },
             Input::Cast { from, message } => match self.sessions.get(&from) {
-                Some((session, ..)) if session.0 == message.session => out.emit(Told::Cast),
-                known => out.emit(Told::Wrong(format!("{message:?} cast by {from} in {known:?}"))),
+                Some((session, ..)) if session.0 == message.session => out.emit(GossipEvent::Cast),
+                known => out.emit(GossipEvent::Wrong(format!("{message:?} cast by {from} in {known:?}"))),
             },
             Input::Deadline => {
                 assert!(cx.now >= self.next, "woken {:?} before {:?}", cx.now, self.next);
@@ -140,11 +140,13 @@ impl Environment<Gossip> for Room {
         Gossip { peers, reached: false, sessions: BTreeMap::new(), next: last, last }
     }
 
-    fn event(&mut self, _: &mut World<Gossip>, machine: usize, event: Told) -> Result<(), Violation> {
+    fn event(&mut self, _: &mut World<Gossip>, machine: usize, event: GossipEvent) -> Result<(), Violation> {
         match event {
-            Told::Received => self.received += 1,
-            Told::Cast => self.cast += 1,
-            Told::Wrong(what) => return Err(Violation::new("link", format!("machine {machine}: {what}"))),
+            GossipEvent::Received => self.received += 1,
+            GossipEvent::Cast => self.cast += 1,
+            GossipEvent::Wrong(what) => {
+                return Err(Violation::new("link", format!("machine {machine}: {what}")));
+            }
         }
         Ok(())
     }

@@ -89,12 +89,12 @@ where
         let (Some(id), Some(disk)) = (self.id(machine), &self.machines[machine].disk) else { return false };
         let (mut known, mut unknown) = (false, false);
         for (_, other) in self.machines.iter().enumerate().filter(|(number, _)| *number != machine) {
-            let told = other.remote_durability.last_report(id);
+            let report = other.remote_durability.last_report(id);
             match (&other.process, &other.disk) {
                 (_, None) => {}
                 (None, Some(theirs)) => unknown |= theirs.owner().is_some(),
-                (Some(_), Some(_)) if told == DurabilityReport::default() => {}
-                (Some(_), Some(_)) if disk.copy_lacks(id, told) => known = true,
+                (Some(_), Some(_)) if report == DurabilityReport::default() => {}
+                (Some(_), Some(_)) if disk.copy_lacks(id, report) => known = true,
                 (Some(_), Some(_)) => unknown = true,
             }
         }

@@ -64,7 +64,7 @@ where
                     messages.into_iter().for_each(|message| self.leave((to, to), message));
                     continue;
                 }
-                let frame = Frame { messages, cut: false, told: DurabilityReport::default() };
+                let frame = Frame { messages, cut: false, durability: DurabilityReport::default() };
                 self.push(leave, WorldEvent::Frame { from: life, to: life, session: 0, frame });
                 continue;
             }
@@ -92,7 +92,7 @@ where
             return;
         }
         let session = link.session;
-        let told = self.tells(from);
+        let report = self.durability_report(from);
         let split =
             messages.len() > 1 && self.chance_network.happens(self.network_settings.split_probability);
         let second = split.then(|| {
@@ -103,7 +103,7 @@ where
             [Some((messages, split)), second.map(|second| (second, false))].into_iter().flatten()
         {
             let at = self.arrival(life, peer, from, to, leave);
-            let frame = Frame { messages: part, cut, told };
+            let frame = Frame { messages: part, cut, durability: report };
             self.push(at, WorldEvent::Frame { from: life, to: peer, session, frame });
         }
         if self.chance_network.happens(self.network_settings.break_probability) {
@@ -157,7 +157,7 @@ where
         }
         assert_eq!(
             address, self.machines[self.lives[other as usize].machine].address,
-            "a process was told a false address of {peer}"
+            "a process received a false address of {peer}"
         );
         self.machines[machine].neighbours.insert(other);
         let link = self.network.link(life, other);
@@ -216,8 +216,8 @@ where
             self.end_earlier_sessions(to, from);
             for (one, other) in [(source, to), (target, from)] {
                 let LifeState { id, machine, .. } = self.lives[other as usize];
-                let told = self.tells(machine);
-                self.machines[one].remote_durability.record(id, told);
+                let report = self.durability_report(machine);
+                self.machines[one].remote_durability.record(id, report);
             }
             let session = self.network.session();
             let later = self.now + self.chance_network.span(self.network_settings.delay);
@@ -251,7 +251,7 @@ where
         link.failures += 1;
         let failures = link.failures;
         if link.wanted() {
-            if !std::mem::replace(&mut link.ends[end(from, to)].told, true) {
+            if !std::mem::replace(&mut link.ends[end(from, to)].is_notified, true) {
                 self.arrive(machine, Arrival::Unlinked { peer });
             }
             self.redial(from, to, failures);
@@ -352,7 +352,7 @@ where
         }
         let own = &mut link.ends[end(life, peer)];
         let was_open = std::mem::take(&mut own.open);
-        own.told |= was_open;
+        own.is_notified |= was_open;
         let settled = !link.ends[0].open && !link.ends[1].open;
         if settled {
             link.state = LinkState::Idle;
@@ -366,8 +366,8 @@ where
     }
 
     /// Returns the report that the process on `machine` announces about its journal.
-    fn tells(&self, machine: usize) -> DurabilityReport {
-        self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
+    fn durability_report(&self, machine: usize) -> DurabilityReport {
+        self.machines[machine].disk.as_ref().map(Disk::durability_report).unwrap_or_default()
     }
 
     /// Checks two living processes. Ends each process that runs on an older copy of its disk, if the other
@@ -377,9 +377,10 @@ where
         let mut found = false;
         for (life, witness) in [(one, other), (other, one)] {
             let LifeState { id, machine, .. } = self.lives[life as usize];
-            let told = self.machines[self.lives[witness as usize].machine].remote_durability.last_report(id);
+            let report =
+                self.machines[self.lives[witness as usize].machine].remote_durability.last_report(id);
             if let Some(disk) = &mut self.machines[machine].disk
-                && !disk.holds(told)
+                && !disk.holds(report)
             {
                 disk.forget();
                 self.count("older copy refused");
@@ -426,7 +427,7 @@ where
             link.state = LinkState::Broken;
             let own = &mut link.ends[end(life, peer)];
             own.shut = true;
-            own.told = true;
+            own.is_notified = true;
             let was_open = std::mem::take(&mut own.open);
             let theirs = link.ends[end(peer, life)];
             if was_open {

@@ -424,7 +424,7 @@ where
         let Some((_, bytes)) = way.and_then(VecDeque::pop_front) else { return Ok(None) };
         let message = P::Message::decode(&mut bytes.clone()).expect("our own bytes decode");
         environment.delivered(self, from, to, &message);
-        let frame = Frame { messages: vec![bytes], cut: false, told: DurabilityReport::default() };
+        let frame = Frame { messages: vec![bytes], cut: false, durability: DurabilityReport::default() };
         self.hand(environment, to, Arrival::Frame { from: self.life_of[&from], frame })?;
         Ok(Some(message))
     }

@@ -81,7 +81,7 @@ where
                 Arrival::Linked { peer, .. } if forbidden(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
-                    remote_durability.record(from, frame.told);
+                    remote_durability.record(from, frame.durability);
                     for message in frame.messages {
                         inputs += 1;
                         bytes += message.len();
@@ -130,7 +130,7 @@ where
                 Arrival::Persisted(ticket) => {
                     inputs += 1;
                     if let Some(disk) = disk {
-                        disk.tell(ticket);
+                        disk.note_reported(ticket);
                     }
                     give(Input::Persisted(ticket), &mut outbox);
                 }
@@ -190,8 +190,8 @@ where
         }
         let adopts = !adopted.is_empty();
         let mut adopted = adopted.into_iter().peekable();
-        for (told, event) in events.into_iter().enumerate() {
-            while let Some((_, policy)) = adopted.next_if(|(before, _)| *before == told) {
+        for (index, event) in events.into_iter().enumerate() {
+            while let Some((_, policy)) = adopted.next_if(|(before, _)| *before == index) {
                 self.adopt(life, policy);
                 environment.adopted(self, machine)?;
             }
