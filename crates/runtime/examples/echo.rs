@@ -67,20 +67,23 @@ impl Host<Node> for EventHandler {
 
 fn start(number: u64) -> Result<Started, Box<dyn Error>> {
     let id = ProcessId { node: number, incarnation: chance::incarnation() };
-    let (mut node, (tell, told)) = (Node::new(), unbounded());
+    let (mut node, (sender, events)) = (Node::new(), unbounded());
     node.add(NewEndpoint::dynamic(ECHO, Dynamic(Echo(BTreeMap::new()))))
         .map_err(|_| "the channel is taken")?;
-    let handle =
-        Reactor::start(node, EventHandler(tell), Config::new(ECHO.domain, id, vec!["127.0.0.1:0".parse()?]))?;
+    let handle = Reactor::start(
+        node,
+        EventHandler(sender),
+        Config::new(ECHO.domain, id, vec!["127.0.0.1:0".parse()?]),
+    )?;
     let address = handle.addresses()[0].to_string();
-    Ok((handle, Peer { id, address }, told))
+    Ok((handle, Peer { id, address }, events))
 }
 
 pub(crate) fn echoed(words: &[String]) -> Result<Vec<Bytes>, Box<dyn Error>> {
-    let ((one, _, told), (_other, peer, _)) = (start(1)?, start(2)?);
+    let ((one, _, events), (_other, peer, _)) = (start(1)?, start(2)?);
     one.command(Command::Dynamic(ECHO, Box::new((peer, words.to_vec()))))
         .map_err(|_| "the node has ended")?;
-    words.iter().map(|_| Ok(told.recv_timeout(Duration::from_secs(20))?)).collect()
+    words.iter().map(|_| Ok(events.recv_timeout(Duration::from_secs(20))?)).collect()
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

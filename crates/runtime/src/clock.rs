@@ -37,7 +37,7 @@ mod tests {
     fn the_offset_leads_to_the_wall_clock() {
         let wall =
             std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
-        let told = super::now().0 as i64 + super::wall_offset();
-        assert!((told - wall).abs() < 1_000_000_000, "{told} against {wall}");
+        let computed = super::now().0 as i64 + super::wall_offset();
+        assert!((computed - wall).abs() < 1_000_000_000, "{computed} against {wall}");
     }
 }

@@ -275,7 +275,7 @@ impl FrameWriter {
     }
 
     fn pushed(&mut self, opened: usize, start: usize) {
-        assert!(self.tail.len() > start, "a message without bytes cannot be told from no message");
+        assert!(self.tail.len() > start, "a message without bytes cannot be distinguished from no message");
         let frame = self.tail.len() - opened - HEADER_BYTES;
         if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
             // The message would make a shared frame too large, so it gets a frame of its own.

@@ -337,8 +337,8 @@ mod tests {
         let three = "030000000000000033000000000000000000000000000000";
         let four = "040000000000000044000000000000000000000000000000";
         let (pass, reserved) = ("0400000070617373", "00".repeat(20));
-        let told = |ten: char| format!("{ten}1000000{ten}200000000000000{ten}300000000000000");
-        let tickets = format!("{}{}", told('5'), told('6'));
+        let encoded = |ten: char| format!("{ten}1000000{ten}200000000000000{ten}300000000000000");
+        let tickets = format!("{}{}", encoded('5'), encoded('6'));
         let domains = format!("02{domain}22220000000000000000000000000000");
         let pinned = format!(
             "a9000000{magic}0a0000{domains}{pass}{three}{four}05000000{tickets}03000000683a3171007200000000000000\

@@ -355,7 +355,7 @@ where
             None => self.links.flush_all(),
             Some(durable) => {
                 if !durable.is_silenced() {
-                    durable.tell(&mut self.links);
+                    durable.announce(&mut self.links);
                     self.links.flush_all();
                 }
                 if let Err(error) = durable.finish(self.links.remote_durability()) {
@@ -478,9 +478,9 @@ where
         while let Some(link_event) = self.links.next_event() {
             match link_event {
                 LinkEvent::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
-                LinkEvent::OlderCopy { witness, told } => {
+                LinkEvent::OlderCopy { witness, report } => {
                     if let Some(durable) = &mut self.pending.durable {
-                        durable.mark_outdated(witness, told);
+                        durable.mark_outdated(witness, report);
                     }
                 }
                 LinkEvent::PolicyMismatch { peer, theirs } => {

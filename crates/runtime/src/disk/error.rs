@@ -95,7 +95,7 @@ pub enum DiskError {
         "the directory {} is an older copy: its journal ends with record {}, but process {witness} remembers \
          that this process had record {} on disk; put the newest copy back, or remove the directory, and a \
          new process begins that the others bring up to date",
-        .directory.display(), .last.0, .told.0
+        .directory.display(), .last.0, .reported.0
     )]
     OlderCopy {
         /// The directory.
@@ -104,7 +104,7 @@ pub enum DiskError {
         last: Ticket,
         /// The record that the process had reported as durable. It may belong to a start of the process that
         /// the directory does not know.
-        told: Ticket,
+        reported: Ticket,
         /// The peer that remembers a later record.
         witness: ProcessId,
     },

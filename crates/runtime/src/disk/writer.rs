@@ -71,7 +71,7 @@ impl Writer {
             numbers: AtomicU32::new(numbers),
             failed: OnceLock::new(),
         });
-        let told = progress.clone();
+        let shared_progress = progress.clone();
         let thread = thread::Builder::new().name("disk".to_owned()).spawn(move || {
             let spare = VecDeque::new();
             let mut disk_thread = DiskThread {
@@ -80,7 +80,7 @@ impl Writer {
                 first_segment: None,
                 newest_segment: 0,
                 spare,
-                progress: told,
+                progress: shared_progress,
                 counters,
             };
             disk_thread.run(&waiting, wake);
@@ -117,9 +117,9 @@ impl Writer {
 
     /// Writes a new identity of the directory. Waits until the identity is durable, or the disk has failed.
     pub(crate) fn write_identity_and_wait(&mut self, identity: Identity) {
-        let (tell, told) = crossbeam_channel::bounded(1);
-        self.hand_over(DiskJob::WriteIdentity(identity, Some(tell)));
-        let _ = told.recv();
+        let (done_sender, done) = crossbeam_channel::bounded(1);
+        self.hand_over(DiskJob::WriteIdentity(identity, Some(done_sender)));
+        let _ = done.recv();
     }
 
     /// Returns the last record up to which all records are durable.
@@ -250,12 +250,12 @@ impl DiskThread {
                         self.files.remove(&name).map_err(|error| DiskError::new("remove", &name, error))?;
                     }
                 }
-                DiskJob::WriteIdentity(identity, tell) => {
+                DiskJob::WriteIdentity(identity, done_sender) => {
                     let written = identity.write(&mut *self.files);
                     written.map_err(|error| DiskError::new("write", "identity", error))?;
                     self.progress.numbers.store(identity.numbers, Ordering::Release);
                     // The receiver is gone only if the protocol thread has ended.
-                    let _ = tell.map(|tell| tell.send(()));
+                    let _ = done_sender.map(|done_sender| done_sender.send(()));
                 }
                 // The program does not depend on this file, so an error, for example because of a quota of
                 // files, does not end the process. If the whole disk fails, the next write of the journal

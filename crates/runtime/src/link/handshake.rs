@@ -232,9 +232,9 @@ impl Links {
         peer.outage_reported = false;
         peer.refusal = None;
         peer.pass = hello.pass.clone();
-        peer.told = hello.durable;
-        let place = |told: &str, seen: io::Result<SocketAddr>| {
-            told.parse().ok().or(seen.ok()).map(|address: SocketAddr| address.ip())
+        peer.reported = hello.durable;
+        let place = |address: &str, seen: io::Result<SocketAddr>| {
+            address.parse().ok().or(seen.ok()).map(|address: SocketAddr| address.ip())
         };
         let stream = &self.connections[token].stream;
         let here = place(&self.identity.address, stream.local_addr());
@@ -293,7 +293,7 @@ impl Links {
     /// Reports that the peer remembers more of this process's journal than this process has, and drops the
     /// connection.
     fn has_older_copy(&mut self, token: usize, hello: &Hello) {
-        self.link_events.push_back(LinkEvent::OlderCopy { witness: hello.process, told: hello.known });
+        self.link_events.push_back(LinkEvent::OlderCopy { witness: hello.process, report: hello.known });
         self.broke(token, "this process has an older copy of its journal");
     }
 

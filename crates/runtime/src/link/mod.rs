@@ -62,8 +62,8 @@ pub(crate) enum LinkEvent {
     /// Frames arrived on the link.
     Frames { from: ProcessId, frames: Frames },
     /// This process has an older copy of its journal: `witness` remembers a later durable record, which is in
-    /// `told`.
-    OlderCopy { witness: ProcessId, told: DurabilityReport },
+    /// `report`.
+    OlderCopy { witness: ProcessId, report: DurabilityReport },
     /// No link to this peer is possible, because one side's policy does not admit the other. `theirs` is the
     /// peer's pass.
     PolicyMismatch { peer: ProcessId, theirs: Bytes },
@@ -191,7 +191,7 @@ struct Peer {
     /// The pass that the peer showed when the link was made.
     pass: Bytes,
     /// The peer's last announcement about its journal.
-    told: DurabilityReport,
+    reported: DurabilityReport,
     /// The peer's address for datagrams while linked.
     datagram_address: Option<DatagramAddress>,
     /// The token that the peer's own datagrams must carry.
@@ -391,7 +391,7 @@ impl Links {
     }
 
     /// Announces to all linked peers that records up to `durable` are durable.
-    pub(crate) fn tell_durable(&mut self, durable: Ticket) {
+    pub(crate) fn announce_durable(&mut self, durable: Ticket) {
         if durable <= self.durable {
             return;
         }
@@ -416,8 +416,8 @@ impl Links {
     /// Records a peer's announcement that its journal is durable up to this record.
     pub(crate) fn learn(&mut self, peer: ProcessId, durable: Ticket) {
         if let Some(&key) = self.peer_keys.get(&peer) {
-            let told = DurabilityReport { durable, ..self.peers[key].told };
-            self.has_learned |= self.remote_durability.record(peer, told);
+            let report = DurabilityReport { durable, ..self.peers[key].reported };
+            self.has_learned |= self.remote_durability.record(peer, report);
         }
     }
 
@@ -719,7 +719,7 @@ impl Links {
                 number: 0,
                 since: self.now,
                 pass: Bytes::new(),
-                told: DurabilityReport::default(),
+                reported: DurabilityReport::default(),
                 datagram_address: None,
                 token: 0,
                 multicast_token: 0,

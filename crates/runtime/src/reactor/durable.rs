@@ -154,12 +154,12 @@ impl<M: Wire> Durable<M> {
 
     /// Notes that `witness` remembers a record that the journal lacks. The process then sends nothing more,
     /// and ends.
-    pub(super) fn mark_outdated(&mut self, witness: ProcessId, told: DurabilityReport) {
+    pub(super) fn mark_outdated(&mut self, witness: ProcessId, report: DurabilityReport) {
         self.silenced = true;
         self.outdated.get_or_insert(DiskError::OlderCopy {
             directory: self.directory.clone(),
             last: self.reported,
-            told: told.durable,
+            reported: report.durable,
             witness,
         });
     }
@@ -298,7 +298,7 @@ impl<M: Wire> Durable<M> {
         if self.announce_at.take_if(|at| *at <= now).is_some() {
             self.journal.note(links.remote_durability());
             if now >= announce_from {
-                self.tell(links);
+                self.announce(links);
             } else {
                 self.announce_at = Some(announce_from);
             }
@@ -341,8 +341,8 @@ impl<M: Wire> Durable<M> {
     }
 
     /// Announces to peers how far the journal is durable.
-    pub(super) fn tell(&self, links: &mut Links) {
-        links.tell_durable(self.reported);
+    pub(super) fn announce(&self, links: &mut Links) {
+        links.announce_durable(self.reported);
     }
 
     /// Makes all written records durable, then a note of other processes' announcements, and then a seal.

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     /// Persist this many records, each followed by a note to itself.
     Persist(u64),
     /// Emit this number.
-    Tell(u64),
+    Report(u64),
     /// Block the protocol thread until the other end is dropped.
     Pause(Receiver<()>),
     Panic,
@@ -89,7 +89,7 @@ pub(crate) enum Event {
     Alarm(Time),
     Persisted(Ticket),
     Outdated(Generation),
-    Told(u64),
+    Reported(u64),
     Drained,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Chat {
     pub(crate) streams: BTreeMap<ProcessId, (u64, u64)>,
     pub(crate) alarm: Option<Time>,
     /// Whether to report the ends of batches.
-    pub(crate) tell_drained: bool,
+    pub(crate) report_drained: bool,
     /// The routers and this process's id, if its links may be relayed.
     pub(crate) routers: Vec<ProcessId>,
     pub(crate) me: Option<ProcessId>,
@@ -168,7 +168,7 @@ impl Protocol for Chat {
                         out.send(Destination::One(cx.me), note, Some(ticket));
                     }
                 }
-                Command::Tell(number) => out.emit(Event::Told(number)),
+                Command::Report(number) => out.emit(Event::Reported(number)),
                 Command::Pause(until) => assert!(until.recv().is_err()),
                 Command::Panic => panic!("as the test wants"),
             },
@@ -190,7 +190,7 @@ impl Protocol for Chat {
             }
             Input::Cast { from, message } => out.emit(Event::Cast(from, message)),
             Input::Progress { .. } => {}
-            Input::Drained if self.tell_drained => out.emit(Event::Drained),
+            Input::Drained if self.report_drained => out.emit(Event::Drained),
             Input::Drained => {}
         }
     }
@@ -285,16 +285,16 @@ impl Process {
         self.handle.addresses()[0]
     }
 
-    pub(crate) fn tell(&self, command: Command) {
+    pub(crate) fn command(&self, command: Command) {
         self.handle.command(command).expect("runs");
     }
 
     pub(crate) fn reach(&self, peer: &Process) {
-        self.tell(Command::Reach(peer.id, peer.address().to_string()));
+        self.command(Command::Reach(peer.id, peer.address().to_string()));
     }
 
     pub(crate) fn note(&self, to: &Process, number: u64) {
-        self.tell(Command::Send(Destination::One(to.id), Note { number, payload: Bytes::new() }));
+        self.command(Command::Send(Destination::One(to.id), Note { number, payload: Bytes::new() }));
     }
 
     /// Waits for the next event.

@@ -39,7 +39,7 @@ fn note(number: u64) -> Note {
 fn what_is_cast_in_one_turn_travels_in_one_datagram() {
     let (a, b) = linked(process(1), process(2));
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.tell(Command::Cast(to.id, 3));
+        from.command(Command::Cast(to.id, 3));
         for number in 0..3 {
             assert_eq!(to.next(), Event::Cast(from.id, note(number)));
         }
@@ -53,7 +53,7 @@ fn what_is_cast_in_one_turn_travels_in_one_datagram() {
 #[test]
 fn a_burst_that_no_datagram_holds_is_several() {
     let (a, b) = linked(process(3), process(4));
-    a.tell(Command::Cast(b.id, 2_000));
+    a.command(Command::Cast(b.id, 2_000));
     for number in 0..2_000 {
         assert_eq!(
             b.next(),
@@ -70,7 +70,7 @@ fn a_datagram_is_no_longer_than_was_said() {
     let listen = vec![SocketAddr::from(([127, 0, 3, 20], 0))];
     let a = Process::with(Config { datagrams: Some(BYTES), listen, ..config(id(320)) });
     let (a, b) = linked(a, process(21));
-    a.tell(Command::Cast(b.id, 2_000));
+    a.command(Command::Cast(b.id, 2_000));
     for number in 0..2_000 {
         assert_eq!(b.next(), Event::Cast(a.id, note(number)));
     }
@@ -83,7 +83,7 @@ fn a_datagram_is_no_longer_than_was_said() {
 fn who_takes_no_datagrams_is_cast_to_over_the_link() {
     let (a, b) = linked(process(5), Process::with(config(id(306))));
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.tell(Command::Cast(to.id, 2));
+        from.command(Command::Cast(to.id, 2));
         for number in 0..2 {
             assert_eq!(to.next(), Event::Note(from.id, note(number)));
         }
@@ -96,7 +96,7 @@ fn processes_of_one_machine_cast_over_the_link() {
     let near = |node| Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), ..config(id(node)) });
     let (a, b) = linked(near(313), near(314));
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.tell(Command::Cast(to.id, 1));
+        from.command(Command::Cast(to.id, 1));
         assert_eq!(to.next(), Event::Note(from.id, note(0)));
     }
 }
@@ -110,7 +110,7 @@ fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
         Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), listen: Vec::new(), listening, ..c });
     let (a, b) = linked(process(8), without);
     for (from, to) in [(&a, &b), (&b, &a)] {
-        from.tell(Command::Cast(to.id, 1));
+        from.command(Command::Cast(to.id, 1));
         assert_eq!(to.next(), Event::Note(from.id, note(0)));
     }
 }
@@ -138,23 +138,23 @@ fn datagrams_of_strangers_are_counted_and_dropped() {
         eventually("it is refused", || b.handle.counters().datagrams_refused.get() == count);
     }
     stranger.send_to(&[], to).unwrap();
-    a.tell(Command::Cast(b.id, 1));
+    a.command(Command::Cast(b.id, 1));
     assert_eq!(b.next(), Event::Cast(a.id, note(0)), "nobody else was heard");
 }
 
 #[test]
 fn a_link_that_ended_is_cast_to_no_more() {
     let (a, b) = linked(process(11), process(12));
-    a.tell(Command::Forget(b.id));
+    a.command(Command::Forget(b.id));
     a.unlinked(b.id);
     b.unlinked(a.id);
-    a.tell(Command::Cast(b.id, 1));
-    b.tell(Command::Cast(a.id, 1));
+    a.command(Command::Cast(b.id, 1));
+    b.command(Command::Cast(a.id, 1));
     // The new link has its own tokens.
     b.reach(&a);
     b.linked(&a);
     a.linked(&b);
-    b.tell(Command::Cast(a.id, 1));
+    b.command(Command::Cast(a.id, 1));
     assert_eq!(a.next(), Event::Cast(b.id, note(0)));
     let counts = || {
         [&a, &b]
@@ -184,14 +184,14 @@ fn three(first: u8) -> [Process; 3] {
 fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
     let [a, b, c] = three(20);
     for process in [&a, &b, &c] {
-        process.tell(Command::Listen(address(0), true));
+        process.command(Command::Listen(address(0), true));
     }
     // Commands run in order, so the answer shows that the earlier ones are done.
     for process in [&b, &c] {
-        process.tell(Command::Tell(1));
-        assert_eq!(process.next(), Event::Told(1));
+        process.command(Command::Report(1));
+        assert_eq!(process.next(), Event::Reported(1));
     }
-    a.tell(Command::Multicast(address(0), vec![b.id, c.id], 3));
+    a.command(Command::Multicast(address(0), vec![b.id, c.id], 3));
     for process in [&b, &c] {
         for number in 0..3 {
             assert_eq!(process.next(), Event::Cast(a.id, note(number)));
@@ -205,21 +205,21 @@ fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
 fn who_is_not_meant_hears_it_and_counts_it() {
     let ([a, b, c], d) = (three(23), process(26));
     for process in [&b, &c, &d] {
-        process.tell(Command::Listen(address(1), true));
-        process.tell(Command::Tell(1));
-        assert_eq!(process.next(), Event::Told(1));
+        process.command(Command::Listen(address(1), true));
+        process.command(Command::Report(1));
+        assert_eq!(process.next(), Event::Reported(1));
     }
-    a.tell(Command::Multicast(address(1), vec![b.id, c.id], 1));
+    a.command(Command::Multicast(address(1), vec![b.id, c.id], 1));
     eventually("no link to its sender stands", || d.handle.counters().datagrams_unwanted.get() == 1);
     for process in [&b, &c] {
         assert_eq!(process.next(), Event::Cast(a.id, note(0)));
     }
-    b.tell(Command::Listen(address(1), false));
-    b.tell(Command::Tell(2));
-    assert_eq!(b.next(), Event::Told(2));
-    a.tell(Command::Multicast(address(1), vec![b.id, c.id], 1));
+    b.command(Command::Listen(address(1), false));
+    b.command(Command::Report(2));
+    assert_eq!(b.next(), Event::Reported(2));
+    a.command(Command::Multicast(address(1), vec![b.id, c.id], 1));
     assert_eq!(c.next(), Event::Cast(a.id, note(0)));
-    a.tell(Command::Cast(b.id, 2));
+    a.command(Command::Cast(b.id, 2));
     for number in 0..2 {
         assert_eq!(b.next(), Event::Cast(a.id, note(number)), "it hears what is cast to it alone");
     }

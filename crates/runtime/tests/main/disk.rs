@@ -160,7 +160,7 @@ impl Process {
         Process { id, handle, events }
     }
 
-    fn tell(&self, command: Command) {
+    fn command(&self, command: Command) {
         assert!(self.handle.command(command).is_ok());
     }
 
@@ -178,7 +178,7 @@ impl Process {
     /// Links the process with `peer`.
     #[track_caller]
     fn reach(&self, peer: &Process) {
-        self.tell(Command::Reach(peer.id, peer.handle.addresses()[0].to_string()));
+        self.command(Command::Reach(peer.id, peer.handle.addresses()[0].to_string()));
         assert_eq!((self.next(), peer.next()), (Event::Linked, Event::Linked));
     }
 }
@@ -219,7 +219,7 @@ fn records_come_back() {
     let Opened { disk, records, found } = open(&place);
     assert!(records.is_empty() && found == DirectoryState::Nothing);
     let first = Process::start(disk);
-    (0..500).for_each(|number| first.tell(Command::Write(number)));
+    (0..500).for_each(|number| first.command(Command::Write(number)));
     first.persisted(500);
     first.handle.stop().unwrap();
     assert!(segments(place.path()).len() > 2);
@@ -232,7 +232,7 @@ fn records_come_back() {
         assert!(matches!(found, DirectoryState::Records { .. }), "{found:?}");
         assert_eq!(numbers(&records), (0..500 + life).collect::<Vec<_>>());
         let again = Process::start(disk);
-        again.tell(Command::Write(500 + life));
+        again.command(Command::Write(500 + life));
         again.persisted(501 + life);
         again.handle.stop().unwrap();
     }
@@ -245,7 +245,7 @@ fn what_was_reserved_is_given_back() {
     for _ in 0..6 {
         let process =
             Process::start(Disk::open(place.path(), DOMAIN, NODE, Settings::default()).unwrap().disk);
-        process.tell(Command::Write(1));
+        process.command(Command::Write(1));
         assert!(matches!(process.next(), Event::Persisted(_)));
         process.handle.stop().unwrap();
     }
@@ -262,9 +262,9 @@ fn segments_are_written_over() {
         let process = Process::start(open(&place).disk);
         for round in 0..20 {
             let begin = 1000 * life + 50 * round;
-            (begin..begin + 50).for_each(|number| process.tell(Command::Write(number)));
+            (begin..begin + 50).for_each(|number| process.command(Command::Write(number)));
             process.persisted(begin + 50);
-            process.tell(Command::Collect(Ticket(begin + 1)));
+            process.command(Command::Collect(Ticket(begin + 1)));
         }
         process.handle.stop().unwrap();
         let Opened { records, found, .. } = open(&place);
@@ -281,8 +281,8 @@ fn what_a_process_shows_is_remembered() {
     let process = Process::start(open(&place).disk);
     let generation = Generation { number: 3, survivor: Incarnation(7) };
     let fence = Fence::of_member(generation);
-    process.tell(Command::Adopt(fence));
-    process.tell(Command::Write(1));
+    process.command(Command::Adopt(fence));
+    process.command(Command::Write(1));
     process.persisted(1);
     process.handle.stop().unwrap();
     assert_eq!(open(&place).disk.pass(), Some(&fence.pass()));
@@ -301,16 +301,16 @@ fn what_waits_for_the_disk_holds_back_what_follows() {
     writer.reach(&other);
     faults.slow(Duration::from_millis(300));
     let begun = Instant::now();
-    writer.tell(Command::Durable(vec![waiting.id], 1));
-    writer.tell(Command::Plain(waiting.id, 2));
-    writer.tell(Command::Aside(waiting.id, 3));
-    writer.tell(Command::Plain(other.id, 4));
+    writer.command(Command::Durable(vec![waiting.id], 1));
+    writer.command(Command::Plain(waiting.id, 2));
+    writer.command(Command::Aside(waiting.id, 3));
+    writer.command(Command::Plain(other.id, 4));
     assert_eq!((other.next(), waiting.next()), (Event::Heard(4), Event::Heard(3)));
     assert!(begun.elapsed() < Duration::from_millis(300), "they did not wait");
     assert_eq!((waiting.next(), waiting.next()), (Event::Heard(1), Event::Heard(2)));
     assert!(begun.elapsed() >= Duration::from_millis(300), "not before it is durable");
     // A message to several processes, this one included.
-    writer.tell(Command::Durable(vec![waiting.id, other.id, writer.id], 5));
+    writer.command(Command::Durable(vec![waiting.id, other.id, writer.id], 5));
     assert_eq!((waiting.next(), other.next()), (Event::Heard(5), Event::Heard(5)));
     eventually("it hears itself", || writer.events.try_iter().any(|event| event == Event::Heard(5)));
 }
@@ -323,14 +323,14 @@ fn what_waits_for_an_ended_session_is_dropped() {
     let (writer, peer) = (Process::start(disk), Process::in_memory());
     writer.reach(&peer);
     faults.slow(Duration::from_secs(2));
-    writer.tell(Command::Durable(vec![peer.id], 1));
+    writer.command(Command::Durable(vec![peer.id], 1));
     let address = peer.handle.addresses()[0];
     peer.handle.stop().unwrap();
     // To the writer it is still the same process.
     let peer = Process::in_memory_as(Config { listen: vec![address], ..config(peer.id) });
     assert_eq!((writer.next(), writer.next()), (Event::Unlinked, Event::Linked));
     assert_eq!(peer.next(), Event::Linked);
-    writer.tell(Command::Durable(vec![peer.id], 2));
+    writer.command(Command::Durable(vec![peer.id], 2));
     assert_eq!(peer.next(), Event::Heard(2));
     assert_eq!(writer.next(), Event::Persisted(Ticket(1)));
 }
@@ -348,7 +348,7 @@ fn a_failed_operation_ends_the_process() {
         let (disk, faults) = faulty(&place, small());
         let (writer, peer) = (Process::start(disk), Process::in_memory());
         writer.reach(&peer);
-        writer.tell(Command::Durable(vec![peer.id], 1));
+        writer.command(Command::Durable(vec![peer.id], 1));
         writer.persisted(1);
         assert_eq!(peer.next(), Event::Heard(1));
         faults.fail(operation, kind);
@@ -373,8 +373,8 @@ fn a_failed_operation_ends_the_process() {
         let kept = numbers(&open(&place).records);
         assert!(operation == "create" || heard.is_empty(), "{heard:?}");
         // Every number that the peer received is in the journal.
-        let told = heard.iter().map(|event| if let Event::Heard(number) = event { *number } else { 0 });
-        assert!(told.max().unwrap_or(1) <= *kept.last().unwrap());
+        let received = heard.iter().map(|event| if let Event::Heard(number) = event { *number } else { 0 });
+        assert!(received.max().unwrap_or(1) <= *kept.last().unwrap());
     }
 }
 
@@ -414,13 +414,13 @@ fn records_gather_until_a_message_waits() {
     let disk = Disk::open(place.path(), DOMAIN, NODE, settings).unwrap().disk;
     let (process, peer) = (Process::with(disk, config(id(1))), Process::in_memory());
     process.reach(&peer);
-    (0..3).for_each(|number| process.tell(Command::Write(number)));
-    process.tell(Command::Plain(peer.id, 7));
+    (0..3).for_each(|number| process.command(Command::Write(number)));
+    process.command(Command::Plain(peer.id, 7));
     assert_eq!(peer.next(), Event::Heard(7));
     assert!(process.events.is_empty(), "nothing is durable yet");
-    process.tell(Command::Durable(vec![peer.id], 3));
+    process.command(Command::Durable(vec![peer.id], 3));
     assert_eq!((process.next(), peer.next()), (Event::Persisted(Ticket(4)), Event::Heard(3)));
-    process.tell(Command::Write(4));
+    process.command(Command::Write(4));
     process.handle.stop().unwrap();
     assert_eq!(numbers(&open(&place).records), (0..5).collect::<Vec<_>>());
 }
@@ -434,7 +434,7 @@ fn records_gather_for_a_time_and_up_to_a_size() {
             Disk::open(place.path(), DOMAIN, NODE, Settings { gathering, ..small() }).unwrap();
         let before = records.len() as u64;
         let process = Process::start(disk);
-        (0..count).for_each(|number| process.tell(Command::Write(number)));
+        (0..count).for_each(|number| process.command(Command::Write(number)));
         assert!(matches!(process.next(), Event::Persisted(through) if through.0 > before));
         process.handle.stop().unwrap();
     }
@@ -476,7 +476,7 @@ fn directories_of_others_are_refused_by_name() {
 fn rot_begins_a_new_process() {
     let place = tempfile::tempdir().unwrap();
     let process = Process::start(open(&place).disk);
-    (0..10).for_each(|number| process.tell(Command::Write(number)));
+    (0..10).for_each(|number| process.command(Command::Write(number)));
     process.persisted(10);
     process.handle.stop().unwrap();
     let path = &segments(place.path())[0];
@@ -488,7 +488,7 @@ fn rot_begins_a_new_process() {
     assert!(records.is_empty() && disk.process() != process.id && disk.process().node == NODE);
     let fresh = disk.process();
     let process = Process::start(disk);
-    process.tell(Command::Write(77));
+    process.command(Command::Write(77));
     process.persisted(1);
     process.handle.stop().unwrap();
     let Opened { disk, records, .. } = open(&place);
@@ -531,9 +531,9 @@ fn an_older_copy_is_not_gone_on_from() {
         let mut process = Process::start(open(&place).disk);
         let witness = || Disk::open(other.path(), DOMAIN, 2, small()).unwrap().disk;
         let mut peer = if witness_restarts { Process::start(witness()) } else { Process::in_memory() };
-        peer.tell(Command::Write(0));
+        peer.command(Command::Write(0));
         peer.persisted(1);
-        process.tell(Command::Write(0));
+        process.command(Command::Write(0));
         process.persisted(1);
         if !while_it_runs {
             process.handle.stop().unwrap();
@@ -543,7 +543,7 @@ fn an_older_copy_is_not_gone_on_from() {
             process = Process::start(open(&place).disk);
         }
         process.reach(&peer);
-        process.tell(Command::Write(1));
+        process.command(Command::Write(1));
         process.persisted(2);
         // The process announces its last record now and then, and when it stops.
         process.handle.stop().unwrap();
@@ -557,13 +557,13 @@ fn an_older_copy_is_not_gone_on_from() {
 
         let meet = |process: &Process| {
             let (one, other) = if dials { (process, &peer) } else { (&peer, process) };
-            one.tell(Command::Reach(other.id, other.handle.addresses()[0].to_string()));
+            one.command(Command::Reach(other.id, other.handle.addresses()[0].to_string()));
         };
         // Repeated starts and further records do not help the older copy.
         for start in 0..3 {
             let older = Process::start(open(&copy).disk);
             assert_eq!(older.id, process.id, "nothing in the directory tells that it is an older copy");
-            (0..5).for_each(|number| older.tell(Command::Write(number)));
+            (0..5).for_each(|number| older.command(Command::Write(number)));
             older.persisted(1 + 5 * (start + 1));
             meet(&older);
             let failed = loop {

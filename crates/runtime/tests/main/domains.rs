@@ -49,7 +49,7 @@ impl Host<Roles> for EventHandler {
 struct Process {
     me: Peer,
     handle: Handle<Roles>,
-    told: Receiver<Result<Status, Channel>>,
+    reports: Receiver<Result<Status, Channel>>,
 }
 
 fn channel(domain: DomainId) -> Channel {
@@ -66,10 +66,10 @@ fn start(node: u64, roles: impl FnOnce(Peer) -> [tables::Process; 2]) -> Process
         let relay = Relay::new(role, relay::Settings::default());
         assert!(node.add(NewEndpoint::typed(channel(domain), relay)).is_ok());
     }
-    let (sender, told) = unbounded();
+    let (sender, reports) = unbounded();
     let handle =
         Reactor::start(node, EventHandler(sender), Config { listen: Vec::new(), ..config }).expect("starts");
-    Process { me, handle, told }
+    Process { me, handle, reports }
 }
 
 fn founder(me: Peer) -> tables::Process {
@@ -83,7 +83,7 @@ impl Process {
     fn status(&self, domain: DomainId) -> Status {
         let port = Port::new(self.handle.clone(), channel(domain));
         port.command(Ask::Status { token: 0 }).expect("runs");
-        self.told.recv_timeout(PATIENCE).expect("an answer").expect("nothing ends")
+        self.reports.recv_timeout(PATIENCE).expect("an answer").expect("nothing ends")
     }
 
     /// Whether the process is a member of the domain and knows its leader.
@@ -119,7 +119,7 @@ fn a_process_belongs_to_two_domains_over_one_link() {
 
     // The router of one domain is removed. The other domain does not notice, and the link stays.
     routers.handle.command(Command::Remove(channel(DOMAIN))).unwrap_or_else(|_| panic!("runs"));
-    assert_eq!(routers.told.recv_timeout(PATIENCE), Ok(Err(channel(DOMAIN))));
+    assert_eq!(routers.reports.recv_timeout(PATIENCE), Ok(Err(channel(DOMAIN))));
     eventually("the router is missed", || !members.follows(DOMAIN));
     assert!(members.follows(OTHER));
     assert_eq!(
@@ -143,12 +143,12 @@ fn one_common_domain_is_enough_for_a_link() {
         ));
         let relay = Relay::new(role, relay::Settings::default());
         let node = Node::with(NewEndpoint::typed(channel(domain), relay));
-        let (sender, told) = unbounded();
+        let (sender, reports) = unbounded();
         let handle =
             Reactor::start(node, EventHandler(sender), Config { domain, ..config(me) }).expect("starts");
         let port = Port::new(handle.clone(), channel(domain));
         port.command(Ask::Seeds(vec![routers.me.clone()])).expect("runs");
-        Process { me: Peer { id: me, address: String::new() }, handle, told }
+        Process { me: Peer { id: me, address: String::new() }, handle, reports }
     };
     let (second, third) = (start_in(2, OTHER), start_in(3, DomainId(0xd2)));
     eventually("a member of the second", || second.follows(OTHER));

@@ -25,7 +25,7 @@ fn next(driven: &mut Driven<Chat, Listener>, events: &Receiver<Event>) -> Event 
 #[test]
 fn whoever_asks_drives_its_links() {
     let server = Process::start();
-    server.tell(Command::Echo);
+    server.command(Command::Echo);
     let (sender, events) = unbounded();
     let me = id(77);
     let config = Config { listen: Vec::new(), ..config(me) };
@@ -40,7 +40,7 @@ fn whoever_asks_drives_its_links() {
 
     // A note that arrives between turns is delivered in the next turn.
     let note = Note { number: 1_000, payload: Bytes::new() };
-    server.tell(Command::Send(Destination::One(me), note.clone()));
+    server.command(Command::Send(Destination::One(me), note.clone()));
     std::thread::sleep(Duration::from_millis(50));
     assert!(events.try_recv().is_err(), "it does nothing by itself");
     assert_eq!(next(&mut driven, &events), Event::Note(server.id, note));

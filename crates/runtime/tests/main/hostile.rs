@@ -188,12 +188,12 @@ fn a_peer_that_does_not_read_loses_its_link_and_not_our_memory() {
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert!(matches!(a.next(), Event::Linked(..)));
     for _ in 0..64 {
-        a.tell(Command::Flood(peer(1), 1000, 1000));
+        a.command(Command::Flood(peer(1), 1000, 1000));
     }
     a.unlinked(peer(1));
     assert_eq!(a.handle.counters().overrun.get(), 1);
-    a.tell(Command::Tell(1));
-    assert_eq!(a.next(), Event::Told(1));
+    a.command(Command::Report(1));
+    assert_eq!(a.next(), Event::Reported(1));
     eventually("the rest is counted as dropped", || a.handle.counters().messages_unlinked.get() > 10_000);
 }
 
@@ -206,7 +206,7 @@ fn a_peer_that_acknowledges_nothing_loses_its_link_in_time() {
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert!(matches!(a.next(), Event::Linked(..)));
     // Fewer bytes than the queue's bound, but more than the sockets take while nobody reads.
-    a.tell(Command::Flood(peer(1), 20_000, 1000));
+    a.command(Command::Flood(peer(1), 20_000, 1000));
     a.unlinked(peer(1));
     assert_eq!(a.handle.counters().overrun.get(), 0);
 }

@@ -21,9 +21,9 @@ use crate::chat::{Chat, Command, DOMAIN, Event, Note, Process, config, eventuall
 #[test]
 fn notes_go_both_ways_in_order() {
     let (a, b) = pair();
-    b.tell(Command::Echo);
+    b.command(Command::Echo);
     const COUNT: u64 = 50_000;
-    a.tell(Command::Flood(b.id, COUNT, 100));
+    a.command(Command::Flood(b.id, COUNT, 100));
     for number in 0..COUNT {
         b.noted(&a, number);
     }
@@ -49,7 +49,7 @@ fn large_messages_to_several_arrive_whole() {
     let note = Note { number: 5, payload };
     let stranger = id(99);
     let to = Destination::Many(vec![b.id, a.id, c.id, stranger]);
-    a.tell(Command::Send(to, note.clone()));
+    a.command(Command::Send(to, note.clone()));
     for receiver in [&a, &b, &c] {
         assert!(receiver.next() == Event::Note(a.id, note.clone()), "arrives unchanged");
     }
@@ -100,7 +100,7 @@ fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
         let note = Note { number: 2, payload: Bytes::from(vec![b'x'; MOST]) };
         // A message to several peers is encoded once, by other code.
         let to = if shared { Destination::Many(vec![b.id]) } else { Destination::One(b.id) };
-        a.tell(Command::Send(to, note));
+        a.command(Command::Send(to, note));
         a.unlinked(b.id);
         b.unlinked(a.id);
         let counters = a.handle.counters();
@@ -165,7 +165,7 @@ fn a_failed_dial_is_told_once_and_repeated_until_it_succeeds() {
     let mut later = config(id(50));
     later.listen = vec![free_port()];
     let b = later.me;
-    a.tell(Command::Reach(b, later.listen[0].to_string()));
+    a.command(Command::Reach(b, later.listen[0].to_string()));
     a.unlinked(b);
     eventually("it dials again", || a.handle.counters().dials.get() >= 4);
     let b = Process::with(later);
@@ -207,7 +207,7 @@ fn another_incarnation_is_another_process() {
     eventually("the dial is refused", || a.handle.counters().refused.get() >= 1);
     a.reach(&reborn);
     assert_eq!(a.linked(&reborn), reborn.linked(&a));
-    a.tell(Command::Forget(b.id));
+    a.command(Command::Forget(b.id));
     a.note(&reborn, 1);
     reborn.noted(&a, 1);
 }
@@ -216,7 +216,7 @@ fn another_incarnation_is_another_process() {
 fn a_broken_link_is_told_at_both_ends_and_made_again() {
     let (a, b) = (Process::start(), Process::start());
     let proxy = Proxy::start(b.address());
-    a.tell(Command::Reach(b.id, proxy.address.to_string()));
+    a.command(Command::Reach(b.id, proxy.address.to_string()));
     let mut sessions = vec![a.linked(&b)];
     b.linked(&a);
     for round in 0..20 {
@@ -237,8 +237,8 @@ fn a_broken_link_is_told_at_both_ends_and_made_again() {
 fn links_cut_while_both_want_them_always_come_again() {
     let (a, b) = (Process::start(), Process::start());
     let (to_a, to_b) = (Proxy::start(a.address()), Proxy::start(b.address()));
-    a.tell(Command::Reach(b.id, to_b.address.to_string()));
-    b.tell(Command::Reach(a.id, to_a.address.to_string()));
+    a.command(Command::Reach(b.id, to_b.address.to_string()));
+    b.command(Command::Reach(a.id, to_a.address.to_string()));
     for round in 0..40 {
         // Without a wait for events in between, some cuts hit handshakes.
         thread::sleep(Duration::from_millis(round % 7));
@@ -270,10 +270,10 @@ fn each_session_is_without_a_gap_from_its_first_message_however_links_break() {
     };
     let (a, b) = (impatient(1), impatient(2));
     let (to_a, to_b) = (Proxy::start(a.address()), Proxy::start(b.address()));
-    a.tell(Command::Stream);
-    b.tell(Command::Stream);
-    a.tell(Command::Reach(b.id, to_b.address.to_string()));
-    b.tell(Command::Reach(a.id, to_a.address.to_string()));
+    a.command(Command::Stream);
+    b.command(Command::Stream);
+    a.command(Command::Reach(b.id, to_b.address.to_string()));
+    b.command(Command::Reach(a.id, to_a.address.to_string()));
     for round in 0..60 {
         let before = a.handle.counters().messages_received.get();
         eventually("the stream flows", || a.handle.counters().messages_received.get() > before + 500);
@@ -308,7 +308,7 @@ fn who_listens_at_an_address_can_be_asked() {
 fn a_forgotten_peer_is_unlinked_and_dialled_no_more() {
     let (a, b) = pair();
     a.note(&b, 1);
-    a.tell(Command::Forget(b.id));
+    a.command(Command::Forget(b.id));
     b.noted(&a, 1);
     a.unlinked(b.id);
     b.unlinked(a.id);
@@ -337,11 +337,11 @@ fn processes_of_two_domains_refuse_each_other() {
 fn names_and_ipv6_addresses_are_reached() {
     let a = Process::start();
     let b = Process::start();
-    a.tell(Command::Reach(b.id, format!("localhost:{}", b.address().port())));
+    a.command(Command::Reach(b.id, format!("localhost:{}", b.address().port())));
     assert_eq!(a.linked(&b), b.linked(&a));
 
     let nowhere = id(70);
-    a.tell(Command::Reach(nowhere, "no such name".to_owned()));
+    a.command(Command::Reach(nowhere, "no such name".to_owned()));
     a.unlinked(nowhere);
 
     let mut six = config(id(71));
@@ -454,7 +454,7 @@ fn a_process_that_dials_itself_is_told_nothing() {
     a.noted(&a, 3);
     assert_eq!(a.handle.counters().dials.get(), 0);
     let twin = ProcessId { node: a.id.node, ..id(0) };
-    a.tell(Command::Reach(twin, a.address().to_string()));
+    a.command(Command::Reach(twin, a.address().to_string()));
     a.unlinked(twin);
 }
 
@@ -520,7 +520,7 @@ fn who_enters_a_generation_has_no_link_to_routers_of_the_one_before() {
     assert_eq!(member.linked(&old), old.linked(&member), "members may be of any generation before");
     member.reach(&peer);
     assert_eq!(member.linked(&peer), peer.linked(&member), "members are not fenced from each other");
-    member.tell(Command::Adopt(Fence::of_member(generation_of(2))));
+    member.command(Command::Adopt(Fence::of_member(generation_of(2))));
     member.unlinked(old.id);
     old.unlinked(member.id);
     assert_eq!(

@@ -23,13 +23,13 @@ fn commands_of_many_threads_come_through_each_in_order() {
             let handle = process.handle.clone();
             scope.spawn(move || {
                 for number in 0..COMMANDS {
-                    handle.command(Command::Tell(thread << 32 | number)).unwrap();
+                    handle.command(Command::Report(thread << 32 | number)).unwrap();
                 }
             });
         }
         let mut next = [0; THREADS as usize];
         for _ in 0..THREADS * COMMANDS {
-            let Event::Told(number) = process.next() else { panic!("only commands were told") };
+            let Event::Reported(number) = process.next() else { panic!("only commands were told") };
             let next = &mut next[(number >> 32) as usize];
             assert_eq!(number & 0xffff_ffff, *next);
             *next += 1;
@@ -42,8 +42,8 @@ fn commands_of_many_threads_come_through_each_in_order() {
 fn a_sleeping_loop_is_woken_by_every_single_command() {
     let process = Process::start();
     for number in 0..5_000 {
-        process.tell(Command::Tell(number));
-        assert_eq!(process.next(), Event::Told(number));
+        process.command(Command::Report(number));
+        assert_eq!(process.next(), Event::Reported(number));
     }
 }
 
@@ -52,7 +52,7 @@ fn a_deadline_comes_at_its_time_or_later() {
     let process = Process::start();
     for wait in [0, 1, 20] {
         let at = clock::now() + Duration::from_millis(wait);
-        process.tell(Command::Alarm(at));
+        process.command(Command::Alarm(at));
         let Event::Alarm(came) = process.next() else { panic!("only the alarm was set") };
         assert!(came >= at);
     }
@@ -60,8 +60,8 @@ fn a_deadline_comes_at_its_time_or_later() {
 
 #[test]
 fn a_record_is_complete_before_the_next_input_and_a_batch_ends_with_drained() {
-    let process = Process::running(Chat { tell_drained: true, ..Chat::default() }, config(id(1)));
-    process.tell(Command::Persist(2));
+    let process = Process::running(Chat { report_drained: true, ..Chat::default() }, config(id(1)));
+    process.command(Command::Persist(2));
     let note = |number| Event::Note(process.id, Note { number, payload: Bytes::new() });
     let expected = [Event::Persisted(Ticket(2)), note(0), note(1), Event::Drained];
     for event in expected {
@@ -74,7 +74,7 @@ fn messages_to_oneself_come_later_and_in_order_among_others() {
     let (a, b) = pair();
     for number in 0..100 {
         let to = Destination::Many(vec![b.id, a.id]);
-        a.tell(Command::Send(to, Note { number, payload: Bytes::from_static(b"to both") }));
+        a.command(Command::Send(to, Note { number, payload: Bytes::from_static(b"to both") }));
     }
     for number in 0..100 {
         a.noted(&a, number);
@@ -88,30 +88,30 @@ fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
     narrow.limits.commands_max = 1;
     let process = Process::with(narrow);
     let (release, pause) = crossbeam_channel::bounded(0);
-    process.tell(Command::Tell(1));
-    process.tell(Command::Pause(pause));
-    assert_eq!(process.next(), Event::Told(1));
-    process.handle.command(Command::Tell(2)).expect("waits for the place that the pause had");
+    process.command(Command::Report(1));
+    process.command(Command::Pause(pause));
+    assert_eq!(process.next(), Event::Reported(1));
+    process.handle.command(Command::Report(2)).expect("waits for the place that the pause had");
     assert!(matches!(
-        process.handle.try_command(Command::Tell(3)),
-        Err(CommandError::Full(Command::Tell(3)))
+        process.handle.try_command(Command::Report(3)),
+        Err(CommandError::Full(Command::Report(3)))
     ));
     drop(release);
-    assert_eq!(process.next(), Event::Told(2));
+    assert_eq!(process.next(), Event::Reported(2));
     process.handle.stop().unwrap();
-    assert!(matches!(process.handle.command(Command::Tell(8)), Err(Stopped(Command::Tell(8)))));
-    assert!(matches!(process.handle.try_command(Command::Tell(8)), Err(CommandError::Stopped(_))));
+    assert!(matches!(process.handle.command(Command::Report(8)), Err(Stopped(Command::Report(8)))));
+    assert!(matches!(process.handle.try_command(Command::Report(8)), Err(CommandError::Stopped(_))));
     process.handle.stop().expect("stopping twice is no error");
 }
 
 #[test]
 fn a_broken_invariant_ends_the_links_and_is_told() {
     let (a, b) = pair();
-    b.tell(Command::Panic);
+    b.command(Command::Panic);
     a.unlinked(b.id);
     assert_eq!(b.handle.wait(), Err(Panicked));
     assert_eq!(b.handle.stop(), Err(Panicked), "whoever asks is told");
-    assert!(b.handle.command(Command::Tell(1)).is_err());
+    assert!(b.handle.command(Command::Report(1)).is_err());
 }
 
 /// The test counts threads and open files of its whole process, so it runs itself as a child.
@@ -131,7 +131,7 @@ fn a_stopped_reactor_leaves_neither_threads_nor_files() {
     let before = (count("task"), count("fd"));
     for round in 0..20 {
         let (a, b) = pair();
-        a.tell(Command::Reach(id(9), "localhost:1".to_owned()));
+        a.command(Command::Reach(id(9), "localhost:1".to_owned()));
         a.note(&b, round);
         b.noted(&a, round);
         if round % 2 == 0 {
