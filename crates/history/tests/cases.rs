@@ -26,7 +26,7 @@ fn drawn(drawing: &str) -> History {
 }
 
 /// Returns the result of a check in the words that the page uses.
-fn told(drawing: &str) -> String {
+fn reported(drawing: &str) -> String {
     let report = check(&drawn(drawing));
     let measures = report.measures.expect("distinct values are measured");
     let shown = |score: Score| score.to_string();
@@ -49,7 +49,7 @@ fn every_drawing_of_the_page_is_judged_as_the_page_says() {
     for part in PAGE.split("```drawing\n").skip(1) {
         let (drawing, rest) = part.split_once("```\n").expect("the drawing ends");
         let expected = rest.lines().next().expect("what it shows");
-        assert_eq!(told(drawing), expected, "\n{drawing}");
+        assert_eq!(reported(drawing), expected, "\n{drawing}");
         cases += 1;
     }
     assert!(cases >= 16, "only {cases} drawings were found");

@@ -246,10 +246,10 @@ fn streaming() {
             continue;
         }
         let whole = check(&history(&ops));
-        let told = |report: &quorate_history::Report| {
+        let summary = |report: &quorate_history::Report| {
             (report.verdict, report.operations, report.values, report.orphan_reads, report.measures)
         };
-        assert_eq!(told(&report), told(&whole), "seed {seed}, horizon {horizon}: {ops:#?}");
+        assert_eq!(summary(&report), summary(&whole), "seed {seed}, horizon {horizon}: {ops:#?}");
         exact += 1;
         forgot += u64::from(held < operations as u64);
     }

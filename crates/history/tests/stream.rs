@@ -159,7 +159,7 @@ fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
 /// last read.
 #[test]
 fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
-    let told = |written_after: usize| {
+    let outcome = |written_after: usize| {
         let mut operations: Vec<Operation> =
             (0..100i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
         operations.insert(10, Operation::read(2, "x", Some("slow".into()), 97, 98));
@@ -172,8 +172,8 @@ fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
     };
     // The second read began at 137. It is settled once an operation ends after 237, and judged when the
     // stream next looks for a cut.
-    assert_eq!(told(28), (0, false));
-    assert_eq!(told(29), (2, true));
+    assert_eq!(outcome(28), (0, false));
+    assert_eq!(outcome(29), (2, true));
 }
 
 /// The current value has been there since 25, so the cut lies before 25.
