@@ -127,9 +127,9 @@ where
 
     fn run(mut self) -> Result<(), Error> {
         self.say_joined()?;
-        let (told, lines) = mpsc::channel();
+        let (sender, lines) = mpsc::channel();
         thread::spawn(move || {
-            io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| told.send(line))
+            io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut in_touch = true;
         loop {
@@ -198,9 +198,9 @@ where
             "flush" => self.member.flush().wait(),
             "save" => self.member.save().wait().map(drop),
             "ask" => {
-                let told = self.member.ordered_query(text.to_owned(), Want::All).wait()?;
-                let found = told.replies.iter().map(|replied| replied.reply.len()).max().unwrap_or(0);
-                say(format_args!("asked {}, {found} entries", told.replies.len()));
+                let answer = self.member.ordered_query(text.to_owned(), Want::All).wait()?;
+                let found = answer.replies.iter().map(|replied| replied.reply.len()).max().unwrap_or(0);
+                say(format_args!("asked {}, {found} entries", answer.replies.len()));
                 Ok(())
             }
             "list" => self.member.read(|ledger| {

@@ -97,10 +97,10 @@ fn read(prices: &Member<Prices>, symbol: &str) -> Result<(), Error> {
             Err(error) => return Err(error),
         }
         if number % 10 == 9 {
-            let told =
+            let answer =
                 prices.query(symbol.to_owned(), Want::All).deadline(Duration::from_millis(50)).wait()?;
-            let others: Vec<_> = told.replies.iter().map(|replied| replied.reply).collect();
-            println!("{symbol} at all: {others:?}, {} did not say", told.missing.len());
+            let others: Vec<_> = answer.replies.iter().map(|replied| replied.reply).collect();
+            println!("{symbol} at all: {others:?}, {} did not say", answer.missing.len());
         }
         thread::sleep(Duration::from_millis(500));
     }

@@ -68,8 +68,8 @@ pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Erro
 }
 
 /// Returns the address that other processes use.
-pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
-    match told.and_then(|told| told.rsplit_once(':')) {
+pub(crate) fn advertised(advertise: Option<&str>, listen: SocketAddr) -> String {
+    match advertise.and_then(|advertise| advertise.rsplit_once(':')) {
         None => listen.to_string(),
         Some((host, "0")) => format!("{host}:{}", listen.port()),
         Some((host, port)) => format!("{host}:{port}"),
@@ -80,7 +80,7 @@ pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
 /// that is a different one. The further process listens at the same host, at a port that the system chooses.
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 pub(crate) fn further_addresses(advertise: Option<&str>, address: SocketAddr) -> (String, Option<String>) {
-    let host = advertise.and_then(|told| told.rsplit_once(':'));
+    let host = advertise.and_then(|host_port| host_port.rsplit_once(':'));
     (SocketAddr::new(address.ip(), 0).to_string(), host.map(|(host, _)| format!("{host}:0")))
 }
 

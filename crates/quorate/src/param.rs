@@ -286,20 +286,20 @@ mod tests {
     #[test]
     fn a_value_of_another_type_is_told_with_its_column() {
         let row = row();
-        let told = |error: Error| error.to_string();
+        let message = |error: Error| error.to_string();
         assert_eq!(
-            told(row.get::<i32>("id").unwrap_err()),
+            message(row.get::<i32>("id").unwrap_err()),
             "column id: the value '1099511627776' of type bigint cannot be read as integer of 32 bits"
         );
         assert_eq!(
-            told(row.get::<&str>(1).unwrap_err()),
+            message(row.get::<&str>(1).unwrap_err()),
             "column 1: the value NULL of type text cannot be read as text"
         );
         assert_eq!(
-            told(row.get::<i64>("height").unwrap_err()),
+            message(row.get::<i64>("height").unwrap_err()),
             "column height: the result has no such column"
         );
-        assert_eq!(told(row.get::<i64>(3).unwrap_err()), "column 3: the result has no such column");
+        assert_eq!(message(row.get::<i64>(3).unwrap_err()), "column 3: the result has no such column");
     }
 
     #[test]

@@ -36,14 +36,14 @@ pub(crate) struct Search {
     /// Time of the search's beginning, if an operator has to act when nobody is found.
     since: Option<Instant>,
     /// The last fault of each address, which is logged once.
-    told: BTreeMap<usize, String>,
+    logged: BTreeMap<usize, String>,
     pause_max: Duration,
 }
 
 impl Search {
     /// Makes a search that may find nobody: faults are logged at a low level.
     pub(crate) fn quiet(domain: DomainId, me: ProcessId, addresses: Vec<String>) -> Search {
-        Search { domain, me, addresses, since: None, told: BTreeMap::new(), pause_max: PAUSE_MAX }
+        Search { domain, me, addresses, since: None, logged: BTreeMap::new(), pause_max: PAUSE_MAX }
     }
 
     /// Makes a search that has to find processes: faults become warnings after one second, in which
@@ -64,7 +64,7 @@ impl Search {
         for (place, address) in self.addresses.iter().enumerate() {
             match ask(address, self.domain) {
                 Ok(met) => {
-                    self.told.remove(&place);
+                    self.logged.remove(&place);
                     if met.process != self.me {
                         found.push(Peer { id: met.process, address: address.clone() });
                     }
@@ -74,7 +74,7 @@ impl Search {
                 }
                 Err(error) => {
                     let error = error.to_string();
-                    if self.told.get(&place) != Some(&error) {
+                    if self.logged.get(&place) != Some(&error) {
                         match self.since {
                             Some(_) => {
                                 warn!(address, error, "no process of the domain answers at this address")
@@ -83,7 +83,7 @@ impl Search {
                                 debug!(address, error, "no process of the domain answers at this address")
                             }
                         }
-                        self.told.insert(place, error);
+                        self.logged.insert(place, error);
                     }
                 }
             }

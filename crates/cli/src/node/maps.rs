@@ -338,8 +338,8 @@ impl http::AdminView for CellView {
     }
 
     fn recent(&self) -> Option<String> {
-        let told = self.recent.tell(clock::now(), clock::wall_offset());
-        serde_json::to_string(&told).ok()
+        let snapshot = self.recent.snapshot(clock::now(), clock::wall_offset());
+        serde_json::to_string(&snapshot).ok()
     }
 
     fn operate(&self, _: &str) -> Result<String, String> {

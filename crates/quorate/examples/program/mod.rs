@@ -64,14 +64,14 @@ fn host(
     let node = Node::builder().listen(address).seeds(seeds.iter().copied()).start().wait()?;
     serve(&node)?;
     println!("listens at {}", node.address());
-    let mut told = None;
+    let mut shown = None;
     loop {
         let standing = node.standing(name).expect("it is served here");
         if let Some(why) = standing.ended {
             return Err(Error::Start { why });
         }
         let now = (standing.replicas.len(), standing.serving);
-        if told.replace(now) != Some(now) {
+        if shown.replace(now) != Some(now) {
             println!("{} replicas{}", now.0, if now.1 { ", led from here" } else { "" });
         }
         thread::sleep(Duration::from_millis(100));

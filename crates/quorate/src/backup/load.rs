@@ -59,7 +59,7 @@ fn read(
     let length = file.metadata().map_err(|error| it.wrong(error))?.len();
     let mut reader =
         Reader::open(BufReader::with_capacity(BUFFER_BYTES, file)).map_err(|error| it.wrong(error))?;
-    let (mut taken, mut told) = (0, Instant::now());
+    let (mut taken, mut reported_at) = (0, Instant::now());
     loop {
         match reader.next().map_err(|error| it.wrong(error))? {
             Next::Rows { table, rows } => {
@@ -68,8 +68,8 @@ fn read(
             }
             Next::End(end) => return Ok(Summary::of(reader.contents(), &end, reader.bytes())),
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported_at.elapsed() >= TELL_EVERY {
+            reported_at = Instant::now();
             let bytes = before + reader.bytes();
             (it.watch)(Progress { rows: taken, bytes, of: Some(before + length) });
         }

@@ -51,7 +51,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
 
     let stream = block_on(tables.backup(&chosen)).map_err(fault::read_error)?;
     let begun = Instant::now();
-    let (mut parts, mut position, mut told) = (stream.parts, None, begun);
+    let (mut parts, mut position, mut reported_at) = (stream.parts, None, begun);
     while let Some(piece) = block_on(next_of(&mut parts)) {
         let (at, rows) = rows_of(piece.map_err(fault::read_error)?).map_err(fault::read_error)?;
         assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
@@ -60,8 +60,8 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
         if !parts.is_empty() {
             parts.rotate_left(1);
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
+        if reported_at.elapsed() >= TELL_EVERY {
+            reported_at = Instant::now();
             let (rows, bytes) = writer.so_far();
             (it.watch)(Progress { rows, bytes, of: None });
         }

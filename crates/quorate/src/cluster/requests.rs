@@ -232,13 +232,13 @@ mod tests {
     #[test]
     fn the_catalog_stays_while_tables_do() {
         let events = requests();
-        let told = |replicas: u8| {
+        let catalog_with = |replicas: u8| {
             events.take(ClientEvent::Config(Arc::new(Config::new(replicas))));
             events.catalog()
         };
-        let first = told(3);
-        assert!(Arc::ptr_eq(&first, &told(3)));
-        assert!(!Arc::ptr_eq(&first, &told(2)));
+        let first = catalog_with(3);
+        assert!(Arc::ptr_eq(&first, &catalog_with(3)));
+        assert!(!Arc::ptr_eq(&first, &catalog_with(2)));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) struct PartStream {
     /// Bytes of all pieces that the client took.
     taken: u64,
     /// Bytes that the client has reported to the replica as taken.
-    told: u64,
+    reported: u64,
     ended: bool,
 }
 
@@ -37,22 +37,22 @@ impl PartStream {
         from: ProcessId,
         pieces: mpsc::UnboundedReceiver<Arrival>,
     ) -> Self {
-        PartStream { handle, requests, token, from, pieces, taken: 0, told: 0, ended: false }
+        PartStream { handle, requests, token, from, pieces, taken: 0, reported: 0, ended: false }
     }
 
     /// Sends a command. Returns `false` only if the queue was full; a refusal by a process that is ending
     /// counts as success.
-    fn tell(&self, command: ClientCommand) -> bool {
+    fn send(&self, command: ClientCommand) -> bool {
         !matches!(self.handle.try_command(Command::Client(command)), Err(CommandError::Full(_)))
     }
 }
 
 impl PieceStream for PartStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
-        if self.taken > self.told {
+        if self.taken > self.reported {
             let (token, from, bytes) = (self.token, self.from, self.taken);
-            if self.tell(ClientCommand::Consumed { token, from, bytes }) {
-                self.told = bytes;
+            if self.send(ClientCommand::Consumed { token, from, bytes }) {
+                self.reported = bytes;
             } else {
                 // The replica would send nothing more without this command, so it is tried again.
                 cx.waker().wake_by_ref();
@@ -71,7 +71,7 @@ impl PieceStream for PartStream {
 impl Drop for PartStream {
     fn drop(&mut self) {
         if !self.ended {
-            self.tell(ClientCommand::Cancel { token: self.token });
+            self.send(ClientCommand::Cancel { token: self.token });
         }
     }
 }

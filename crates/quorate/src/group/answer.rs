@@ -68,7 +68,7 @@ impl<T> Later<T> {
         match mem::replace(&mut *state, PromiseState::Over) {
             PromiseState::Answered(answer) => {
                 drop(state);
-                asker.tell(answer);
+                asker.send_answer(answer);
             }
             _ => *state = PromiseState::Awaited(Box::new(asker)),
         }
@@ -94,8 +94,8 @@ impl<T: Serialize> Promise<T> {
             Ok(reply) => QueryAnswer::Reply(reply),
             Err(why) => QueryAnswer::Failed(why.into_bytes()),
         };
-        if let Some((asker, answer)) = self.0.take().and_then(|state| tell(&state, || answer)) {
-            asker.tell(answer);
+        if let Some((asker, answer)) = self.0.take().and_then(|state| take_asker(&state, || answer)) {
+            asker.send_answer(answer);
         }
     }
 }
@@ -106,8 +106,8 @@ impl<T> Drop for Promise<T> {
             true => QueryAnswer::Failed(b"the thread that was to answer the query panicked".to_vec()),
             false => QueryAnswer::Declined,
         };
-        if let Some((asker, answer)) = self.0.take().and_then(|state| tell(&state, answer)) {
-            asker.tell_or_not(answer);
+        if let Some((asker, answer)) = self.0.take().and_then(|state| take_asker(&state, answer)) {
+            asker.try_send_answer(answer);
         }
     }
 }
@@ -130,7 +130,7 @@ enum PromiseState {
 }
 
 /// Takes the answer of a promise. Returns the asker together with the answer if `query` has returned already.
-fn tell(
+fn take_asker(
     state: &Mutex<PromiseState>,
     answer: impl FnOnce() -> QueryAnswer,
 ) -> Option<(Box<dyn Asker>, QueryAnswer)> {
@@ -147,9 +147,9 @@ fn tell(
 /// The asker of a query, for the member that answers.
 pub(super) trait Asker: Send {
     /// Sends the answer if this member is still in its group. Does not run on the protocol thread.
-    fn tell(&self, answer: QueryAnswer);
+    fn send_answer(&self, answer: QueryAnswer);
 
     /// Sends the answer like [`Asker::tell`], but never blocks the thread, because an object with promises
     /// may be dropped on any thread.
-    fn tell_or_not(&self, answer: QueryAnswer);
+    fn try_send_answer(&self, answer: QueryAnswer);
 }

@@ -30,9 +30,9 @@ impl Claims {
     pub(super) fn make(&mut self) -> (u64, oneshot::Receiver<u64>) {
         self.last += 1;
         let number = self.seat.number(self.last);
-        let (granted, told) = oneshot::channel();
+        let (granted, receiver) = oneshot::channel();
         self.waiting.insert(number, granted);
-        (number, told)
+        (number, receiver)
     }
 
     pub(super) fn give_up(&mut self, number: u64, name: &str) {

@@ -370,7 +370,7 @@ impl Group {
             }
             let until = Instant::now() + patience;
             let process = started.await?;
-            let (told, ready) = oneshot::channel();
+            let (sender, ready) = oneshot::channel();
             let group = number(&name);
             let domain = process.domain();
             let (object, loaded, keeper) = match checkpoint_file {
@@ -393,7 +393,7 @@ impl Group {
                 key.or(from_file).map(|key| Arc::new(GroupKeys::new(group, process.me(), key, numbers)));
             let brought = Brought { object, loaded };
             let (me, is_alone) = (process.me(), group_keys.is_some() || keeper.is_some());
-            let seat = |id| Seat::new(name.clone(), group, (me, id), group_keys, keeper, brought, told);
+            let seat = |id| Seat::new(name.clone(), group, (me, id), group_keys, keeper, brought, sender);
             let (seat, is_first) = process.seat(group, is_alone, seat)?;
             // From here on, dropping the future makes the member leave.
             let member = Member::new(process.clone(), seat);

@@ -42,7 +42,7 @@ pub(super) struct GroupHost {
     /// Commands that ended in this turn.
     ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
     /// Members that received a delivery in this turn.
-    told: Vec<Arc<Seat>>,
+    notified: Vec<Arc<Seat>>,
 }
 
 impl GroupHost {
@@ -54,7 +54,7 @@ impl GroupHost {
             run_of: GroupId(0),
             seats: Vec::new(),
             ended: Vec::new(),
-            told: Vec::new(),
+            notified: Vec::new(),
         }
     }
 
@@ -90,7 +90,7 @@ impl GroupHost {
         if let Some(why) = seat.push(deliveries, INBOX_BYTES_MAX) {
             seat.fail(why, &self.shared);
         } else if !seat.queued.swap(true, Ordering::AcqRel) {
-            self.told.push(seat);
+            self.notified.push(seat);
         }
     }
 
@@ -146,24 +146,26 @@ impl GroupHost {
                 (OpenCommand::Leave(life), _) => {
                     self.shared.out(life, &Error::not_member("the member has left the group"))
                 }
-                (OpenCommand::Join { life, file, told }, Err(failure)) => {
+                (OpenCommand::Join { life, file, result_sender }, Err(failure)) => {
                     let why = match failure {
                         Failure::Stale(newest) => Error::Stale { file, newest },
                         other => other.into(),
                     };
                     self.shared.out(life, &why);
-                    let _ = told.send(Err(failure));
+                    let _ = result_sender.send(Err(failure));
                 }
-                (OpenCommand::Join { told, .. }, Ok(CommandSuccess::Otherwise(outcome))) => {
-                    complete(told, Ok(outcome))
+                (OpenCommand::Join { result_sender, .. }, Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(result_sender, Ok(outcome))
                 }
-                (OpenCommand::Send { told, .. }, Err(failure)) => complete(told, Err(failure)),
-                (OpenCommand::Send { told, .. }, Ok(CommandSuccess::Sent(first))) => {
-                    complete(told, Ok(first))
+                (OpenCommand::Send { result_sender, .. }, Err(failure)) => {
+                    complete(result_sender, Err(failure))
                 }
-                (OpenCommand::Other(told), Err(failure)) => complete(told, Err(failure)),
-                (OpenCommand::Other(told), Ok(CommandSuccess::Otherwise(outcome))) => {
-                    complete(told, Ok(outcome))
+                (OpenCommand::Send { result_sender, .. }, Ok(CommandSuccess::Sent(first))) => {
+                    complete(result_sender, Ok(first))
+                }
+                (OpenCommand::Other(result_sender), Err(failure)) => complete(result_sender, Err(failure)),
+                (OpenCommand::Other(result_sender), Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(result_sender, Ok(outcome))
                 }
                 (_, Ok(ended)) => unreachable!("a command ended in {ended:?}"),
             }
@@ -244,7 +246,7 @@ impl Host<Relay<group::Process>> for GroupHost {
 
     fn batch_ended(&mut self, _: Time) {
         self.hand_over();
-        for seat in self.told.drain(..) {
+        for seat in self.notified.drain(..) {
             // The delivery thread lives longer than the protocol thread.
             let _ = self.news.send(seat);
         }

@@ -239,11 +239,11 @@ impl Seat {
         let copy = copy.downcast_ref::<LocalReplica<R>>().expect("the member was made with this type");
         let (here, before) = (thread_number(), self.inside.load(Ordering::Relaxed));
         self.inside.store(here, Ordering::Relaxed);
-        let told = catch_unwind(AssertUnwindSafe(|| read(copy)));
+        let result = catch_unwind(AssertUnwindSafe(|| read(copy)));
         self.inside.store(before, Ordering::Relaxed);
         // `read` only borrowed the object, so the object is intact. The panic is resumed after the lock was
         // released normally.
-        Ok(told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        Ok(result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
     /// Returns the reason why this member ended, if it has ended.
@@ -307,8 +307,8 @@ impl Seat {
     }
 
     /// Sets the sender that reports that the member is out. Reports at once if the member is out already.
-    pub(super) fn tell_out(&self, told: oneshot::Sender<Result<CommandOutcome, Failure>>) {
-        *lock(&self.out) = Some(told);
+    pub(super) fn set_end_sender(&self, sender: oneshot::Sender<Result<CommandOutcome, Failure>>) {
+        *lock(&self.out) = Some(sender);
         if self.over().is_some() {
             self.say_out();
         }
@@ -316,16 +316,16 @@ impl Seat {
 
     /// Ends the wait for the member to be out, with an unknown outcome.
     pub(super) fn leave_unheard(&self) {
-        if let Some(told) = lock(&self.out).take() {
+        if let Some(sender) = lock(&self.out).take() {
             // The caller may have lost interest.
-            let _ = told.send(Err(Failure::MaybeApplied));
+            let _ = sender.send(Err(Failure::MaybeApplied));
         }
     }
 
     fn say_out(&self) {
-        if let Some(told) = lock(&self.out).take() {
+        if let Some(sender) = lock(&self.out).take() {
             // The caller may have lost interest.
-            let _ = told.send(Ok(CommandOutcome::Left));
+            let _ = sender.send(Ok(CommandOutcome::Left));
         }
     }
 
@@ -395,8 +395,8 @@ mod tests {
             .update(|_: &mut u64, _: u64, _: &Origin| ())
             .view(move |_, _| lock(&sees).push(looks.get().expect("it is made").waiting_bytes()));
         let brought = Brought { object, loaded: None };
-        let (told, _) = oneshot::channel();
-        let seat = Seat::new(String::from("g"), GroupId(1), (ME, SeatId(0)), None, None, brought, told);
+        let (sender, _) = oneshot::channel();
+        let seat = Seat::new(String::from("g"), GroupId(1), (ME, SeatId(0)), None, None, brought, sender);
         let seat = Arc::new(seat);
         assert!(itself.set(seat.clone()).is_ok(), "it is made once");
         let bounds = PackBounds { soft_bytes: 1, ordered_bytes: 1, updates: 1 };

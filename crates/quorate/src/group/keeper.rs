@@ -88,7 +88,7 @@ impl Keeper {
 
     /// Returns a receiver for the result of the save at this mark, or of a newer save.
     pub(super) fn wait(&self, mark: Mark) -> oneshot::Receiver<Result<Mark, Error>> {
-        let (told, end) = oneshot::channel();
+        let (result_sender, end) = oneshot::channel();
         let mut keeping = lock(&self.state);
         let ended = match (&keeping.done, &keeping.over) {
             (Some((done, result)), _) if *done >= mark => Some(result.clone().map(|()| *done)),
@@ -96,8 +96,8 @@ impl Keeper {
         };
         match ended {
             // Sending cannot fail, because this function still holds the receiver.
-            Some(ended) => drop(told.send(ended)),
-            None => keeping.waits.push((mark, told)),
+            Some(ended) => drop(result_sender.send(ended)),
+            None => keeping.waits.push((mark, result_sender)),
         }
         end
     }
@@ -109,9 +109,9 @@ impl Keeper {
         keeping.let_go();
         let waits = mem::take(&mut keeping.waits);
         drop(keeping);
-        for (_, told) in waits {
+        for (_, result_sender) in waits {
             // The caller may have lost interest.
-            let _ = told.send(Err(why.clone()));
+            let _ = result_sender.send(Err(why.clone()));
         }
     }
 }

@@ -131,7 +131,7 @@ impl<R: Object> Member<R> {
                         .await
                         .expect("the semaphore is never closed");
                     let sent = held.hand_over(room, strength, &body)?;
-                    held.told(sent.await)
+                    held.to_user_result(sent.await)
                 })
             }
         }
@@ -272,7 +272,7 @@ impl Future for SendFuture {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.sent {
-            Ok(sent) => Pin::new(sent).poll(cx).map(|told| self.held.told(told)),
+            Ok(sent) => Pin::new(sent).poll(cx).map(|result| self.held.to_user_result(result)),
             Err(why) => Poll::Ready(Err(why.take().expect("a future is not polled again once it has ended"))),
         }
     }
@@ -307,11 +307,11 @@ impl MemberHandle {
     }
 
     async fn ended(&self, ending: CommandEnd) -> Result<CommandOutcome, Error> {
-        self.told(ending.await)
+        self.to_user_result(ending.await)
     }
 
-    fn told<T>(&self, told: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
-        match told {
+    fn to_user_result<T>(&self, result: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
+        match result {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
                 // The seat knows more precisely why its member is out.
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,

@@ -6,12 +6,16 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 /// A command that has not ended.
 pub(super) enum OpenCommand {
     /// Updates in progress. Their share of the member's room is released when they have ended.
-    Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
+    Send { result_sender: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
     /// A command other than a send, join or leave, with a waiting caller.
     Other(oneshot::Sender<Result<CommandOutcome, Failure>>),
     /// A join of this process's members of the group, with the checkpoint that the process has in a file.
     /// `life` tells these members from later ones.
-    Join { life: RowLife, file: Option<Mark>, told: oneshot::Sender<Result<CommandOutcome, Failure>> },
+    Join {
+        life: RowLife,
+        file: Option<Mark>,
+        result_sender: oneshot::Sender<Result<CommandOutcome, Failure>>,
+    },
     /// A leave of this process.
     Leave(RowLife),
 }

@@ -186,10 +186,10 @@ impl OpenQueries {
     pub(super) fn ask(&mut self, want: Want) -> (u64, oneshot::Receiver<()>) {
         self.last += 1;
         let number = self.seat.number(self.last);
-        let (enough, told) = oneshot::channel();
+        let (enough, receiver) = oneshot::channel();
         let query = OpenQuery { want, members: None, answers: BTreeMap::new(), enough: Some(enough) };
         self.queries.insert(number, query);
-        (number, told)
+        (number, receiver)
     }
 
     /// Returns the answers to a query so far.

@@ -71,7 +71,7 @@ pub(super) struct Packing {
     pub(super) group: GroupId,
     pub(super) strength: SendStrength,
     pub(super) writer: PackWriter,
-    pub(super) told: oneshot::Sender<Result<Place, Failure>>,
+    pub(super) result_sender: oneshot::Sender<Result<Place, Failure>>,
     /// The sender's room that the pack's updates take, released when the updates have ended.
     pub(super) rooms: Vec<OwnedSemaphorePermit>,
     end: Shared<oneshot::Receiver<Result<Place, Failure>>>,
@@ -159,7 +159,7 @@ impl Outbox {
         };
         for packing in batches.into_iter().flat_map(|batch| batch.packs) {
             // The caller may have lost interest.
-            let _ = packing.told.send(Err(Failure::NotSent));
+            let _ = packing.result_sender.send(Err(Failure::NotSent));
         }
     }
 }
@@ -191,9 +191,9 @@ impl PackBatch {
 
 impl Packing {
     fn new(group: GroupId, strength: SendStrength) -> Packing {
-        let (told, end) = oneshot::channel();
+        let (result_sender, end) = oneshot::channel();
         let writer = PackWriter::default();
-        Packing { group, strength, writer, told, rooms: Vec::new(), end: end.shared() }
+        Packing { group, strength, writer, result_sender, rooms: Vec::new(), end: end.shared() }
     }
 
     fn put(&mut self, update: &[u8], room: Option<OwnedSemaphorePermit>) -> Sent {
@@ -218,7 +218,7 @@ impl Future for Sent {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let index = self.index;
-        self.pack.poll_unpin(cx).map(|told| told.map(|ended| ended.map(|first| first.behind(index))))
+        self.pack.poll_unpin(cx).map(|sent| sent.map(|ended| ended.map(|first| first.behind(index))))
     }
 }
 
@@ -319,7 +319,7 @@ mod tests {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         let sent = ["a", "b"].map(|text| put(&outbox, A, SendStrength::Soft, text, &mut asked));
         let [packing] = <[Packing; 1]>::try_from(outbox.take()).ok().expect("one pack");
-        packing.told.send(Ok(Place::Soft(7))).expect("they wait");
+        packing.result_sender.send(Ok(Place::Soft(7))).expect("they wait");
         let places = sent.map(|sent| sent.now_or_never().expect("it has ended"));
         assert_eq!(places, [Ok(Ok(Place::Soft(7))), Ok(Ok(Place::Soft(8)))]);
         let late = put(&outbox, A, SendStrength::Soft, "c", &mut asked);

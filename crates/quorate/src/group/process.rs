@@ -133,10 +133,10 @@ impl Process {
 
     /// Leaves the domain. An error of the receiver means that the process had left before.
     pub(super) fn exit(&self) -> oneshot::Receiver<()> {
-        let (told, out) = oneshot::channel();
+        let (result_sender, out) = oneshot::channel();
         if !self.shared.is_wedged() {
-            *lock(&self.shared.out) = Some(told);
-            self.shared.tell(Command::Exit);
+            *lock(&self.shared.out) = Some(result_sender);
+            self.shared.pass_command(Command::Exit);
         }
         out
     }
@@ -148,7 +148,7 @@ impl Process {
     /// Returns the protocol's counters, and the number of bytes that were delivered and are not applied.
     /// `None` if the protocol thread does not answer in time.
     pub(super) fn figures(&self) -> Option<(GroupCounters, usize)> {
-        let ask = |token| self.shared.try_tell(Command::Figures { token }).is_ok();
+        let ask = |token| self.shared.try_pass_command(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
@@ -236,8 +236,8 @@ impl GroupShared {
 
     /// Passes a command on. The future reports its outcome.
     pub(super) fn call(&self, command: impl FnOnce(CommandId) -> Command) -> Result<CommandEnd, Error> {
-        let (told, ending) = oneshot::channel();
-        self.hand_over(OpenCommand::Other(told), command)?;
+        let (result_sender, ending) = oneshot::channel();
+        self.hand_over(OpenCommand::Other(result_sender), command)?;
         Ok(ending)
     }
 
@@ -248,17 +248,17 @@ impl GroupShared {
         file: Option<Mark>,
         command: impl FnOnce(CommandId) -> Command,
     ) -> Result<CommandEnd, Error> {
-        let (told, ending) = oneshot::channel();
+        let (result_sender, ending) = oneshot::channel();
         let life = lock(&self.rows).get(&seat.group).map_or(0, SeatRow::life);
-        self.hand_over(OpenCommand::Join { life: (seat.group, life), file, told }, command)?;
+        self.hand_over(OpenCommand::Join { life: (seat.group, life), file, result_sender }, command)?;
         Ok(ending)
     }
 
     /// Lets a member leave after all its sends. The member continues until it is out, because other members
     /// may need its state.
     pub(super) fn leave(&self, seat: &Arc<Seat>) -> CommandEnd {
-        let (told, ending) = oneshot::channel();
-        seat.tell_out(told);
+        let (result_sender, ending) = oneshot::channel();
+        seat.set_end_sender(result_sender);
         if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
             row.leave(seat.id);
         }
@@ -286,15 +286,17 @@ impl GroupShared {
         let mut rows = lock(&self.rows);
         let Some(row) = rows.get_mut(&group) else { return };
         let seat_command = row.seat_command();
-        let told = match &seat_command {
+        let passed = match &seat_command {
             SeatCommand::Nothing => return,
-            SeatCommand::Seats(seats) => self.try_tell(Command::Seats { group, seats: seats.clone() }),
+            SeatCommand::Seats(seats) => {
+                self.try_pass_command(Command::Seats { group, seats: seats.clone() })
+            }
             SeatCommand::Leave => {
                 let leave = |id| Command::Leave { id, group };
                 self.hand_over(OpenCommand::Leave((group, row.life())), leave)
             }
         };
-        match told {
+        match passed {
             Ok(()) => row.sent(seat_command),
             // The queue is full. The command does not become an owed command, because it must not overtake
             // earlier sends.
@@ -324,14 +326,14 @@ impl GroupShared {
                 if is_awaited && self.touch.is_given_up() {
                     return Err(Error::OutOfTouch);
                 }
-                self.try_tell(command(CommandId(id)))
+                self.try_pass_command(command(CommandId(id)))
             },
         );
         handed.map(drop)
     }
 
     /// Passes a command on, unless too many wait.
-    fn try_tell(&self, command: Command) -> Result<(), Error> {
+    fn try_pass_command(&self, command: Command) -> Result<(), Error> {
         self.port().try_command(command).map_err(not_taken)?;
         self.outbox.close();
         Ok(())
@@ -339,11 +341,14 @@ impl GroupShared {
 
     /// Takes the updates of the next batch, for a command that sends them.
     pub(super) fn sends(&self) -> Vec<Sending> {
-        self.calls.add_each(self.outbox.take(), |Packing { group, strength, writer, told, rooms, .. }, id| {
-            let pack = writer.finish().expect("a pack begins with an update");
-            let sending = Sending { id: CommandId(id), group, strength, pack };
-            (OpenCommand::Send { told, _rooms: rooms }, sending)
-        })
+        self.calls.add_each(
+            self.outbox.take(),
+            |Packing { group, strength, writer, result_sender, rooms, .. }, id| {
+                let pack = writer.finish().expect("a pack begins with an update");
+                let sending = Sending { id: CommandId(id), group, strength, pack };
+                (OpenCommand::Send { result_sender, _rooms: rooms }, sending)
+            },
+        )
     }
 
     /// Queues a member for the delivery thread, once.
@@ -375,7 +380,7 @@ impl GroupShared {
     /// while too many commands wait.
     pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, answer: QueryAnswer) {
         if let Some(say) = self.answer_command(seat, asker, number, answer) {
-            self.tell(say);
+            self.pass_command(say);
         }
     }
 
@@ -409,7 +414,7 @@ impl GroupShared {
 
     /// Passes on a command without an end. Does not run on the protocol thread, because it blocks while too
     /// many commands wait.
-    pub(super) fn tell(&self, command: Command) {
+    pub(super) fn pass_command(&self, command: Command) {
         // The command is refused only if the process has ended.
         let _ = self.port().command(command);
         self.outbox.close();
@@ -423,7 +428,7 @@ impl GroupShared {
         {
             let pack = Pack::of(update);
             let id = CommandId(self.calls.token());
-            self.tell(Command::Send(vec![Sending { id, group, strength, pack }]));
+            self.pass_command(Command::Send(vec![Sending { id, group, strength, pack }]));
         }
     }
 
@@ -439,7 +444,7 @@ impl GroupShared {
     fn wake(&self) {
         // If the queue is full, the protocol has yet to take a command, and takes the owed work with it. If
         // the process has ended, nobody waits for owed work.
-        let _ = self.try_tell(Command::Several(Vec::new()));
+        let _ = self.try_pass_command(Command::Several(Vec::new()));
     }
 
     /// Handles the loss of a member's object. The process quits the group unless other members here have
@@ -506,9 +511,11 @@ impl GroupShared {
         }
         for call in self.calls.take_where(|call| !matches!(call, OpenCommand::Leave(_))) {
             match call {
-                OpenCommand::Send { told, .. } => complete(told, Err(Failure::MaybeApplied)),
-                OpenCommand::Other(told) | OpenCommand::Join { told, .. } => {
-                    complete(told, Err(Failure::MaybeApplied))
+                OpenCommand::Send { result_sender, .. } => {
+                    complete(result_sender, Err(Failure::MaybeApplied))
+                }
+                OpenCommand::Other(result_sender) | OpenCommand::Join { result_sender, .. } => {
+                    complete(result_sender, Err(Failure::MaybeApplied))
                 }
                 OpenCommand::Leave(_) => {}
             }

@@ -157,7 +157,7 @@ impl<R: Object> LocalReplica<R> {
             Kind::Rekey => match (&context.seat.group_keys, <[u8; 32]>::try_from(body)) {
                 (Some(group_keys), Ok(key)) => group_keys.turn(Key::from_bytes(key), || {
                     if let Place::Ordered(at, _) = place {
-                        context.shared.tell(Command::Follow { group: context.seat.group, at });
+                        context.shared.pass_command(Command::Follow { group: context.seat.group, at });
                     }
                 }),
                 _ => {
@@ -227,7 +227,7 @@ impl StateReceiver {
     fn get(self, giver: &Seat, shared: &GroupShared, state: Bytes) {
         match self {
             StateReceiver::Group(view) => {
-                shared.tell(Command::Checkpoint { group: giver.group, view, state })
+                shared.pass_command(Command::Checkpoint { group: giver.group, view, state })
             }
             StateReceiver::Seats(seats) => {
                 for seat in seats {
@@ -374,13 +374,13 @@ impl QueryAsker {
 }
 
 impl Asker for QueryAsker {
-    fn tell(&self, answer: QueryAnswer) {
+    fn send_answer(&self, answer: QueryAnswer) {
         if let Some((seat, shared)) = self.member() {
             shared.answer(&seat, self.sender, self.number, answer);
         }
     }
 
-    fn tell_or_not(&self, answer: QueryAnswer) {
+    fn try_send_answer(&self, answer: QueryAnswer) {
         if let Some((seat, shared)) = self.member() {
             shared.answer_briefly(&seat, self.sender, self.number, answer);
         }

@@ -50,12 +50,12 @@ impl Keeper {
             return;
         }
         drop(keeping);
-        let (keeper, telling) = (self.clone(), shared.clone());
+        let (keeper, group_shared) = (self.clone(), shared.clone());
         let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(move || {
             while let Some(job) = keeper.next() {
                 let mark = job.head.mark;
                 // A snapshot made by `Snapshot::later` runs user code.
-                let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &telling)));
+                let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &group_shared)));
                 let saved = saved.unwrap_or_else(|panic| {
                     Err(Error::file(
                         &keeper.path,
@@ -91,7 +91,7 @@ impl Keeper {
         let bytes = encode(&head, &object);
         replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
         let (group, checkpoint) = (number(&head.group), head.mark);
-        let untold = |error: Error| match error {
+        let unrecorded = |error: Error| match error {
             Error::OutOfTouch => {
                 let why = String::from(
                     "the checkpoint file is written, and the routers could not be reached to record the checkpoint",
@@ -100,8 +100,8 @@ impl Keeper {
             }
             other => other,
         };
-        let told = shared.call(|id| Command::Kept { id, group, checkpoint }).map_err(untold)?;
-        match told.blocking_recv() {
+        let recorded = shared.call(|id| Command::Kept { id, group, checkpoint }).map_err(unrecorded)?;
+        match recorded.blocking_recv() {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(failure)) => Err(failure.into()),
             Err(_) => Err(Error::MaybeApplied { id: None, why: String::from(DROPPED) }),
@@ -115,11 +115,11 @@ impl Keeper {
         }
         let mut keeping = lock(&self.state);
         keeping.done = Some((mark, saved.clone()));
-        let (told, waits): (Vec<_>, Vec<_>) =
+        let (due, waits): (Vec<_>, Vec<_>) =
             mem::take(&mut keeping.waits).into_iter().partition(|(wanted, _)| *wanted <= mark);
         keeping.waits = waits;
         drop(keeping);
-        for (_, caller) in told {
+        for (_, caller) in due {
             // The caller may have lost interest.
             let _ = caller.send(saved.clone().map(|()| mark));
         }

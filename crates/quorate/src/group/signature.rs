@@ -65,7 +65,7 @@ impl Signature {
 /// Returns the structure of this type as `serde` reads it, or `None` if the structure cannot be found out.
 fn structure<T: DeserializeOwned>() -> Option<String> {
     // The user's type may panic on made-up values.
-    let told = catch_unwind(AssertUnwindSafe(|| {
+    let structure = catch_unwind(AssertUnwindSafe(|| {
         let mut tracer = Tracer::new(TracerConfig::default());
         let (format, _) = tracer.trace_type::<T>(&Samples::new()).ok()?;
         let types = tracer.registry_unchecked();
@@ -76,10 +76,10 @@ fn structure<T: DeserializeOwned>() -> Option<String> {
         }
         .ok()
     }));
-    let told = told.ok()??;
-    Some(match told.len() {
-        ..=STRUCTURE_BYTES_MAX => told,
-        _ => format!("{:032x}", xxh3_128(told.as_bytes())),
+    let structure = structure.ok()??;
+    Some(match structure.len() {
+        ..=STRUCTURE_BYTES_MAX => structure,
+        _ => format!("{:032x}", xxh3_128(structure.as_bytes())),
     })
 }
 

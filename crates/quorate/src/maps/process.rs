@@ -191,7 +191,7 @@ impl Process {
         let port = process.shared.port().clone();
         if let Some(strategies) = setup.strategies {
             let port = port.clone();
-            let told = move |id, outcome| {
+            let report_outcome = move |id, outcome| {
                 // The command is refused only if the process ends, and then it has no clients.
                 let _ = port.command(Command::Answered { id, outcome: Box::new(outcome) });
             };
@@ -203,7 +203,7 @@ impl Process {
                 services: setup.services,
                 insecure: setup.insecure,
             };
-            process.strategy_thread = Some(strategies.start(settings, told)?);
+            process.strategy_thread = Some(strategies.start(settings, report_outcome)?);
         }
         let mut seeds = seeds_to(port.clone(), Command::Seeds);
         let search = Search::quiet(setup.domain, me, setup.routers).every(ADJUST_EVERY);

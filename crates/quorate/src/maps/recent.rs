@@ -181,7 +181,7 @@ impl Recent {
 
     /// Returns the remembered operations. `offset` is the wall clock less the boot-time clock, in
     /// nanoseconds.
-    pub fn tell(&self, now: Time, offset: i64) -> RecentOperations {
+    pub fn snapshot(&self, now: Time, offset: i64) -> RecentOperations {
         let wall = |time: Time| time.0 as i64 + offset;
         let (operations, mask, since) = {
             let mut buffer = self.buffer();
@@ -189,7 +189,7 @@ impl Recent {
             self.0.mask.store(mask, Ordering::Relaxed);
             (buffer.operations.clone(), mask, buffer.since)
         };
-        let told = |(key, ended): (u64, EndedOperation)| RecentOperation {
+        let recent_operation = |(key, ended): (u64, EndedOperation)| RecentOperation {
             key,
             client: ended.client,
             start_ns: wall(ended.began),
@@ -202,7 +202,7 @@ impl Recent {
             one_in: mask + 1,
             since_ns: wall(since),
             now_ns: wall(now),
-            operations: operations.into_iter().map(told).collect(),
+            operations: operations.into_iter().map(recent_operation).collect(),
         }
     }
 
@@ -280,18 +280,18 @@ mod tests {
         for second in 1..=90 {
             recent.take(MAP, b"key", || read(second * 1_000 * MS));
         }
-        let told = recent.tell(Time(90_000 * MS), 5);
+        let snapshot = recent.snapshot(Time(90_000 * MS), 5);
         assert_eq!(
-            (told.one_in, told.since_ns, told.now_ns),
+            (snapshot.one_in, snapshot.since_ns, snapshot.now_ns),
             (1, 30_000 * MS as i64 + 5, 90_000 * MS as i64 + 5)
         );
-        assert_eq!(told.operations.len(), 61);
-        let first = told.operations[0];
+        assert_eq!(snapshot.operations.len(), 61);
+        let first = snapshot.operations[0];
         assert_eq!((first.start_ns, first.end_ns), (29_999 * MS as i64 + 5, 30_000 * MS as i64 + 5));
-        assert!(recent.tell(Time(200_000 * MS), 5).operations.is_empty());
+        assert!(recent.snapshot(Time(200_000 * MS), 5).operations.is_empty());
         // The key of the same name in another map is another key.
         recent.take(MapId(2), b"key", || read(200_000 * MS));
-        assert_ne!(recent.tell(Time(200_000 * MS), 5).operations[0].key, first.key);
+        assert_ne!(recent.snapshot(Time(200_000 * MS), 5).operations[0].key, first.key);
     }
 
     #[test]
@@ -301,25 +301,38 @@ mod tests {
         for number in 0..many {
             recent.take(MAP, &(number % 1_000).to_le_bytes(), || read(number + MS));
         }
-        let told = recent.tell(Time(many + MS), 0);
-        assert!(told.one_in >= 8 && told.since_ns == 0, "{} since {}", told.one_in, told.since_ns);
-        let keys: FxHashSet<u64> = told.operations.iter().map(|told| told.key).collect();
-        assert!(keys.iter().all(|key| key & (told.one_in - 1) == 0));
-        assert_eq!(told.operations.len() as u64, keys.len() as u64 * many / 1_000, "each key's are whole");
+        let snapshot = recent.snapshot(Time(many + MS), 0);
+        assert!(
+            snapshot.one_in >= 8 && snapshot.since_ns == 0,
+            "{} since {}",
+            snapshot.one_in,
+            snapshot.since_ns
+        );
+        let keys: FxHashSet<u64> = snapshot.operations.iter().map(|operation| operation.key).collect();
+        assert!(keys.iter().all(|key| key & (snapshot.one_in - 1) == 0));
+        assert_eq!(
+            snapshot.operations.len() as u64,
+            keys.len() as u64 * many / 1_000,
+            "each key's are whole"
+        );
         // The sample grows again once fewer operations come.
         let later = SPAN.as_nanos() as u64 + many + 10_000 * MS;
         for number in 0..20 * LOOK_EVERY {
             recent.take(MAP, &number.to_le_bytes(), || read(later + number * 1_000 * MS / LOOK_EVERY));
         }
-        let told = recent.tell(Time(later + 20_000 * MS), 0);
-        assert!(told.one_in == 1 && told.operations.len() as u64 > 10 * LOOK_EVERY, "{}", told.one_in);
+        let snapshot = recent.snapshot(Time(later + 20_000 * MS), 0);
+        assert!(
+            snapshot.one_in == 1 && snapshot.operations.len() as u64 > 10 * LOOK_EVERY,
+            "{}",
+            snapshot.one_in
+        );
 
         let recent = Recent::new(Time(0));
         for number in 0..many {
             recent.take(MAP, b"key", || read(number + MS));
         }
-        let told = recent.tell(Time(many + MS), 0);
-        assert_eq!((told.one_in, told.operations.len()), (1, OPERATIONS_MAX));
-        assert_eq!(told.since_ns as u64, many + MS - OPERATIONS_MAX as u64 - 1);
+        let snapshot = recent.snapshot(Time(many + MS), 0);
+        assert_eq!((snapshot.one_in, snapshot.operations.len()), (1, OPERATIONS_MAX));
+        assert_eq!(snapshot.since_ns as u64, many + MS - OPERATIONS_MAX as u64 - 1);
     }
 }

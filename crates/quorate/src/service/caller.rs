@@ -91,7 +91,7 @@ impl<S: Service> Caller<S> {
             encoded.map_err(|why| Error::invalid(format!("the request cannot be encoded: {why}")))?;
         let command = CommandId(self.last);
         self.last += 1;
-        self.tell(Command::Calls(vec![ClientCommand::Call { command, read, keys, request }]));
+        self.pass_command(Command::Calls(vec![ClientCommand::Call { command, read, keys, request }]));
         let fate = self.wait();
         let fate_context = FateContext {
             name: &self.name,
@@ -118,7 +118,7 @@ impl<S: Service> Caller<S> {
             if now >= self.look {
                 let peers = self.search.look();
                 if !peers.is_empty() {
-                    self.tell(Command::Seeds(peers));
+                    self.pass_command(Command::Seeds(peers));
                 }
                 self.look = Instant::now() + self.pause;
                 self.pause = (2 * self.pause).min(PAUSE_MAX);
@@ -130,12 +130,12 @@ impl<S: Service> Caller<S> {
             }
             if let Some(set) = host.shown.take().filter(|_| !self.found) {
                 self.found = true;
-                self.tell(Command::Begin { set, founded: false });
+                self.pass_command(Command::Begin { set, founded: false });
             }
         }
     }
 
-    fn tell(&mut self, command: Command) {
+    fn pass_command(&mut self, command: Command) {
         let taken = self.driven.command(node::Command::Typed(self.channel, command));
         assert!(taken.is_ok(), "each turn takes all commands");
     }

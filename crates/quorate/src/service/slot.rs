@@ -445,7 +445,7 @@ impl HostShared {
             let replicas = lock(&slot.standing).replicas.clone();
             let replicas = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
             process.begin(&life.endpoint, set, false);
-            process.tell(&life.endpoint, replicas);
+            process.send_seeds(&life.endpoint, replicas);
         }
         info!(
             service = name, process = %process.me(), address = life.runs_in.address,

@@ -71,10 +71,10 @@ fn a_backup_keeps_to_its_pace() {
     let (_cluster, db) = cluster(1, 1);
     fill(&db);
     let written = Arc::new(Mutex::new(0));
-    let told = written.clone();
+    let reported = written.clone();
     let began = Instant::now();
     let made = db.backup(folder.path().join("slow.backup")).bytes_per_second_max(BYTES_PER_SECOND);
-    let made = made.watch(move |progress| *told.lock().unwrap() = progress.bytes).wait().unwrap();
+    let made = made.watch(move |progress| *reported.lock().unwrap() = progress.bytes).wait().unwrap();
     let took = began.elapsed();
     assert_eq!(made.rows(), 6002);
     let least = *written.lock().unwrap() as f64 / BYTES_PER_SECOND.get() as f64;
@@ -97,13 +97,13 @@ fn tables_come_back_in_another_cluster() {
     assert_eq!(backup::verify(&file).wait().unwrap(), made);
 
     let (_second, other) = cluster(2, 1);
-    let told = Arc::new(Mutex::new(0));
+    let reported = Arc::new(Mutex::new(0));
     assert_eq!(
         other
             .restore(&file)
             .watch({
-                let told = told.clone();
-                move |progress| *told.lock().unwrap() = progress.bytes
+                let reported = reported.clone();
+                move |progress| *reported.lock().unwrap() = progress.bytes
             })
             .wait()
             .unwrap(),

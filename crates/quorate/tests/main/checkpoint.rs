@@ -181,8 +181,12 @@ fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
     let node = place.node();
     let others = node.group("others").checkpoint_file(place.file("good"));
     let error = others.join(Words::default()).wait().map(|member| said(&member)).unwrap_err();
-    let told = error.to_string();
-    assert!(matches!(error, Error::Mismatch { .. }) && told.contains("`words`") && told.contains("`others`"));
+    let message = error.to_string();
+    assert!(
+        matches!(error, Error::Mismatch { .. })
+            && message.contains("`words`")
+            && message.contains("`others`")
+    );
     let counts = node.group("words").checkpoint_file(place.file("good")).join(Count::default()).wait();
     let error = counts.map(|member| member.read(|count| count.0)).unwrap_err();
     assert!(matches!(error, Error::Mismatch { .. }) && error.to_string().contains("count/1"), "{error}");
@@ -260,9 +264,9 @@ fn the_key_is_in_the_file_and_another_one_is_refused_with_both() {
     assert_eq!(mode(&file), 0o600);
     let (_node, group) = place.group("vault");
     let error = group.key(key.clone()).join(Words::default()).wait().map(|member| said(&member)).unwrap_err();
-    let told = error.to_string();
-    let both = told.contains(&key.id().to_string()) && told.contains(&next.id().to_string());
-    assert!(matches!(error, Error::Mismatch { .. }) && both, "{told}");
+    let message = error.to_string();
+    let both = message.contains(&key.id().to_string()) && message.contains(&next.id().to_string());
+    assert!(matches!(error, Error::Mismatch { .. }) && both, "{message}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(place.refused("vault").to_string().contains("other users can read"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();

@@ -97,7 +97,7 @@ fn a_session_keeps_what_a_statement_alone_does_not() {
 fn a_transaction_is_applied_whole_and_is_repeated_after_a_conflict() {
     let (_cluster, db) = with_rows(3);
     let runs = AtomicU32::new(0);
-    let told = db
+    let result = db
         .transaction(async |tx| {
             let mut rows = tx.query("select v from t where id = 0 for update").await?;
             let v: String = rows.next().unwrap().get(0)?;
@@ -110,7 +110,7 @@ fn a_transaction_is_applied_whole_and_is_repeated_after_a_conflict() {
         })
         .wait()
         .unwrap();
-    assert_eq!((&*told, runs.load(Ordering::Relaxed)), ("other", 2));
+    assert_eq!((&*result, runs.load(Ordering::Relaxed)), ("other", 2));
     let ids = db.query("select id from t where v = 'other' order by id").wait().unwrap();
     assert_eq!(ids.map(|row| row.get::<i32>(0).unwrap()).collect::<Vec<_>>(), [0, 1]);
     assert_eq!(count(&db), 4);

@@ -47,9 +47,9 @@ fn a_call_that_is_dropped_takes_effect_once_or_not_at_all() {
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     for polls in 0..POLLS {
         let before = stub.call(&CounterRequest::Read).wait().unwrap();
-        let told = drop_after(polls, stub.call(&CounterRequest::Add));
+        let outcome = drop_after(polls, stub.call(&CounterRequest::Add));
         let after = stub.call(&CounterRequest::Read).wait().unwrap();
-        match (polls, told) {
+        match (polls, outcome) {
             (0, _) => assert_eq!(after, before, "it was never sent"),
             (_, Some(value)) => assert_eq!(value, Ok(after)),
             (_, None) => assert_eq!(after, before + 1, "calls of one stub are executed in their order"),
@@ -118,13 +118,13 @@ fn a_call_that_is_dropped_in_a_transaction_aborts_it_at_the_next() {
             if !begins {
                 transaction.call(&Order::Add(7, 0)).wait().unwrap();
             }
-            let told = drop_after(polls, transaction.call(&Order::Add(1, 10)));
+            let outcome = drop_after(polls, transaction.call(&Order::Add(1, 10)));
             let next = transaction.call(&Order::Add(1, 10)).wait();
-            let is_known = polls == 0 || told.is_some();
+            let is_known = polls == 0 || outcome.is_some();
             assert_eq!(is_aborted(&next), !is_known, "{polls} {begins}: {next:?}");
             let committed = transaction.commit().wait();
             assert_eq!(is_aborted(&committed), !is_known, "{polls} {begins}: {committed:?}");
-            let made = if is_known { 1 + i64::from(told.is_some()) } else { 0 };
+            let made = if is_known { 1 + i64::from(outcome.is_some()) } else { 0 };
             assert_eq!(bank.call(&Order::Sum).wait(), Ok(before + 10 * made), "{polls} {begins}");
         }
     }
@@ -154,16 +154,16 @@ fn a_statement_that_is_dropped_in_a_transaction_fails_it() {
     for polls in 0..6 {
         let mut block = db.begin().wait().unwrap();
         let insert = format!("insert into t values ({polls})");
-        let told = drop_after(polls, block.execute(&insert).into_future());
+        let outcome = drop_after(polls, block.execute(&insert).into_future());
         let committed = block.commit().wait();
         let count = format!("select id from t where id = {polls}");
-        match &told {
+        match &outcome {
             Some(Ok(1)) => assert_eq!(committed, Ok(())),
             None if polls == 0 => assert_eq!(committed, Ok(()), "nothing was asked"),
             None => assert!(committed.is_err(), "after {polls} polls: {committed:?}"),
             other => panic!("{other:?}"),
         }
-        if told == Some(Ok(1)) {
+        if outcome == Some(Ok(1)) {
             assert_eq!(db.query(&count).wait().unwrap().count(), 1);
         }
     }

@@ -32,8 +32,8 @@ impl KeyCommand {
     }
 
     fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, form: ReplyForm) -> KeyCommand {
-        let tell = form == ReplyForm::Before;
-        KeyCommand { request: Request::Put { pairs, life, when, tell }, form }
+        let return_old = form == ReplyForm::Before;
+        KeyCommand { request: Request::Put { pairs, life, when, return_old }, form }
     }
 
     /// Returns a command whose answer is a count.
@@ -101,7 +101,7 @@ pub(super) fn parse(
         }
         b"DEL" | b"UNLINK" => {
             wants(count >= 1)?;
-            KeyCommand::counted(Request::Delete { keys: arguments.all(), tell: false })
+            KeyCommand::counted(Request::Delete { keys: arguments.all(), return_old: false })
         }
         b"STRLEN" | b"TYPE" | b"TTL" | b"PTTL" | b"HGETALL" | b"HKEYS" | b"HVALS" | b"HLEN" => {
             wants(count == 1)?;
@@ -164,14 +164,17 @@ pub(super) fn parse(
         }
         b"GETDEL" if is_atomic => {
             wants(count == 1)?;
-            KeyCommand { request: Request::Delete { keys: vec![key()], tell: true }, form: ReplyForm::Before }
+            KeyCommand {
+                request: Request::Delete { keys: vec![key()], return_old: true },
+                form: ReplyForm::Before,
+            }
         }
         b"GETEX" if is_atomic => {
             wants(count >= 1)?;
             match new_life(name, arguments.from(1))? {
                 None => KeyCommand::read(vec![key()], ReadForm::Get),
                 Some(life) => {
-                    let request = Request::Live { key: key(), life, only: Only::Always, tell: true };
+                    let request = Request::Live { key: key(), life, only: Only::Always, return_old: true };
                     KeyCommand { request, form: ReplyForm::Before }
                 }
             }
@@ -181,12 +184,12 @@ pub(super) fn parse(
             let only = only(arguments.from(2))?;
             let unit = if name[0] == b'P' { Unit::Millis } else { Unit::Seconds };
             let life = end(name, arguments.get(1), unit, !name.ends_with(b"AT"))?;
-            KeyCommand::counted(Request::Live { key: key(), life, only, tell: false })
+            KeyCommand::counted(Request::Live { key: key(), life, only, return_old: false })
         }
         b"PERSIST" if is_atomic => {
             wants(count == 1)?;
             let (life, only) = (Life::Unlimited, Only::Always);
-            KeyCommand::counted(Request::Live { key: key(), life, only, tell: false })
+            KeyCommand::counted(Request::Live { key: key(), life, only, return_old: false })
         }
         b"APPEND" if is_atomic => {
             wants(count == 2)?;
@@ -236,7 +239,7 @@ const SCANNED_AT_ONCE: u32 = 100;
 
 /// Parses `SET` with its options. As in Redis, syntax errors are reported before errors in numbers.
 fn set(arguments: Arguments<'_>, kind: MapKind) -> Result<KeyCommand, String> {
-    let (mut when, mut tell, mut life) = (When::Always, false, None);
+    let (mut when, mut return_old, mut life) = (When::Always, false, None);
     let mut index = 2;
     while let Some(word) = arguments.word(index) {
         if let Some(refusal) = refused_option(&word, kind) {
@@ -245,13 +248,13 @@ fn set(arguments: Arguments<'_>, kind: MapKind) -> Result<KeyCommand, String> {
         match word.as_str() {
             "NX" if when != When::Present => when = When::Absent,
             "XX" if when != When::Absent => when = When::Present,
-            "GET" => tell = true,
+            "GET" => return_old = true,
             "PERSIST" => return Err(SYNTAX.to_owned()),
             word => index += option(&mut life, word, arguments.get(index + 1))?,
         }
         index += 1;
     }
-    let form = match (tell, when) {
+    let form = match (return_old, when) {
         (true, _) => ReplyForm::Before,
         (false, When::Always) => ReplyForm::Done,
         (false, _) => ReplyForm::DoneIf,
@@ -354,8 +357,8 @@ mod tests {
         Bytes::copy_from_slice(text.as_bytes())
     }
 
-    fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, tell: bool) -> Request {
-        Request::Put { pairs, life, when, tell }
+    fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, return_old: bool) -> Request {
+        Request::Put { pairs, life, when, return_old }
     }
 
     #[test]
@@ -401,14 +404,14 @@ mod tests {
     fn set_takes_its_options_in_any_order() {
         let pair = || vec![(bytes("k"), bytes("v"))];
         let seconds = |count| Life::For(Duration::from_secs(count));
-        for (line, life, when, tell, form) in [
+        for (line, life, when, return_old, form) in [
             ("set k v", Life::Unlimited, When::Always, false, ReplyForm::Done),
             ("set k v nx ex 5", seconds(5), When::Absent, false, ReplyForm::DoneIf),
             ("set k v px 2000 get XX", seconds(2), When::Present, true, ReplyForm::Before),
             ("set k v keepttl", Life::Kept, When::Always, false, ReplyForm::Done),
             ("set k v exat 7", Life::Until(7_000_000_000), When::Always, false, ReplyForm::Done),
         ] {
-            assert_eq!(request(line), (put(pair(), life, when, tell), form), "{line}");
+            assert_eq!(request(line), (put(pair(), life, when, return_old), form), "{line}");
         }
         assert_eq!(request("set k v nx nx ex 9 ex 5 get get").0, put(pair(), seconds(5), When::Absent, true));
         for line in [
@@ -449,7 +452,7 @@ mod tests {
 
     #[test]
     fn lives_change_on_conditions() {
-        let live = |life, only| Request::Live { key: bytes("k"), life, only, tell: false };
+        let live = |life, only| Request::Live { key: bytes("k"), life, only, return_old: false };
         for (line, life, only) in [
             ("expire k 5", Life::For(Duration::from_secs(5)), Only::Always),
             ("pexpire k 5 nx", Life::For(Duration::from_millis(5)), Only::Unlimited),

@@ -143,8 +143,8 @@ fn every_file_that_ends_early_is_noticed() {
     let file = written(&sections());
     for length in 0..file.len() {
         let error = read(&file[..length]).expect_err("something is missing");
-        let is_told = matches!(error, Unreadable::Torn { .. } | Unreadable::Foreign);
-        assert!(is_told, "{length} of {} bytes: {error}", file.len());
+        let is_detected = matches!(error, Unreadable::Torn { .. } | Unreadable::Foreign);
+        assert!(is_detected, "{length} of {} bytes: {error}", file.len());
     }
     let longer = [&file[..], b"x"].concat();
     assert!(read(&longer).unwrap_err().to_string().contains("follows the closing section"));

@@ -207,7 +207,7 @@ impl GroupMap {
     /// Begins to join. The returned future joins again whenever the member was dropped. It ends with the map.
     pub(super) fn begin(node: Node, map: MapId) -> (GroupMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let (answers, clock) = (Answers::default(), SharedMapClock::default());
-        let (told, member) = watch::channel(None);
+        let (member_sender, member) = watch::channel(None);
         let (stays, mut stay) = watch::channel(());
         let belong = {
             let (answers, clock) = (answers.clone(), clock.clone());
@@ -225,14 +225,14 @@ impl GroupMap {
                         }
                     };
                     info!(map = map.0, process = %member.id(), "this cell is in the map's group");
-                    told.send_replace(Some(member.clone()));
+                    member_sender.send_replace(Some(member.clone()));
                     while member.ended().is_none() {
                         let gone = timer::timeout(LOOK_EVERY, stay.changed()).await;
                         if gone.is_some_and(|changed| changed.is_err()) {
                             break;
                         }
                     }
-                    told.send_replace(None);
+                    member_sender.send_replace(None);
                     // The member leaves when its last holder drops it; requests in progress hold it, too.
                     drop(member);
                 }

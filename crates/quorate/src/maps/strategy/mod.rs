@@ -171,11 +171,11 @@ impl Strategies {
         let _ = self.0.orders.send(order);
     }
 
-    /// Starts the thread that executes requests. `told` takes the outcomes.
+    /// Starts the thread that executes requests. `report` takes the outcomes.
     pub(super) fn start(
         &self,
         settings: Settings,
-        told: impl Fn(u64, Outcome) + Send + 'static,
+        report: impl Fn(u64, Outcome) + Send + 'static,
     ) -> Result<StrategyThread, Error> {
         let taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
         let orders =
@@ -208,7 +208,7 @@ impl Strategies {
         let (reading, waiting) = (0, VecDeque::new());
         let executor =
             Executor { me, services, tables, maps: maps.clone(), running, reading, waiting, strategies };
-        let run = move || executor.run(orders, told).wait();
+        let run = move || executor.run(orders, report).wait();
         let thread = thread::Builder::new().name(String::from("strategies")).spawn(run)?;
         Ok(StrategyThread { strategies: self.clone(), maps, thread: Mutex::new(Some(thread)) })
     }
@@ -292,9 +292,9 @@ const READS_BYTES_MAX: usize = 64 << 20;
 fn answer_bytes(request: &Request) -> usize {
     match request {
         Request::Read(keys) => (keys.len() * VALUE_BYTES_MAX).min(ANSWER_BYTES_MAX),
-        Request::Put { tell: true, .. }
-        | Request::Delete { tell: true, .. }
-        | Request::Live { tell: true, .. }
+        Request::Put { return_old: true, .. }
+        | Request::Delete { return_old: true, .. }
+        | Request::Live { return_old: true, .. }
         | Request::Once { .. } => VALUE_BYTES_MAX,
         Request::Scan { .. } => SCAN_BYTES + VALUE_BYTES_MAX,
         _ => 0,
@@ -368,7 +368,7 @@ enum ExecutorEvent {
 }
 
 impl Executor {
-    async fn run(mut self, mut orders: UnboundedReceiver<StrategyCommand>, told: impl Fn(u64, Outcome)) {
+    async fn run(mut self, mut orders: UnboundedReceiver<StrategyCommand>, report: impl Fn(u64, Outcome)) {
         let mut some = Vec::new();
         loop {
             let news = std::future::poll_fn(|cx| {
@@ -387,13 +387,13 @@ impl Executor {
                 ExecutorEvent::Over(None) => {}
                 ExecutorEvent::Over(Some((id, weight, outcome))) => {
                     self.strategies.over(weight.request);
-                    told(id, outcome);
+                    report(id, outcome);
                     self.reading -= weight.answer;
                     while let Some(first) = self.waiting.front()
                         && self.has_room(&first.request)
                         && let Some(WaitingRequest { id, map, request }) = self.waiting.pop_front()
                     {
-                        self.begin((id, map, request), &told);
+                        self.begin((id, map, request), &report);
                     }
                 }
                 ExecutorEvent::Orders(orders) => {
@@ -402,7 +402,7 @@ impl Executor {
                             StrategyCommand::Ask { id, map, request } => {
                                 let is_next = answer_bytes(&request) == 0 || self.waiting.is_empty();
                                 if is_next && self.has_room(&request) {
-                                    self.begin((id, map, request), &told);
+                                    self.begin((id, map, request), &report);
                                 } else {
                                     self.waiting.push_back(WaitingRequest { id, map, request });
                                 }
@@ -440,11 +440,11 @@ impl Executor {
     }
 
     /// Begins a request, or reports the reason why it cannot begin.
-    fn begin(&mut self, (id, map, request): (u64, MapId, Request), told: &impl Fn(u64, Outcome)) {
+    fn begin(&mut self, (id, map, request): (u64, MapId, Request), report: &impl Fn(u64, Outcome)) {
         let bytes = request.bytes();
         if let Err(refusal) = self.ask(id, map, request) {
             self.strategies.over(bytes);
-            told(id, Err(refusal));
+            report(id, Err(refusal));
         }
     }
 

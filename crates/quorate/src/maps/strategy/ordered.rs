@@ -76,7 +76,7 @@ impl OrderedMap {
     /// Begins to look for the cluster and the table, in the returned future. The future ends with the map.
     pub(super) fn begin(node: Node, name: &str) -> (OrderedMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let table = quoted(name);
-        let (told, found) = watch::channel(Found::Nothing);
+        let (found_sender, found) = watch::channel(Found::Nothing);
         let (stays, mut stay) = watch::channel(());
         let serve = {
             let table = table.clone();
@@ -104,11 +104,11 @@ impl OrderedMap {
                     let pause = match looked {
                         Ok((db, true)) => {
                             known = Some(db.clone());
-                            told.send_replace(Found::Table(db));
+                            found_sender.send_replace(Found::Table(db));
                             SWEEP_EVERY
                         }
                         Ok((db, false)) => {
-                            if !matches!(*told.borrow(), Found::OtherTable) {
+                            if !matches!(*found_sender.borrow(), Found::OtherTable) {
                                 warn!(
                                     table,
                                     "the table with an ordered map's name has other columns than the \
@@ -116,7 +116,7 @@ impl OrderedMap {
                                 );
                             }
                             known = Some(db);
-                            told.send_replace(Found::OtherTable);
+                            found_sender.send_replace(Found::OtherTable);
                             LOOK_EVERY
                         }
                         Err(error) => {
@@ -248,7 +248,7 @@ enum AnswerShape {
     /// The length of the value, in bytes.
     Length,
     /// The answer is the value of the row that the statement changed.
-    Told,
+    Returned,
 }
 
 /// The values of a statement's parameters, in the order `$1`, `$2` and so on.
@@ -309,7 +309,7 @@ impl StatementPlan {
                     format!("select key, value, expires from {table} where key in ({names}) and {live}");
                 (text, AnswerShape::Found(keys.clone()))
             }
-            Request::Put { tell: true, .. } => {
+            Request::Put { return_old: true, .. } => {
                 return Err(unsupported("a write that returns the former string, in an ordered map"));
             }
             Request::Put { pairs, life, when, .. } => {
@@ -349,22 +349,22 @@ impl StatementPlan {
                     _ => return Err(unsupported("a condition on several keys, in an ordered map")),
                 }
             }
-            Request::Delete { keys, tell } => {
+            Request::Delete { keys, return_old } => {
                 let names = params.texts(keys)?;
                 let text = format!("delete from {table} where key in ({names}) and {live}");
-                if *tell {
-                    (format!("{text} returning value"), AnswerShape::Told)
+                if *return_old {
+                    (format!("{text} returning value"), AnswerShape::Returned)
                 } else {
                     (text, AnswerShape::Changed)
                 }
             }
-            Request::Live { key, life, only, tell } => {
+            Request::Live { key, life, only, return_old } => {
                 let key = params.text(key)?;
                 let end = params.end(*life, now);
                 let end = if *life == Life::Kept { "expires" } else { &format!("{end}::timestamptz") };
                 let holds = match only {
                     // A life that already has no limit is not changed.
-                    Only::Always if *life == Life::Unlimited && !tell => " and expires is not null",
+                    Only::Always if *life == Life::Unlimited && !return_old => " and expires is not null",
                     Only::Always => "",
                     Only::Unlimited => " and expires is null",
                     Only::Limited => " and expires is not null",
@@ -373,8 +373,8 @@ impl StatementPlan {
                     Only::LimitedShorter => &format!(" and expires > {end}"),
                 };
                 let text = format!("update {table} set expires = {end} where key = {key} and {live}{holds}");
-                if *tell {
-                    (format!("{text} returning value"), AnswerShape::Told)
+                if *return_old {
+                    (format!("{text} returning value"), AnswerShape::Returned)
                 } else {
                     (text, AnswerShape::Changed)
                 }
@@ -417,20 +417,20 @@ impl StatementPlan {
 
     async fn carry_out(self, db: &Db) -> Result<KeyspaceAnswer, RequestError> {
         let mut name = None;
-        let told = timer::timeout(PATIENCE, async {
+        let result = timer::timeout(PATIENCE, async {
             loop {
                 match self.attempt(db, name).await {
                     // Repeated with the statement's name, the statement takes effect once in all.
                     Err(Error::MaybeApplied { id: Some(Name::Statement(same)), .. }) => name = Some(same),
-                    told => return told,
+                    result => return result,
                 }
             }
         });
-        let told = told.await.unwrap_or_else(|| {
+        let result = result.await.unwrap_or_else(|| {
             let why = format!("the outcome of the statement was not known within {} s", PATIENCE.as_secs());
             Err(Error::MaybeApplied { id: None, why })
         });
-        told.or_else(concluded)
+        result.or_else(concluded)
     }
 
     async fn attempt(&self, db: &Db, name: Option<RequestName>) -> Result<KeyspaceAnswer, Error> {
@@ -516,7 +516,7 @@ mod tests {
         assert_eq!(read.params, [Value::Timestamptz(7), Value::text_of("a"), Value::text_of("b")]);
         let pairs =
             [("a", "1"), ("b", "2"), ("a", "3")].map(|(key, value)| (bytes(key), bytes(value))).into();
-        let put = Request::Put { pairs, life: Life::Unlimited, when: When::Always, tell: false };
+        let put = Request::Put { pairs, life: Life::Unlimited, when: When::Always, return_old: false };
         let put = plan(&put).unwrap();
         assert!(
             put.text.contains("values ($1, $2, null::timestamptz), ($3, $4, null::timestamptz) on"),
@@ -529,12 +529,12 @@ mod tests {
     fn what_a_table_cannot_do_is_refused() {
         let pairs = |count: usize| vec![(bytes("a"), bytes("1")); count];
         for request in [
-            Request::Put { pairs: pairs(1), life: Life::Unlimited, when: When::Always, tell: true },
+            Request::Put { pairs: pairs(1), life: Life::Unlimited, when: When::Always, return_old: true },
             Request::Put {
                 pairs: vec![(bytes("a"), bytes("1")), (bytes("b"), bytes("1"))],
                 life: Life::Unlimited,
                 when: When::Absent,
-                tell: false,
+                return_old: false,
             },
             Request::Read(vec![Bytes::from_static(b"\xff")]),
             Request::Read(vec![Bytes::from_static(b"a\0")]),

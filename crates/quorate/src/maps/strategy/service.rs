@@ -76,7 +76,7 @@ impl ServiceMap {
         begin: Begin,
     ) -> (ServiceMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let name = format!("map-{}", map.0);
-        let (told, stub) = watch::channel(None);
+        let (stub_sender, stub) = watch::channel(None);
         let host = {
             let (node, name) = (node.clone(), name.clone());
             async move {
@@ -86,13 +86,13 @@ impl ServiceMap {
                         "this cell hosts no replica of the map's service yet, and tries again"
                     );
                     timer::sleep(PAUSE).await;
-                    if told.is_closed() {
+                    if stub_sender.is_closed() {
                         return;
                     }
                 }
                 match node.service(&name) {
                     Ok(stub) => {
-                        let is_gone = told.send(Some(stub)).is_err();
+                        let is_gone = stub_sender.send(Some(stub)).is_err();
                         if is_gone {
                             end(&node, &name);
                         }

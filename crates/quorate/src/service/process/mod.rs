@@ -229,8 +229,8 @@ impl Process {
         }
     }
 
-    /// Tells an endpoint of replicas of its set.
-    pub(super) fn tell(&self, endpoint: &EndpointHandle, replicas: Vec<Peer>) {
+    /// Sends an endpoint the replicas of its set.
+    pub(super) fn send_seeds(&self, endpoint: &EndpointHandle, replicas: Vec<Peer>) {
         // The endpoint also finds the replicas by search, so a lost command does no harm.
         let _ = self.handle().command(endpoint.home(Command::Seeds(replicas)));
     }

@@ -35,16 +35,19 @@ fn who_has_another_key_or_none_is_refused_with_both() {
     one.ordered_send(word("ordered")).wait().unwrap();
     one.safe_send(word("safe")).wait().unwrap();
     wait_for("all is opened", || said(&two) == ["soft", "ordered", "safe"]);
-    let told = two.ordered_query(word("s"), Want::All).wait().unwrap();
-    assert!(told.complete && told.replies.iter().all(|replied| replied.reply.1 == 2), "{told:?}");
+    let answer = two.ordered_query(word("s"), Want::All).wait().unwrap();
+    assert!(answer.complete && answer.replies.iter().all(|replied| replied.reply.1 == 2), "{answer:?}");
     let lock = two.lock("lock").wait().unwrap();
     drop(lock);
     for (word, absent) in [("decline", Absence::Declined), ("panic", Absence::Failed(String::new()))] {
-        let told = two.query(String::from(word), Want::All).wait().unwrap();
-        let [missing] = &told.missing[..] else { panic!("{told:?}") };
+        let answer = two.query(String::from(word), Want::All).wait().unwrap();
+        let [missing] = &answer.missing[..] else { panic!("{answer:?}") };
         let alike = std::mem::discriminant(&missing.why) == std::mem::discriminant(&absent);
-        assert!(alike && missing.member == one.id(), "{told:?}");
-        assert!(!matches!(&missing.why, Absence::Failed(why) if !why.contains("asked to panic")), "{told:?}");
+        assert!(alike && missing.member == one.id(), "{answer:?}");
+        assert!(
+            !matches!(&missing.why, Absence::Failed(why) if !why.contains("asked to panic")),
+            "{answer:?}"
+        );
     }
 
     let refused = keyed(&nodes[2], Some(&other)).unwrap_err();
@@ -95,8 +98,8 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
         let ask = |member: &Member<Words>| {
             while !stop.load(Ordering::Relaxed) {
                 let asked = member.query(word("nobody"), Want::All).deadline(Duration::from_secs(20));
-                let told = asked.wait().unwrap();
-                assert!(told.complete, "{told:?}");
+                let answer = asked.wait().unwrap();
+                assert!(answer.complete, "{answer:?}");
             }
         };
         members.iter().for_each(|member| drop(scope.spawn(move || ask(member))));

@@ -27,15 +27,15 @@ fn queries_name_who_does_not_reply() {
     for _ in 0..3 {
         asker.ordered_send(word("counted")).wait().unwrap();
     }
-    let told = asker.ordered_query(word("counted"), Want::All).wait().unwrap();
-    let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
+    let answer = asker.ordered_query(word("counted"), Want::All).wait().unwrap();
+    let replies: Vec<_> = answer.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
     assert_eq!(replies, [(0, ((0, 3), 3)), (1, ((1, 3), 3)), (2, ((2, 3), 3))]);
-    assert!(told.complete && told.missing.is_empty());
+    assert!(answer.complete && answer.missing.is_empty());
     let members: Vec<ProcessId> = test_group.members.iter().map(Member::id).collect();
     let missing = |query: &str, want| {
-        let told = asker.query(word(query), want).deadline(Duration::from_millis(500)).wait().unwrap();
-        let missing = told.missing.into_iter().map(|it| (it.member, it.rank, it.why)).collect::<Vec<_>>();
-        (told.replies.len(), told.complete, missing)
+        let answer = asker.query(word(query), want).deadline(Duration::from_millis(500)).wait().unwrap();
+        let missing = answer.missing.into_iter().map(|it| (it.member, it.rank, it.why)).collect::<Vec<_>>();
+        (answer.replies.len(), answer.complete, missing)
     };
     assert_eq!(missing("decline", Want::All), (2, false, vec![(members[0], 0, Absence::Declined)]));
     let (replies, complete, failed) = missing("panic", Want::All);
@@ -51,8 +51,8 @@ fn queries_name_who_does_not_reply() {
     // A member is killed during a query.
     let asking = asker.query(word("counted"), Want::All).deadline(Duration::from_secs(20)).into_future();
     test_group.kill(0);
-    let told = asking.wait().unwrap();
-    assert_eq!((told.replies.len(), told.missing[0].why.clone()), (2, Absence::Gone));
+    let answer = asking.wait().unwrap();
+    assert_eq!((answer.replies.len(), answer.missing[0].why.clone()), (2, Absence::Gone));
 }
 
 /// Waits for the oldest deferred answer, and returns it.
@@ -78,10 +78,10 @@ fn an_answer_is_given_later_by_another_thread_and_holds_nobody_up() {
         wait_for("it is applied", || said(&slow).last().is_some_and(|said| said == "meanwhile"));
         assert!(!asking.is_finished(), "one is still to answer");
         let answering = thread::spawn(move || promise.answer(((7, 8), 9)));
-        let told = asking.join().unwrap();
+        let answer = asking.join().unwrap();
         answering.join().unwrap();
-        assert!(told.complete && told.missing.is_empty(), "{told:?}");
-        assert_eq!(told.replies.iter().map(|it| (it.rank, it.reply)).next(), Some((0, ((7, 8), 9))));
+        assert!(answer.complete && answer.missing.is_empty(), "{answer:?}");
+        assert_eq!(answer.replies.iter().map(|it| (it.rank, it.reply)).next(), Some((0, ((7, 8), 9))));
     }
     assert_eq!(late(&test_group, 1), 0);
 }
@@ -107,9 +107,13 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
     };
     let long = Duration::from_secs(20);
     let missing = |asking: thread::JoinHandle<quorate::group::Replies<_>>| {
-        let told = asking.join().unwrap();
-        assert_eq!((told.complete, told.replies.len(), told.missing.len()), (false, 2, 1), "{told:?}");
-        told.missing.into_iter().next().map(|it| (it.rank, it.why)).unwrap()
+        let answer = asking.join().unwrap();
+        assert_eq!(
+            (answer.complete, answer.replies.len(), answer.missing.len()),
+            (false, 2, 1),
+            "{answer:?}"
+        );
+        answer.missing.into_iter().next().map(|it| (it.rank, it.why)).unwrap()
     };
     // A thread drops the promise and goes on; another thread drops it in a panic.
     let asking = ask(long);
@@ -143,8 +147,8 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
     let asking = thread::spawn(move || asking.wait().unwrap());
     let promise = put_off(&promises);
     test_group.nodes.remove(2).abandon().wait();
-    let told = asking.join().unwrap();
-    assert_eq!(told.missing[0].why, Absence::Gone);
+    let answer = asking.join().unwrap();
+    assert_eq!(answer.missing[0].why, Absence::Gone);
     promise.answer(((0, 0), 0));
     drop(fresh);
 }
@@ -164,8 +168,8 @@ fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
     let turned = |member: &Member<Words>| member.read(|_| member.key()) == Ok(Some(next.id()));
     wait_for("both have the next key", || turned(&slow) && turned(&asker));
     promise.answer(((1, 2), 3));
-    let told = asking.join().unwrap();
-    assert!(told.complete && told.replies[0].reply == ((1, 2), 3), "{told:?}");
+    let answer = asking.join().unwrap();
+    assert!(answer.complete && answer.replies[0].reply == ((1, 2), 3), "{answer:?}");
 }
 
 /// Returns the error of a join that must fail. The node may still be leaving its former group.
@@ -205,8 +209,8 @@ fn a_group_of_closures_is_a_group_like_others() {
     for member in [&one, &other] {
         wait_for("both have all", || member.read(|words| words.state() == &all).unwrap());
     }
-    let told = one.ordered_query(word("t"), Want::All).wait().unwrap();
-    assert_eq!(told.replies.iter().map(|it| it.reply).collect::<Vec<_>>(), [((0, 2), 1), ((1, 2), 1)]);
+    let answer = one.ordered_query(word("t"), Want::All).wait().unwrap();
+    assert_eq!(answer.replies.iter().map(|it| it.reply).collect::<Vec<_>>(), [((0, 2), 1), ((1, 2), 1)]);
     // A replica of the same name and structure fits, however it is built.
     let made = nodes[2].group("closures").join(Words::default()).wait().unwrap();
     assert_eq!(said(&made), all);

@@ -46,10 +46,10 @@ fn members_of_one_process_are_members_like_others() {
     assert_eq!(own, ["one four", "two", "three", "five"]);
     // A query reaches each member, and each answers for its own rank.
     for asks in [&second, &other] {
-        let told = asks.ordered_query(word("f"), Want::All).wait().unwrap();
-        let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
+        let answer = asks.ordered_query(word("f"), Want::All).wait().unwrap();
+        let replies: Vec<_> = answer.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
         let expected: Vec<_> = (0..4).map(|rank| (rank, ((rank, 4), 2))).collect();
-        assert!(told.complete && replies == expected, "{told:?}");
+        assert!(answer.complete && replies == expected, "{answer:?}");
     }
     // A lock belongs to a member, not to the member's process.
     let held = second.lock("l").wait().unwrap();

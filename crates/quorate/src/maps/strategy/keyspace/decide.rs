@@ -43,9 +43,9 @@ impl<'a> Draft<'a> {
                 };
                 Ok(KeyspaceAnswer::Found(keys.iter().map(found).collect()))
             }
-            Request::Put { pairs, life, when, tell } => self.put(pairs, *life, *when, *tell),
-            Request::Delete { keys, tell } => self.delete(keys, *tell),
-            Request::Live { key, life, only, tell } => self.limit(key, *life, *only, *tell),
+            Request::Put { pairs, life, when, return_old } => self.put(pairs, *life, *when, *return_old),
+            Request::Delete { keys, return_old } => self.delete(keys, *return_old),
+            Request::Live { key, life, only, return_old } => self.limit(key, *life, *only, *return_old),
             Request::Add { key, added } => self.add(key, *added),
             Request::Append { key, tail } => self.append(key, tail),
             Request::PutFields { key, fields, absent } => self.put_fields(key, fields, *absent),
@@ -80,8 +80,8 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the former value if the request wants it. In that case, a key that has a hash is refused.
-    fn before(&self, key: Option<&Bytes>, tell: bool) -> Result<Value, Refusal> {
-        match key.filter(|_| tell).and_then(|key| self.live(key)) {
+    fn before(&self, key: Option<&Bytes>, return_old: bool) -> Result<Value, Refusal> {
+        match key.filter(|_| return_old).and_then(|key| self.live(key)) {
             None => Ok(Value::Nothing),
             Some(Entry { content: EntryContent::String(value), .. }) => Ok(Value::String(value.clone())),
             Some(_) => Err(Refusal::WrongType),
@@ -93,8 +93,8 @@ impl<'a> Draft<'a> {
         if self.keyspace.bytes + more > BYTES_MAX { Err(Refusal::Full) } else { Ok(()) }
     }
 
-    fn put(&mut self, pairs: &[(Bytes, Bytes)], life: Life, when: When, tell: bool) -> Decided {
-        let before = self.before(pairs.first().map(|(key, _)| key), tell)?;
+    fn put(&mut self, pairs: &[(Bytes, Bytes)], life: Life, when: When, return_old: bool) -> Decided {
+        let before = self.before(pairs.first().map(|(key, _)| key), return_old)?;
         let holds = match when {
             When::Always => true,
             When::Absent => pairs.iter().all(|(key, _)| self.live(key).is_none()),
@@ -114,16 +114,16 @@ impl<'a> Draft<'a> {
         Ok(KeyspaceAnswer::Done { count: 1, before })
     }
 
-    fn delete(&mut self, keys: &[Bytes], tell: bool) -> Decided {
-        let before = self.before(keys.first(), tell)?;
+    fn delete(&mut self, keys: &[Bytes], return_old: bool) -> Decided {
+        let before = self.before(keys.first(), return_old)?;
         let there: BTreeSet<&Bytes> = keys.iter().filter(|key| self.live(key).is_some()).collect();
         let count = there.len() as i64;
         self.changes.extend(there.into_iter().map(|key| KeyspaceChange::Key(key.clone(), None)));
         Ok(KeyspaceAnswer::Done { count, before })
     }
 
-    fn limit(&mut self, key: &Bytes, life: Life, only: Only, tell: bool) -> Decided {
-        let before = self.before(Some(key), tell)?;
+    fn limit(&mut self, key: &Bytes, life: Life, only: Only, return_old: bool) -> Decided {
+        let before = self.before(Some(key), return_old)?;
         let Some(present) = self.live(key).map(|entry| entry.expires) else {
             return Ok(KeyspaceAnswer::Done { count: 0, before });
         };

@@ -20,14 +20,14 @@ pub enum Request {
         /// The condition of the write.
         when: When,
         /// Whether to return the former value of the first key, which must then be a string.
-        tell: bool,
+        return_old: bool,
     },
     /// Deletes keys. The count is the number of keys that existed.
     Delete {
         /// The keys.
         keys: Vec<Bytes>,
         /// Whether to return the former value of the first key, which must then be a string.
-        tell: bool,
+        return_old: bool,
     },
     /// Changes the life of a key's value. The count is 1 if the life was changed.
     Live {
@@ -38,7 +38,7 @@ pub enum Request {
         /// The condition of the change.
         only: Only,
         /// Whether to return the value of the key, which must then be a string.
-        tell: bool,
+        return_old: bool,
     },
     /// Adds to a string of digits. The count is the sum.
     Add {

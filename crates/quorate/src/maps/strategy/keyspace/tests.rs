@@ -11,7 +11,12 @@ fn b(text: &str) -> Bytes {
 }
 
 fn put(key: &str, value: &str) -> Request {
-    Request::Put { pairs: vec![(b(key), b(value))], life: Life::Unlimited, when: When::Always, tell: false }
+    Request::Put {
+        pairs: vec![(b(key), b(value))],
+        life: Life::Unlimited,
+        when: When::Always,
+        return_old: false,
+    }
 }
 
 /// A keyspace that takes requests at given times.
@@ -45,20 +50,24 @@ fn done(count: i64) -> KeyspaceAnswer {
 #[test]
 fn strings_are_written_on_conditions() {
     let mut world = World::default();
-    let conditional =
-        |when, tell| Request::Put { pairs: vec![(b("k"), b("2"))], life: Life::Unlimited, when, tell };
+    let conditional = |when, return_old| Request::Put {
+        pairs: vec![(b("k"), b("2"))],
+        life: Life::Unlimited,
+        when,
+        return_old,
+    };
     assert_eq!(world.ask(0, &conditional(When::Present, false)), done(0));
     assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(1));
     assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(0));
-    let told = KeyspaceAnswer::Done { count: 1, before: Value::String(b("2")) };
-    assert_eq!(world.ask(0, &conditional(When::Present, true)), told);
+    let expected = KeyspaceAnswer::Done { count: 1, before: Value::String(b("2")) };
+    assert_eq!(world.ask(0, &conditional(When::Present, true)), expected);
     // A conditional write of several keys writes all of them or none.
     let pairs = vec![(b("a"), b("1")), (b("k"), b("1"))];
-    let several = Request::Put { pairs, life: Life::Unlimited, when: When::Absent, tell: false };
+    let several = Request::Put { pairs, life: Life::Unlimited, when: When::Absent, return_old: false };
     assert_eq!(world.ask(0, &several), done(0));
     assert_eq!(world.get(0, "a"), None);
     let keys = ["k", "a", "k"].map(b).into();
-    assert_eq!(world.ask(0, &Request::Delete { keys, tell: false }), done(1));
+    assert_eq!(world.ask(0, &Request::Delete { keys, return_old: false }), done(1));
     assert_eq!(world.ask(0, &several), done(1));
     assert_eq!(world.ask(0, &Request::Size), done(2));
 }
@@ -83,7 +92,7 @@ fn digits_are_added_to_and_all_else_is_refused() {
         Request::Append { key: b("h"), tail: b("x") },
         Request::AddField { key: b("n"), name: b("f"), added: 1 },
         Request::DeleteFields { key: b("n"), names: vec![b("f")] },
-        Request::Delete { keys: vec![b("h")], tell: true },
+        Request::Delete { keys: vec![b("h")], return_old: true },
     ] {
         assert_eq!(world.ask(0, &wrong), KeyspaceAnswer::Refused(Refusal::WrongType), "{wrong:?}");
     }
@@ -113,7 +122,7 @@ fn a_hash_ends_with_its_last_field() {
 #[test]
 fn a_life_ends_at_its_time() {
     let mut world = World::default();
-    let live = |life, only| Request::Live { key: b("k"), life, only, tell: false };
+    let live = |life, only| Request::Live { key: b("k"), life, only, return_old: false };
     let seconds = |count| Life::For(Duration::from_secs(count));
     assert_eq!(world.ask(0, &live(seconds(1), Only::Always)), done(0));
     world.ask(0, &put("k", "v"));
@@ -131,8 +140,12 @@ fn a_life_ends_at_its_time() {
         assert_eq!(world.ask(0, &live(life, only)), done(count), "{life:?} {only:?}");
     }
     // The first write keeps the key's life. A later write begins a new life.
-    let kept =
-        Request::Put { pairs: vec![(b("k"), b("w"))], life: Life::Kept, when: When::Always, tell: false };
+    let kept = Request::Put {
+        pairs: vec![(b("k"), b("w"))],
+        life: Life::Kept,
+        when: When::Always,
+        return_old: false,
+    };
     world.ask(1, &kept);
     assert_eq!(world.get(3 * SECOND - 1, "k").as_deref(), Some("w"));
     assert_eq!(world.get(3 * SECOND, "k"), None);
@@ -146,7 +159,7 @@ fn a_life_ends_at_its_time() {
     assert_eq!(
         world.ask(
             4 * SECOND,
-            &Request::Live { key: b("other"), life: Life::Until(1), only: Only::Always, tell: false }
+            &Request::Live { key: b("other"), life: Life::Until(1), only: Only::Always, return_old: false }
         ),
         done(1)
     );
@@ -173,7 +186,7 @@ fn nothing_grows_beyond_its_bound() {
     // Pretend that other writers have filled the map up to its bound.
     world.0.bytes = BYTES_MAX;
     assert_eq!(world.ask(0, &put("full", "")), KeyspaceAnswer::Refused(Refusal::Full));
-    assert_eq!(world.ask(0, &Request::Delete { keys: vec![b("k")], tell: false }), done(1));
+    assert_eq!(world.ask(0, &Request::Delete { keys: vec![b("k")], return_old: false }), done(1));
 }
 
 #[test]
@@ -182,12 +195,12 @@ fn a_scan_tells_every_key_once() {
     for number in 0..1_000 {
         world.ask(0, &put(&format!("key {number}"), "v"));
     }
-    let (mut behind, mut told) = (None, Vec::new());
+    let (mut behind, mut found) = (None, Vec::new());
     loop {
         match world.ask(0, &Request::Scan { behind, limit: 7 }) {
             KeyspaceAnswer::Keys { keys, next } => {
                 assert!(keys.len() >= 7 || next.is_none());
-                told.extend(keys.into_iter().map(|(key, _)| key));
+                found.extend(keys.into_iter().map(|(key, _)| key));
                 behind = next;
             }
             other => panic!("{other:?}"),
@@ -196,10 +209,10 @@ fn a_scan_tells_every_key_once() {
             break;
         }
     }
-    assert_eq!(told.len(), 1_000);
-    told.sort();
-    told.dedup();
-    assert_eq!(told.len(), 1_000);
+    assert_eq!(found.len(), 1_000);
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 1_000);
     assert_eq!(
         world.ask(0, &Request::Scan { behind: Some(u64::MAX), limit: 7 }),
         KeyspaceAnswer::Keys { keys: Vec::new(), next: None }
@@ -228,14 +241,14 @@ fn replicas_agree_and_changes_are_taken_back() {
         };
         let when = [When::Always, When::Absent, When::Present][draw(3) as usize];
         let request = match draw(9) {
-            0 => Request::Delete { keys: vec![key, b("k1")], tell: draw(2) == 0 },
-            1 => Request::Live { key, life, only: Only::Always, tell: false },
+            0 => Request::Delete { keys: vec![key, b("k1")], return_old: draw(2) == 0 },
+            1 => Request::Live { key, life, only: Only::Always, return_old: false },
             2 => Request::Add { key, added: draw(9) as i64 },
             3 => Request::Append { key, tail: value },
             4 => Request::PutFields { key, fields: vec![(value.clone(), value)], absent: draw(2) == 0 },
             5 => Request::DeleteFields { key, names: vec![value, b("1"), b("2")] },
             6 => Request::AddField { key, name: b("n"), added: 1 },
-            _ => Request::Put { pairs: vec![(key, value)], life, when, tell: draw(2) == 0 },
+            _ => Request::Put { pairs: vec![(key, value)], life, when, return_old: draw(2) == 0 },
         };
         // The second replica undoes each change and applies it again. Every 500 steps it is restored from its
         // bytes.
@@ -289,13 +302,17 @@ fn a_request_with_an_id_takes_effect_once() {
         assert_eq!(world.ask(now, &once(id, &add(added))), wanted, "{id} at {now}");
     }
     // A repetition gets the first answer, even if the condition failed or the answer was a string.
-    let set =
-        Request::Put { pairs: vec![(b("s"), b("1"))], life: Life::Unlimited, when: When::Absent, tell: true };
-    let told = KeyspaceAnswer::Done { count: 0, before: Value::String(b("x")) };
+    let set = Request::Put {
+        pairs: vec![(b("s"), b("1"))],
+        life: Life::Unlimited,
+        when: When::Absent,
+        return_old: true,
+    };
+    let expected = KeyspaceAnswer::Done { count: 0, before: Value::String(b("x")) };
     world.ask(0, &put("s", "x"));
-    assert_eq!(world.ask(0, &once("c", &set)), told);
-    world.ask(0, &Request::Delete { keys: vec![b("s")], tell: false });
-    assert_eq!(world.ask(0, &once("c", &set)), told);
+    assert_eq!(world.ask(0, &once("c", &set)), expected);
+    world.ask(0, &Request::Delete { keys: vec![b("s")], return_old: false });
+    assert_eq!(world.ask(0, &once("c", &set)), expected);
     assert_eq!(world.get(0, "s"), None);
     // A refusal changes nothing, so the client may repeat the request.
     world.ask(0, &put("n", "x"));
@@ -332,7 +349,7 @@ fn a_life_with_a_limit_becomes_shorter() {
         key: b("k"),
         life: Life::For(Duration::from_secs(seconds)),
         only,
-        tell: false,
+        return_old: false,
     };
     world.ask(0, &put("k", "v"));
     assert_eq!(world.ask(0, &live(5, Only::LimitedShorter)), done(0));
@@ -348,18 +365,18 @@ fn a_scan_tells_fewer_keys_if_they_are_long() {
     for letter in 'a'..='p' {
         world.ask(0, &put(&letter.to_string().repeat(KEY_BYTES), ""));
     }
-    let (mut told, mut behind) = (0, None);
+    let (mut found, mut behind) = (0, None);
     loop {
         let KeyspaceAnswer::Keys { keys, next } = world.ask(0, &Request::Scan { behind, limit: 1_000 })
         else {
             panic!("no keys")
         };
         assert!(keys.iter().map(|(key, _)| key.len()).sum::<usize>() < SCAN_BYTES + KEY_BYTES);
-        told += keys.len();
+        found += keys.len();
         behind = next;
         if next.is_none() {
             break;
         }
     }
-    assert_eq!(told, 16);
+    assert_eq!(found, 16);
 }
