@@ -312,8 +312,8 @@ mod tests {
             ("mean<=nanms", "'nanms' is no bound of mean"),
             ("mean<=1ms,min p9,min p8", "an agreement has 'min' for one measure at most"),
         ] {
-            let told = text.parse::<Agreement>().unwrap_err().to_string();
-            assert!(told.starts_with(why), "{text}: {told}");
+            let message = text.parse::<Agreement>().unwrap_err().to_string();
+            assert!(message.starts_with(why), "{text}: {message}");
         }
     }
 }

@@ -58,51 +58,55 @@ pub struct LastMinute {
 
 impl LastMinute {
     /// Combines the reports of the cells. All times in the reports must be by the same clock.
-    pub fn new(told: &[RecentOperations]) -> LastMinute {
-        let from = told.iter().map(|lately| lately.since_ns).max().unwrap_or(0);
-        let to = told.iter().map(|lately| lately.now_ns).min().unwrap_or(0);
-        let one_in = told.iter().map(|lately| lately.one_in).max().unwrap_or(1);
+    pub fn new(cells: &[RecentOperations]) -> LastMinute {
+        let from = cells.iter().map(|lately| lately.since_ns).max().unwrap_or(0);
+        let to = cells.iter().map(|lately| lately.now_ns).min().unwrap_or(0);
+        let one_in = cells.iter().map(|lately| lately.one_in).max().unwrap_or(1);
         let lately = from.max(to.saturating_sub(LAST_SECOND.as_nanos() as i64));
         let mut keys: BTreeMap<u64, Vec<(u64, RecentOperation)>> = BTreeMap::new();
-        for (cell, lately) in (0..).zip(told) {
-            for told in lately.operations.iter().filter(|told| told.key & (one_in - 1) == 0) {
-                keys.entry(told.key).or_default().push((cell << CELL_BITS | told.client, *told));
+        for (cell, lately) in (0..).zip(cells) {
+            for recent in lately.operations.iter().filter(|recent| recent.key & (one_in - 1) == 0) {
+                keys.entry(recent.key).or_default().push((cell << CELL_BITS | recent.client, *recent));
             }
         }
         let mut minute = LastMinute { one_in, keys: keys.len(), ..LastMinute::default() };
         let (mut before, mut during) = (Tape::default(), Tape::default());
-        for (key, told) in keys {
-            let inside = |told: &RecentOperation| (from..=to).contains(&told.end_ns);
-            let is_late = |told: &RecentOperation| (lately..=to).contains(&told.end_ns);
-            let answered = |told: &RecentOperation| matches!(told.ending, OperationEnd::Done(_));
-            minute.lately += told.iter().filter(|(_, it)| is_late(it) && answered(it)).count() as u64;
-            if told.iter().any(|(_, told)| told.deed == OperationKind::Other) {
-                minute.left_out += told.iter().filter(|(_, told)| inside(told)).count() as u64;
+        for (key, recent) in keys {
+            let inside = |recent: &RecentOperation| (from..=to).contains(&recent.end_ns);
+            let is_late = |recent: &RecentOperation| (lately..=to).contains(&recent.end_ns);
+            let answered = |recent: &RecentOperation| matches!(recent.ending, OperationEnd::Done(_));
+            minute.lately += recent.iter().filter(|(_, it)| is_late(it) && answered(it)).count() as u64;
+            if recent.iter().any(|(_, recent)| recent.deed == OperationKind::Other) {
+                minute.left_out += recent.iter().filter(|(_, recent)| inside(recent)).count() as u64;
                 continue;
             }
-            before.operations.extend(unreported_writes(key, &told, from));
-            let vanishes = told.iter().any(|(_, told)| told.mortal || told.deed == OperationKind::Delete);
-            for (client, told) in told {
-                let operation = match told.ending {
-                    OperationEnd::Done(stamp) => operation(key, client, &told, stamp),
+            before.operations.extend(unreported_writes(key, &recent, from));
+            let vanishes =
+                recent.iter().any(|(_, recent)| recent.mortal || recent.deed == OperationKind::Delete);
+            for (client, recent) in recent {
+                let operation = match recent.ending {
+                    OperationEnd::Done(stamp) => operation(key, client, &recent, stamp),
                     OperationEnd::Unknown | OperationEnd::Failed => {
-                        during.failed += u64::from(inside(&told));
+                        during.failed += u64::from(inside(&recent));
                         continue;
                     }
                 };
-                if told.end_ns < from {
-                    before.operations.extend((told.deed != OperationKind::Read).then_some(operation));
+                if recent.end_ns < from {
+                    before.operations.extend((recent.deed != OperationKind::Read).then_some(operation));
                     continue;
                 }
-                if inside(&told) {
-                    let latencies =
-                        if told.deed == OperationKind::Read { &mut during.reads } else { &mut during.writes };
-                    latencies.push((told.end_ns - told.start_ns).max(0) as u64);
+                if inside(&recent) {
+                    let latencies = if recent.deed == OperationKind::Read {
+                        &mut during.reads
+                    } else {
+                        &mut during.writes
+                    };
+                    latencies.push((recent.end_ns - recent.start_ns).max(0) as u64);
                 }
                 let found_nothing =
-                    told.deed == OperationKind::Read && told.ending == OperationEnd::Done(Stamp::ZERO);
+                    recent.deed == OperationKind::Read && recent.ending == OperationEnd::Done(Stamp::ZERO);
                 if vanishes && found_nothing {
-                    minute.left_out += u64::from(inside(&told));
+                    minute.left_out += u64::from(inside(&recent));
                 } else {
                     during.operations.push(operation);
                 }
@@ -153,24 +157,24 @@ fn name(key: u64) -> String {
     format!("{key:016x}")
 }
 
-fn operation(key: u64, client: u64, told: &RecentOperation, stamp: Stamp) -> Operation {
-    let action = match told.deed {
+fn operation(key: u64, client: u64, recent: &RecentOperation, stamp: Stamp) -> Operation {
+    let action = match recent.deed {
         OperationKind::Read => Action::Read((stamp != Stamp::ZERO).then(|| value(stamp))),
         OperationKind::Write | OperationKind::Delete | OperationKind::Other => Action::Write(value(stamp)),
     };
-    Operation::answered(client, &name(key), action, told.start_ns, told.end_ns.max(told.start_ns))
+    Operation::answered(client, &name(key), action, recent.start_ns, recent.end_ns.max(recent.start_ns))
 }
 
 /// Returns the writes that no cell reported and whose values were read.
-fn unreported_writes(key: u64, told: &[(u64, RecentOperation)], from: i64) -> Vec<Operation> {
+fn unreported_writes(key: u64, recent: &[(u64, RecentOperation)], from: i64) -> Vec<Operation> {
     let mut written = FxHashSet::default();
     // Stamps that were read, with the earliest end of a read.
     let mut read: FxHashMap<Stamp, i64> = FxHashMap::default();
-    for (_, told) in told {
-        match (told.deed, told.ending) {
+    for (_, recent) in recent {
+        match (recent.deed, recent.ending) {
             (OperationKind::Read, OperationEnd::Done(stamp)) if stamp != Stamp::ZERO => {
-                let end = read.entry(stamp).or_insert(told.end_ns);
-                *end = (*end).min(told.end_ns);
+                let end = read.entry(stamp).or_insert(recent.end_ns);
+                *end = (*end).min(recent.end_ns);
             }
             (_, OperationEnd::Done(stamp)) => {
                 written.insert(stamp);
@@ -208,7 +212,7 @@ mod tests {
     }
 
     /// Returns an operation that starts at `second` and lasts one second.
-    fn told(key: u64, deed: OperationKind, second: i64, stamp: Stamp) -> RecentOperation {
+    fn recent(key: u64, deed: OperationKind, second: i64, stamp: Stamp) -> RecentOperation {
         RecentOperation {
             key,
             client: 1,
@@ -221,7 +225,7 @@ mod tests {
     }
 
     fn judged(operations: Vec<RecentOperation>) -> LastMinute {
-        let (one, other) = operations.into_iter().partition(|told| told.start_ns / SECOND % 2 == 0);
+        let (one, other) = operations.into_iter().partition(|recent| recent.start_ns / SECOND % 2 == 0);
         let lately =
             |operations| RecentOperations { one_in: 1, since_ns: FROM, now_ns: 160 * SECOND, operations };
         LastMinute::new(&[lately(one), lately(other)])
@@ -235,46 +239,52 @@ mod tests {
 
     #[test]
     fn a_read_of_what_was_replaced_is_counted_whichever_cell_told_it() {
-        let fresh =
-            [told(8, OperationKind::Write, 110, stamp(110)), told(8, OperationKind::Read, 113, stamp(110))];
+        let fresh = [
+            recent(8, OperationKind::Write, 110, stamp(110)),
+            recent(8, OperationKind::Read, 113, stamp(110)),
+        ];
         assert_eq!(counted(&judged(fresh.to_vec())), (0, 2));
         let stale = [
             fresh[0],
-            told(8, OperationKind::Write, 120, stamp(120)),
-            told(8, OperationKind::Read, 123, stamp(110)),
+            recent(8, OperationKind::Write, 120, stamp(120)),
+            recent(8, OperationKind::Read, 123, stamp(110)),
         ];
         let minute = judged(stale.to_vec());
         assert!(counted(&minute).0 > 0 && counted(&minute).1 == 3, "{:?}", counted(&minute));
         assert_eq!((minute.reads.len(), minute.writes.len(), minute.keys), (1, 2, 1));
         // The replica that answered the read never got the write.
-        let lost = [fresh[0], told(8, OperationKind::Read, 113, Stamp::ZERO)];
+        let lost = [fresh[0], recent(8, OperationKind::Read, 113, Stamp::ZERO)];
         assert!(counted(&judged(lost.to_vec())).0 > 0);
     }
 
     #[test]
     fn a_write_of_which_nobody_told_has_the_time_of_its_stamp() {
         let long_ago =
-            [told(8, OperationKind::Read, 110, stamp(20)), told(8, OperationKind::Read, 150, stamp(20))];
+            [recent(8, OperationKind::Read, 110, stamp(20)), recent(8, OperationKind::Read, 150, stamp(20))];
         assert_eq!(counted(&judged(long_ago.to_vec())), (0, 2));
-        let replaced =
-            [told(8, OperationKind::Write, 110, stamp(110)), told(8, OperationKind::Read, 150, stamp(20))];
+        let replaced = [
+            recent(8, OperationKind::Write, 110, stamp(110)),
+            recent(8, OperationKind::Read, 150, stamp(20)),
+        ];
         assert!(counted(&judged(replaced.to_vec())).0 > 0);
         // The write may still be under way, so it may come after the other write.
-        let open =
-            [told(8, OperationKind::Write, 110, stamp(111)), told(8, OperationKind::Read, 150, stamp(110))];
+        let open = [
+            recent(8, OperationKind::Write, 110, stamp(111)),
+            recent(8, OperationKind::Read, 150, stamp(110)),
+        ];
         assert_eq!(counted(&judged(open.to_vec())), (0, 2));
         // The write ended before the span, so it is known but not counted.
         let before =
-            [told(8, OperationKind::Write, 90, stamp(90)), told(8, OperationKind::Read, 110, stamp(90))];
+            [recent(8, OperationKind::Write, 90, stamp(90)), recent(8, OperationKind::Read, 110, stamp(90))];
         assert_eq!(counted(&judged(before.to_vec())), (0, 1));
     }
 
     #[test]
     fn the_last_second_counts_every_answer_and_is_not_the_mean_of_the_minute() {
-        let late = |key, deed| told(key, deed, 158, stamp(158));
+        let late = |key, deed| recent(key, deed, 158, stamp(158));
         let failed = RecentOperation { ending: OperationEnd::Failed, ..late(8, OperationKind::Read) };
         let minute = judged(vec![
-            told(8, OperationKind::Write, 110, stamp(110)),
+            recent(8, OperationKind::Write, 110, stamp(110)),
             late(8, OperationKind::Read),
             late(16, OperationKind::Other),
             failed,
@@ -286,23 +296,23 @@ mod tests {
     #[test]
     fn what_stamps_do_not_tell_apart_is_left_out() {
         let mut counter = vec![
-            told(8, OperationKind::Other, 110, stamp(110)),
-            told(8, OperationKind::Read, 120, stamp(20)),
+            recent(8, OperationKind::Other, 110, stamp(110)),
+            recent(8, OperationKind::Read, 120, stamp(20)),
         ];
-        counter.push(told(16, OperationKind::Write, 110, stamp(110)));
+        counter.push(recent(16, OperationKind::Write, 110, stamp(110)));
         let minute = judged(counter);
         assert_eq!((counted(&minute), minute.left_out), ((0, 1), 2));
         // The value was deleted, and all replicas have dropped it.
         let gone = [
-            told(8, OperationKind::Write, 110, stamp(110)),
-            told(8, OperationKind::Delete, 120, stamp(120)),
-            told(8, OperationKind::Read, 150, Stamp::ZERO),
+            recent(8, OperationKind::Write, 110, stamp(110)),
+            recent(8, OperationKind::Delete, 120, stamp(120)),
+            recent(8, OperationKind::Read, 150, Stamp::ZERO),
         ];
         let minute = judged(gone.to_vec());
         assert_eq!((counted(&minute), minute.left_out), ((0, 2), 1));
         let failed = RecentOperation {
             ending: OperationEnd::Failed,
-            ..told(8, OperationKind::Read, 110, Stamp::ZERO)
+            ..recent(8, OperationKind::Read, 110, Stamp::ZERO)
         };
         assert_eq!(judged(vec![failed]).window.failed, 1);
     }
@@ -314,8 +324,8 @@ mod tests {
             since_ns: FROM,
             now_ns: 160 * SECOND,
             operations: vec![
-                told(1, OperationKind::Write, 110, stamp(110)),
-                told(4, OperationKind::Write, 110, stamp(110)),
+                recent(1, OperationKind::Write, 110, stamp(110)),
+                recent(4, OperationKind::Write, 110, stamp(110)),
             ],
         };
         let minute = LastMinute::new(&[lately(1), lately(4)]);

@@ -340,12 +340,12 @@ impl<'a> Worker<'a> {
         let clock = self.load.clock;
         let mut rate = self.load.rate();
         let mut due = begin + spaced(self.number, rate);
-        let mut told = begin;
+        let mut reported_at = begin;
         let mut turned = self.load.turned().at;
         while !self.load.stops.load(Relaxed) {
             let now = clock.elapsed();
-            if now >= told + HAND_OVER {
-                told = now;
+            if now >= reported_at + HAND_OVER {
+                reported_at = now;
                 let _ = to.send(std::mem::take(&mut self.tape));
                 if self.load.rate() != rate {
                     rate = self.load.rate();

@@ -168,7 +168,7 @@ struct HeldRun {
     store: Replicas,
     controller: Controller,
     /// Log with one line for each window.
-    told: String,
+    report: String,
 }
 
 /// The result of a series of windows.
@@ -185,7 +185,7 @@ impl HeldRun {
         let store = Replicas::new(&workload, Choice::Heat, clients, 700.0);
         let mut controller = controller(agreement);
         controller.set_model(Model::new(&workload, Choice::Heat, &store.soundings(too_short)).unwrap());
-        HeldRun { store, controller, told: String::new() }
+        HeldRun { store, controller, report: String::new() }
     }
 
     fn work(&mut self, windows: usize) -> Course {
@@ -201,7 +201,7 @@ impl HeldRun {
                 .map(|line| format!("{} {}", line.measure, line.measure.shown(line.measure.value(&window))));
             let (lines, dials) =
                 (lines.collect::<Vec<_>>().join(", "), setting.dials(self.controller.ends).spelt());
-            self.told += &format!("\n{phase:?} {dials}: {lines}");
+            self.report += &format!("\n{phase:?} {dials}: {lines}");
             match (phase, self.controller.phase()) {
                 (Phase::Hold, Phase::Hold) => all.append(&window),
                 (_, Phase::Hold) => (found_after, all) = (at, window),
@@ -220,12 +220,12 @@ impl HeldRun {
     /// that the setting keeps the agreement from then on.
     fn holds(&mut self, windows: usize, most: usize) {
         let Course { found_after, window } = self.work(windows);
-        let told = &self.told;
-        assert_eq!(self.controller.phase(), Phase::Hold, "{told}");
-        assert!(found_after <= most, "found after {found_after} windows: {told}");
+        let report = &self.report;
+        assert_eq!(self.controller.phase(), Phase::Hold, "{report}");
+        assert!(found_after <= most, "found after {found_after} windows: {report}");
         for line in &self.controller.agreement.lines {
             let estimate = line.measure.of(&window);
-            assert_eq!(line.status(&window), LineStatus::Kept, "{line}: {estimate:?} {told}");
+            assert_eq!(line.status(&window), LineStatus::Kept, "{line}: {estimate:?} {report}");
         }
     }
 }
@@ -245,9 +245,9 @@ fn with_a_model_a_setting_is_found_at_once_and_stays_when_the_load_triples() {
     held.holds(14, 4);
     held.store.rate = 2_100.0;
     let Course { found_after, window } = held.work(16);
-    assert_eq!((held.controller.phase(), found_after), (Phase::Hold, 0), "{}", held.told);
+    assert_eq!((held.controller.phase(), found_after), (Phase::Hold, 0), "{}", held.report);
     // The interval reaches beyond the bound, because few keys have nearly all inconsistent operations.
-    assert!(window.inconsistent() < 0.01, "{}", held.told);
+    assert!(window.inconsistent() < 0.01, "{}", held.report);
 }
 
 #[test]

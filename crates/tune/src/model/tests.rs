@@ -33,15 +33,16 @@ fn staleness_is_predicted_within_half_of_it() {
         for setting in [Setting::WEAK, ONE_QUORUM, QUORUM_ONE, HALF] {
             let (measured, predicted) = compared(&mut store, &workload, Choice::Chance, setting);
             let factor = predicted.inconsistent() / measured.inconsistent();
-            let told = format!("{distribution:?} {setting:?}: {factor} of {}", measured.inconsistent());
-            assert!(measured.inconsistent() > 0.004 && factor > 1.0 / 1.5 && factor < 1.5, "{told}");
+            let description =
+                format!("{distribution:?} {setting:?}: {factor} of {}", measured.inconsistent());
+            assert!(measured.inconsistent() > 0.004 && factor > 1.0 / 1.5 && factor < 1.5, "{description}");
             let (gamma, mean) = (
                 predicted.gamma(0.99).value / measured.gamma(0.99).value,
                 predicted.mean().value / measured.mean().value,
             );
             assert!(
                 gamma > 0.5 && gamma < 2.0 && mean > 0.8 && mean < 1.25,
-                "{told}: Γ {gamma}, mean {mean}"
+                "{description}: Γ {gamma}, mean {mean}"
             );
         }
     }
