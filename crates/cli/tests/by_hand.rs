@@ -325,7 +325,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     let read = "set quorate.read = 'sequential'; select * from kept";
     assert_eq!((gateway.sql("insert into kept values (1)"), gateway.sql(read)), (Ok(()), Ok(())));
 
-    let told = |statement: &str| {
+    let run_statement = |statement: &str| {
         let began = Instant::now();
         let said = gateway.said(statement).expect_err(statement);
         (said, began.elapsed())
@@ -336,10 +336,10 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     }
     // The router that led gets both statements, and neither has a result.
     let (wrote, asked) = std::thread::scope(|scope| {
-        let wrote = scope.spawn(|| told("insert into kept values (2)"));
+        let wrote = scope.spawn(|| run_statement("insert into kept values (2)"));
         // A read before the write would be answered: reading needs no majority while nothing is under way.
         std::thread::sleep(Duration::from_millis(300));
-        let asked = scope.spawn(|| told(read));
+        let asked = scope.spawn(|| run_statement(read));
         (wrote.join().unwrap(), asked.join().unwrap())
     });
     assert!(wrote.0.starts_with("40003") && wrote.0.to_lowercase().contains(why), "{wrote:?}");
@@ -347,7 +347,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     assert!(wrote.1.max(asked.1) < TOLD_WITHIN, "{wrote:?} {asked:?}");
     // The gateway now knows of the loss, so it refuses later statements at once without sending them.
     for statement in ["insert into kept values (3)", read] {
-        let (said, took) = told(statement);
+        let (said, took) = run_statement(statement);
         assert!(said.starts_with("40001") && said.contains(why), "{said}");
         assert!(took < Duration::from_secs(1), "{statement}: {took:?}");
     }

@@ -403,15 +403,15 @@ fn refused_openings_refuse_what_they_would_enclose(door: &str) {
         lines.lines().map(|_| client.answer().unwrap()).collect::<Vec<_>>()
     };
     // redis-py's pipeline does this by default.
-    let told = ask("MULTI\nINCR hits\nSET hits 7\nEXEC\nEXISTS hits\n");
-    assert!(told[0].contains("transaction=False") && told[3].starts_with("EXECABORT"), "{told:?}");
-    assert_eq!(told[4], "0", "{told:?}");
-    let told = ask("MULTI\nINCR hits\nDISCARD\nEXISTS hits\n");
-    assert_eq!(told[2..], ["OK", "0"], "{told:?}");
+    let lines = ask("MULTI\nINCR hits\nSET hits 7\nEXEC\nEXISTS hits\n");
+    assert!(lines[0].contains("transaction=False") && lines[3].starts_with("EXECABORT"), "{lines:?}");
+    assert_eq!(lines[4], "0", "{lines:?}");
+    let lines = ask("MULTI\nINCR hits\nDISCARD\nEXISTS hits\n");
+    assert_eq!(lines[2..], ["OK", "0"], "{lines:?}");
     // ioredis does this with `db: 1`.
-    let told = ask("SELECT 1\nSET hits 1\nDEL greeting\nSELECT 0\nEXISTS hits greeting\n");
-    assert!(told[1].starts_with("NOMAP") && told[2].starts_with("NOMAP"), "{told:?}");
-    assert_eq!(told[3..], ["OK", "1"], "{told:?}");
+    let lines = ask("SELECT 1\nSET hits 1\nDEL greeting\nSELECT 0\nEXISTS hits greeting\n");
+    assert!(lines[1].starts_with("NOMAP") && lines[2].starts_with("NOMAP"), "{lines:?}");
+    assert_eq!(lines[3..], ["OK", "1"], "{lines:?}");
     assert_eq!(ask("QUORATE LEVEL one\nRESET\nQUORATE LEVEL\n")[2], "read quorum write quorum");
     // A web page's request. The cell does not read its body.
     for head in ["POST / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1", "Host: x"] {
@@ -437,10 +437,10 @@ fn answers_are_bounded(place: &LocalCluster, doors: &[String]) {
         let mut client = Redis::connect(door).unwrap();
         for level in ["one", "quorum", "all"] {
             client.check(&format!("QUORATE LEVEL {level}"), "OK");
-            let told = client.ask(&many).unwrap();
+            let answer = client.ask(&many).unwrap();
             assert!(
-                told.starts_with("TOOLARGE the answer would have more than 33554432 bytes"),
-                "{level}: {told}"
+                answer.starts_with("TOOLARGE the answer would have more than 33554432 bytes"),
+                "{level}: {answer}"
             );
             assert_eq!(client.ask(&["MGET", "large", "large"]).unwrap().len(), 2 * VALUE_BYTES + 1);
         }
@@ -493,9 +493,9 @@ fn figures_are_shown(place: &LocalCluster) {
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name} in\n{text}");
     }
-    let told: Json = serde_json::from_str(&fetch("status")).unwrap();
-    assert_eq!(told["state"], "serving", "{told}");
-    assert_eq!(told["cell"]["reachable"].as_array().unwrap().len(), 3, "{told}");
+    let status: Json = serde_json::from_str(&fetch("status")).unwrap();
+    assert_eq!(status["state"], "serving", "{status}");
+    assert_eq!(status["cell"]["reachable"].as_array().unwrap().len(), 3, "{status}");
     assert_eq!(fetch("health"), "ok\n");
 }
 

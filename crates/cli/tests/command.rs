@@ -49,7 +49,7 @@ impl LocalCluster {
     }
 
     /// Prints the status and the end of each log, to explain a test that failed.
-    fn tell(&self) {
+    fn print_state(&self) {
         eprintln!("{}", self.run(&["status"]).out);
         let files = fs::read_dir(self.data_dir()).into_iter().flatten().flatten();
         let mut logs: Vec<_> = files.map(|file| file.path()).collect();
@@ -72,7 +72,7 @@ impl LocalCluster {
 impl Drop for LocalCluster {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.tell();
+            self.print_state();
         }
         let _ = self.command(&["down", "--yes"]).output();
     }

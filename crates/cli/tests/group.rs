@@ -32,10 +32,10 @@ impl Member {
         let mut command = place.command(&["group", "join", "words"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
-        let told = lines.clone();
+        let shared_lines = lines.clone();
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                told.lock().unwrap().push(line);
+                shared_lines.lock().unwrap().push(line);
             }
         });
         let member = Member { input: child.stdin.take(), child, lines };
@@ -51,7 +51,7 @@ impl Member {
         found.into_iter()
     }
 
-    fn tell(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         // A dead process reads nothing, so this may fail.
         let _ = writeln!(self.input.as_ref().unwrap(), "{line}");
     }
@@ -97,7 +97,7 @@ fn talk(members: &mut [Member], from: usize, count: usize) {
                 3 | 6 | 9 => "ordered",
                 _ => "soft",
             };
-            member.tell(&format!("{verb} {name}-{number:05}"));
+            member.write_line(&format!("{verb} {name}-{number:05}"));
         }
     }
 }
@@ -105,9 +105,9 @@ fn talk(members: &mut [Member], from: usize, count: usize) {
 /// Checks a group that has no members and continues from a file.
 fn an_idle_group_is_known_by_its_checkpoint(place: &LocalCluster) {
     let listed = |name: &str| {
-        let told = place.run(&["group", "list"]);
-        let line = told.out.lines().find(|line| line.split_whitespace().next() == Some(name));
-        line.unwrap_or_else(|| panic!("{name} is not listed: {told:?}")).trim_end().to_owned()
+        let output = place.run(&["group", "list"]);
+        let line = output.out.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not listed: {output:?}")).trim_end().to_owned()
     };
     let router = process(place, "router-1")["bound"]["listen"].as_str().unwrap().to_owned();
     let node = Node::builder().routers([router]).start().wait().unwrap();
@@ -187,19 +187,19 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     let place = up();
     let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();
     wait_for("every member sees all four", || members.iter().all(|member| member.members() == 4));
-    let told = |arguments: &[&str]| {
-        let told = place.run(arguments);
-        assert_eq!(told.code, Some(0), "{told:?}");
-        told.out
+    let run = |arguments: &[&str]| {
+        let output = place.run(arguments);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        output.out
     };
     wait_for("the routers know the group", || {
-        told(&["group", "list"]).lines().any(|line| line.split_whitespace().take(2).eq(["words", "4"]))
+        run(&["group", "list"]).lines().any(|line| line.split_whitespace().take(2).eq(["words", "4"]))
     });
-    let shown = told(&["group", "show", "words", "--json"]);
+    let shown = run(&["group", "show", "words", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     let whole = shown["members"].as_array().unwrap().iter().filter(|member| member["whole"] == true);
     assert_eq!(whole.count(), 4, "{shown}");
-    assert_eq!(told(&["group", "show", "words"]).lines().count(), 6);
+    assert_eq!(run(&["group", "show", "words"]).lines().count(), 6);
     assert_ne!(place.run(&["group", "show", "verses"]).code, Some(0));
     an_idle_group_is_known_by_its_checkpoint(&place);
 
@@ -216,7 +216,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     talk(&mut members, 300, 300);
     kill_process(pid(&process(&place, "router-1")), Signal::KILL).unwrap();
     talk(&mut members, 600, 100);
-    members.iter_mut().for_each(|member| member.tell("flush"));
+    members.iter_mut().for_each(|member| member.write_line("flush"));
     wait_for("all have flushed", || members.iter().all(|member| member.starting("done flush").count() == 1));
 
     // A new member joins and has the state.
@@ -255,7 +255,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     // A member that sleeps too long is dropped, and learns so when it wakes.
     freeze(Pid::from_child(&members[1].child));
     wait_for("the stopped member is dropped", || members[0].members() == 3);
-    members[0].tell("safe while it sleeps");
+    members[0].write_line("safe while it sleeps");
     wait_for("the others go on", || late.starting("text while it sleeps").count() == 1);
     members[1].signal(Signal::CONT);
     let woken = Instant::now();

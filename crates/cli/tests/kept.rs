@@ -48,8 +48,8 @@ fn a_cluster_goes_on_where_it_was() {
     done(&place, &["sql", once]);
     // One flight is missing afterwards, so a second load of the sample would show.
     done(&place, &["sql", "delete from flights where month = 1 and day = 1"]);
-    let before = told(&place);
-    disks_are_told(&place);
+    let before = identities(&place);
+    check_disks(&place);
     only_the_owner_can_read(&place.data_dir());
 
     place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
@@ -65,7 +65,7 @@ fn a_cluster_goes_on_where_it_was() {
 
     let up = done(&place, &["up", "--detach"]);
     assert!(up.out.contains("continues where it stopped"), "{up:?}");
-    assert_eq!(told(&place), before, "the domain, the addresses, and the processes that have a disk");
+    assert_eq!(identities(&place), before, "the domain, the addresses, and the processes that have a disk");
     assert_eq!(rows(&place, "select v from mine order by k"), "v\none!\ntwo\n");
     // The earlier write is recognised and not repeated.
     done(&place, &["sql", once]);
@@ -96,7 +96,7 @@ fn contradictions_are_refused(place: &LocalCluster) {
 }
 
 /// Checks the disk of each process that has one.
-fn disks_are_told(place: &LocalCluster) {
+fn check_disks(place: &LocalCluster) {
     let mut disks = 0;
     for row in status(place) {
         let has_disk = matches!(row["role"].as_str(), Some("router" | "storage"));
@@ -146,9 +146,9 @@ fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
             let place = &place;
             let write = |writer: i32| {
                 let first = kill * 10_000 + writer * 1_000;
-                let is_told =
+                let is_acknowledged =
                     |k: &i32| place.run(&["sql", &format!("insert into kept values ({k})")]).code == Some(0);
-                (first..first + 1_000).map_while(|k| is_told(&k).then_some(k)).collect::<Vec<i32>>()
+                (first..first + 1_000).map_while(|k| is_acknowledged(&k).then_some(k)).collect::<Vec<i32>>()
             };
             let writers: Vec<_> = (0..3).map(|writer| scope.spawn(move || write(writer))).collect();
             let many = format!("select 1 / (count(*) / {}) from kept", acknowledged.len() + 20);
@@ -324,16 +324,16 @@ fn a_cluster_in_memory_says_so_and_keeps_nothing() {
 }
 
 /// Returns the domain, the address of each process, and the identity of each process with a disk.
-fn told(place: &LocalCluster) -> Vec<Value> {
+fn identities(place: &LocalCluster) -> Vec<Value> {
     let said = place.run(&["status"]);
     let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
-    let mut told = vec![Value::from(domain)];
+    let mut identities = vec![Value::from(domain)];
     for row in status(place) {
         let has_disk = matches!(row["role"].as_str(), Some("router" | "storage"));
         let incarnation = if has_disk { row["incarnation"].clone() } else { Value::Null };
-        told.push([row["name"].clone(), row["bound"].clone(), incarnation].into_iter().collect());
+        identities.push([row["name"].clone(), row["bound"].clone(), incarnation].into_iter().collect());
     }
-    told
+    identities
 }
 
 fn rows(place: &LocalCluster, query: &str) -> String {

@@ -35,7 +35,7 @@ fn cells_go_on_where_they_were() {
     for said in ["cells are up", "Map `main` has 3 copies of each key", "Keys are kept on disk."] {
         assert!(up.out.contains(said), "{up:?}");
     }
-    let (doors_then, before) = (doors(&place), told(&place));
+    let (doors_then, before) = (doors(&place), identities(&place));
     let [mut one, mut two] = [0, 1].map(|cell| connect(&doors_then, cell));
     one.check("SET greeting hello", "OK");
     two.check("HSET user name Ada born 1815", "2");
@@ -44,7 +44,7 @@ fn cells_go_on_where_they_were() {
     one.check("SET gone soon", "OK");
     two.check("DEL gone", "1");
     one.check("QUORATE CREATE side COPIES 2", "OK");
-    disks_are_told(&place);
+    check_disks(&place);
     place.run(&["up", "--cells", "3"]).failed(1, "a cluster runs here already");
     let down = done(&place, &["down"]);
     assert!(down.out.contains("its maps are kept"), "{down:?}");
@@ -57,7 +57,7 @@ fn cells_go_on_where_they_were() {
     {
         assert!(up.out.contains(said), "{up:?}");
     }
-    assert_eq!(told(&place), before, "the domain, the processes, and where they listen");
+    assert_eq!(identities(&place), before, "the domain, the processes, and where they listen");
     let mut three = connect(&doors_then, 2);
     three.check("GET greeting", "hello");
     three.check("HMGET user name born", "Ada 1815");
@@ -103,7 +103,7 @@ fn contradictions_are_refused(place: &LocalCluster) {
 }
 
 /// Checks that every process has a disk.
-fn disks_are_told(place: &LocalCluster) {
+fn check_disks(place: &LocalCluster) {
     let rows = status(place);
     assert_eq!(rows.len(), 6);
     for row in rows {
@@ -121,7 +121,7 @@ fn disks_are_told(place: &LocalCluster) {
 }
 
 /// Returns the domain, and the name, addresses and incarnation of each process.
-fn told(place: &LocalCluster) -> Vec<Value> {
+fn identities(place: &LocalCluster) -> Vec<Value> {
     let said = place.run(&["status"]);
     let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
     let fields = |row: Value| ["name", "bound", "incarnation"].map(|field| row[field].clone());

@@ -66,24 +66,28 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     kill(&place, &leading());
 
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<ClientResult> = clients
+    let results: Vec<ClientResult> = clients
         .into_iter()
         .map(|client| runtime.block_on(client).expect("a client ends by itself"))
         .collect();
     let rows = runtime.block_on(rows(&place));
-    for (number, told) in told.iter().enumerate() {
+    for (number, result) in results.iter().enumerate() {
         let there = rows.get(&(number as i64)).cloned().unwrap_or_default();
         let doubled: Vec<_> = there.iter().filter(|(_, count)| **count > 1).collect();
         assert!(doubled.is_empty(), "client {number}: there more than once: {doubled:?}");
         let there: BTreeSet<i64> = there.into_keys().collect();
-        let lost: Vec<_> = told.acknowledged.difference(&there).collect();
+        let lost: Vec<_> = result.acknowledged.difference(&there).collect();
         assert!(lost.is_empty(), "client {number}: acknowledged and lost: {lost:?}");
-        let sent: BTreeSet<i64> = told.acknowledged.union(&told.open).copied().collect();
+        let sent: BTreeSet<i64> = result.acknowledged.union(&result.open).copied().collect();
         let forged: Vec<_> = there.difference(&sent).collect();
         assert!(forged.is_empty(), "client {number}: there and never sent: {forged:?}");
-        assert!(told.acknowledged.len() > 20, "client {number} hardly wrote: {}", told.acknowledged.len());
+        assert!(
+            result.acknowledged.len() > 20,
+            "client {number} hardly wrote: {}",
+            result.acknowledged.len()
+        );
     }
-    let history: History = told.into_iter().flat_map(|told| told.operations).collect();
+    let history: History = results.into_iter().flat_map(|result| result.operations).collect();
     assert!(history.len() > 500, "hardly a history: {} operations", history.len());
     check(&history).assert_atomic();
 }
@@ -172,7 +176,7 @@ async fn client(
 ) -> ClientResult {
     let now = || began.elapsed().as_nanos() as i64;
     let mut recorder = Recorder::in_memory(number as u64);
-    let mut told =
+    let mut result =
         ClientResult { operations: Vec::new(), acknowledged: BTreeSet::new(), open: BTreeSet::new() };
     let mut turn = 0;
     let mut connection = connected(&place).await;
@@ -182,9 +186,9 @@ async fn client(
             connection = connected(&place).await;
         }
         match fate(connection.execute("insert into numbered values ($1, $2)", &[&number, &turn]).await) {
-            InsertFate::Done => drop(told.acknowledged.insert(turn)),
+            InsertFate::Done => drop(result.acknowledged.insert(turn)),
             InsertFate::NotDone => {}
-            InsertFate::Open => drop(told.open.insert(turn)),
+            InsertFate::Open => drop(result.open.insert(turn)),
         }
         let register = (number + turn) % REGISTERS;
         let key = register.to_string();
@@ -212,6 +216,6 @@ async fn client(
         // Recovery from a kill takes seconds, so a row every few milliseconds is enough.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    told.operations = recorder.into_operations();
-    told
+    result.operations = recorder.into_operations();
+    result
 }

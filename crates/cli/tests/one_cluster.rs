@@ -103,8 +103,8 @@ fn tables_and_cells_go_on_without_their_routers() {
             said.code == Some(1) && said.err.contains("`quorate router reform` would go on from the members")
         });
         redis(&place, 1).check("GET k1", "k1");
-        let told = done(&place, &["router", "reform", "--yes", "--json"]);
-        let reformed: Value = serde_json::from_str(&told.out).unwrap();
+        let output = done(&place, &["router", "reform", "--yes", "--json"]);
+        let reformed: Value = serde_json::from_str(&output.out).unwrap();
         assert_eq!(reformed["generation"], generation, "{reformed}");
         assert_eq!(reformed["reform"]["fenced"].as_array().map(Vec::len), Some(0), "{reformed}");
         wait_for("all is mended", || is_whole(&place));

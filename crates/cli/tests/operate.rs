@@ -37,10 +37,10 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     let said = place.run(&["status"]);
     said.failed(1, "only 1 of 3 answer");
     assert!(said.err.contains(&format!("would go on from {survivor}")), "{said:?}");
-    let told = place.run(&["status", "--json"]);
-    let last: Value = serde_json::from_str(told.out.lines().last().unwrap()).unwrap();
+    let output = place.run(&["status", "--json"]);
+    let last: Value = serde_json::from_str(output.out.lines().last().unwrap()).unwrap();
     assert_eq!(
-        (told.code, &last["quorum"], &last["survivor"]),
+        (output.code, &last["quorum"], &last["survivor"]),
         (Some(1), &"lost".into(), &survivor.as_str().into())
     );
     assert_eq!(last["silent"].as_array().map(Vec::len), Some(2));
@@ -131,10 +131,10 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
             });
         }
         place.run(&["router", "reform"]).failed(2, "give --yes");
-        let told = place.run(&["router", "reform", "--yes", "--json"]);
-        assert_eq!(told.code, Some(0), "{told:?}");
-        assert!(told.err.contains("delivered to none of these members are lost"), "{told:?}");
-        let reformed: Value = serde_json::from_str(&told.out).unwrap();
+        let output = place.run(&["router", "reform", "--yes", "--json"]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.err.contains("delivered to none of these members are lost"), "{output:?}");
+        let reformed: Value = serde_json::from_str(&output.out).unwrap();
         assert_eq!(reformed["generation"], generation, "{reformed}");
         assert_eq!(reformed["reform"]["from_members"], true, "{reformed}");
         let cut_off = reformed["reform"]["fenced"].as_array().map(Vec::len);

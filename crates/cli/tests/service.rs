@@ -39,10 +39,10 @@ impl Host {
         let mut command = place.command(&[&["service"], words].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
-        let told = lines.clone();
+        let shared_lines = lines.clone();
         thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
-                told.lock().unwrap().push(line);
+                shared_lines.lock().unwrap().push(line);
             }
         });
         let mut host = Host { child, address: String::new(), http: String::new(), lines };
@@ -101,8 +101,8 @@ fn done(said: CommandOutput) -> String {
 
 /// Returns the hosts' reports about their services.
 fn listed(place: &LocalCluster, hosts: &[Host]) -> Vec<Value> {
-    let told = done(at(place, hosts, &["list", "--json"]));
-    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    let output = done(at(place, hosts, &["list", "--json"]));
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -147,9 +147,9 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     asked(&["add", "counter", &free]).failed(1, "no process was found at");
     // The old host comes back as another process at another port, and is spare.
     let spare = || {
-        let told = listed(&place, &hosts[index..=index]).remove(0);
-        let is_back = told["state"] == "spare" && told["address"] != old.as_str();
-        is_back.then(|| told["address"].as_str().unwrap().to_owned())
+        let description = listed(&place, &hosts[index..=index]).remove(0);
+        let is_back = description["state"] == "spare" && description["address"] != old.as_str();
+        is_back.then(|| description["address"].as_str().unwrap().to_owned())
     };
     wait_for("the old one is spare", || spare().is_some());
     let all = done(asked(&["add", "counter", &spare().unwrap(), "--json"]));
@@ -188,9 +188,9 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
         assert_eq!(done(at(&place, &hosts, &["call", service, put])), "null");
         // The leading host is found among all of them.
         hosts.rotate_left(1);
-        let told = done(at(&place, &hosts, &["export", service, file, "--json"]));
-        let told: Value = serde_json::from_str(&told).unwrap();
-        assert_eq!((&told["led"], &told["changes"]), (&true.into(), &1.into()), "{told}");
+        let exported = done(at(&place, &hosts, &["export", service, file, "--json"]));
+        let exported: Value = serde_json::from_str(&exported).unwrap();
+        assert_eq!((&exported["led"], &exported["changes"]), (&true.into(), &1.into()), "{exported}");
         drop(hosts);
 
         let restored = Host::start(&place, &["restore", file, service]);
@@ -199,7 +199,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
         let hosts = [restored, joined];
         let sets: Vec<Value> = listed(&place, &hosts).iter().map(|it| it["set"].clone()).collect();
         assert!(
-            sets[0] == sets[1] && sets[0] != told["set"],
+            sets[0] == sets[1] && sets[0] != exported["set"],
             "the restored service is another set: {sets:?}"
         );
         // The host that joined has the state, too.

@@ -63,10 +63,10 @@ impl MapCluster {
             wait_for(&format!("cell-{cell} takes part"), || {
                 let row = process(&self.cells, &format!("cell-{cell}"));
                 let Some(http) = row["bound"]["http"].as_str() else { return false };
-                let Ok(mut told) = ureq::get(format!("http://{http}/status")).call() else { return false };
-                let told = told.body_mut().read_to_string().unwrap_or_default();
-                let Ok(told) = serde_json::from_str::<Json>(&told) else { return false };
-                let map = &told["kept"][0];
+                let Ok(mut status) = ureq::get(format!("http://{http}/status")).call() else { return false };
+                let status = status.body_mut().read_to_string().unwrap_or_default();
+                let Ok(status) = serde_json::from_str::<Json>(&status) else { return false };
+                let map = &status["kept"][0];
                 row["state"] == "serving"
                     && map["takes_part"] == true
                     && map["copies"].as_u64().unwrap_or(3) == 3

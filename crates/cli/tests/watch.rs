@@ -19,12 +19,12 @@ fn stale_reads_of_the_last_minute_are_told() {
     assert_eq!(place.run(&up).code, Some(0));
     let doors = doors(&place);
     let [mut near, mut away] = [0, 1].map(|cell| Redis::connect(&doors[cell]).unwrap());
-    let told = || {
+    let watch = || {
         let said = place.run(&["watch", "--once", "--json"]);
         assert_eq!(said.code, Some(0), "{said:?}");
         serde_json::from_str::<Json>(&said.out).unwrap()
     };
-    let nothing = told();
+    let nothing = watch();
     assert_eq!((&nothing["cells"], &nothing["operations"]), (&3.into(), &0.into()), "{nothing}");
 
     near.check("QUORATE CREATE geo COPIES 0:1,1:1,2:1", "OK");
@@ -36,7 +36,7 @@ fn stale_reads_of_the_last_minute_are_told() {
         near.check("SET key value", "OK");
         away.check("GET key", "value");
     }
-    let fresh = told();
+    let fresh = watch();
     assert_eq!((&fresh["operations"], &fresh["keys"]), (&20.into(), &1.into()), "{fresh}");
     assert_eq!((&fresh["inconsistent"], &fresh["failed"]), (&0.0.into(), &0.into()), "{fresh}");
     assert!(fresh["writes_p50_us"].as_f64() > Some(60_000.0), "from one site to another: {fresh}");
@@ -51,7 +51,7 @@ fn stale_reads_of_the_last_minute_are_told() {
         wait_for("the write arrives", || read(&mut away) == number.to_string());
     }
     near.check("INCR visits", "1");
-    let stale = told();
+    let stale = watch();
     assert!(stale["operations"].as_u64() >= Some(50) && stale["left_out"] == 1, "{stale}");
     assert!(stale["inconsistent"].as_f64() > Some(0.1), "{stale}");
     assert!(stale["gamma_p99_ms"].as_f64() > Some(0.0), "{stale}");

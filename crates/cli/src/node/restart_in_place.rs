@@ -80,15 +80,15 @@ const LISTEN: &str = "listen=";
 const HTTP_LISTEN: &str = "http_listen=";
 
 /// Returns this program's arguments, without a door and without overridden addresses.
-fn arguments(told: impl Iterator<Item = OsString>) -> Vec<OsString> {
+fn arguments(original: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
-    let mut told = told.peekable();
+    let mut original = original.peekable();
     let says_where = |value: &OsString| {
         value.to_str().is_some_and(|value| value.starts_with(LISTEN) || value.starts_with(HTTP_LISTEN))
     };
-    while let Some(argument) = told.next() {
-        if argument == FLAG || argument == SET && told.peek().is_some_and(says_where) {
-            told.next();
+    while let Some(argument) = original.next() {
+        if argument == FLAG || argument == SET && original.peek().is_some_and(says_where) {
+            original.next();
         } else {
             kept.push(argument);
         }
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_door_is_left_once() {
-        let told =
+        let original =
             ["node", "--config", "a.toml", FLAG, "7", SET, "listen=h:1", SET, "x=1"].map(OsString::from);
         let kept = ["node", "--config", "a.toml", SET, "x=1"].map(OsString::from);
-        assert_eq!(arguments(told.into_iter()), kept);
+        assert_eq!(arguments(original.into_iter()), kept);
     }
 }

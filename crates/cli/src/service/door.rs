@@ -241,13 +241,13 @@ pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
             Ok(services) => {
                 for service in services {
                     if json {
-                        let told = serde_json::to_value(service)?;
-                        let serde_json::Value::Object(mut told) = told else {
+                        let description = serde_json::to_value(service)?;
+                        let serde_json::Value::Object(mut description) = description else {
                             unreachable!("a struct is serialized as an object")
                         };
-                        told.insert(String::from("http"), json!(at));
-                        told.insert(String::from("state"), json!(service.state()));
-                        writeln!(out, "{}", serde_json::Value::Object(told))?;
+                        description.insert(String::from("http"), json!(at));
+                        description.insert(String::from("state"), json!(service.state()));
+                        writeln!(out, "{}", serde_json::Value::Object(description))?;
                         continue;
                     }
                     let mut replicas = service.replicas.clone();
@@ -304,11 +304,11 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
         Export::decode(bytes.into()).map_err(anyhow::Error::msg).context("cannot read the host's export")?;
     export.write(file)?;
     if json {
-        let told = json!({
+        let summary = json!({
             "service": export.name(), "set": format!("{:016x}", export.set()), "changes": export.changes(),
             "led": export.led(), "bytes": length, "file": file.display().to_string(),
         });
-        report!("{told}");
+        report!("{summary}");
         return Ok(());
     }
     let behind =

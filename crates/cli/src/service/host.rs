@@ -161,7 +161,7 @@ fn host_until_end(
     serve(&node).wait().with_context(|| format!("cannot host the service {name}"))?;
     let http = node.http_address().expect("a host that serves has an HTTP address");
     report!("{name} listens at {}, HTTP at {http}", node.address());
-    let mut told = None;
+    let mut shown = None;
     loop {
         // An operator may have withdrawn the replica.
         let Some(standing) = node.standing(name) else {
@@ -173,7 +173,7 @@ fn host_until_end(
         }
         let now = (standing.replicas.len(), standing.serving);
         // While the host looks for the other hosts, it knows no replicas.
-        if now.0 > 0 && told.replace(now) != Some(now) {
+        if now.0 > 0 && shown.replace(now) != Some(now) {
             let (count, leads) = now;
             let word = if count == 1 { "replica" } else { "replicas" };
             report!("{count} {word}{}", if leads { ", led from here" } else { "" });

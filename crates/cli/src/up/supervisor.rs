@@ -355,7 +355,7 @@ impl Supervisor {
                     "{} (pid {pid}) did not end in time and is killed",
                     self.cluster.processes[index].name
                 );
-                self.tell(index, Signal::KILL);
+                self.signal(index, Signal::KILL);
             }
         }
     }
@@ -364,7 +364,7 @@ impl Supervisor {
     fn ask(&mut self, role: Role, patience: Duration) {
         for index in 0..self.slots.len() {
             if self.slots[index].config.role == role {
-                self.tell(index, Signal::TERM);
+                self.signal(index, Signal::TERM);
             }
         }
         self.await_ends(patience, |config| config.role == role);
@@ -392,7 +392,7 @@ impl Supervisor {
         }
     }
 
-    fn tell(&self, index: usize, what: Signal) {
+    fn signal(&self, index: usize, what: Signal) {
         let entry = &self.cluster.processes[index];
         if let Some(pid) = entry.pid
             && let Err(error) = signal(pid, what)
