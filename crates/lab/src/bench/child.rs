@@ -75,14 +75,14 @@ impl Child {
     }
 
     /// Sends the process a line.
-    pub(super) fn tell(&mut self, word: &str) -> Result<()> {
+    pub(super) fn send_line(&mut self, word: &str) -> Result<()> {
         writeln!(self.stdin, "{word}")?;
         Ok(self.stdin.flush()?)
     }
 
     /// Sends the process a line, and returns the line that it prints in reply.
     pub(super) fn ask(&mut self, word: &str) -> Result<String> {
-        self.tell(word)?;
+        self.send_line(word)?;
         self.line()
     }
 

@@ -93,7 +93,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 /// Two nodes with the same endpoints.
 struct Pair {
     one: Handle<Node>,
-    told: Receiver<EchoEvent>,
+    events: Receiver<EchoEvent>,
     domain: DomainId,
     _other: Handle<Node>,
 }
@@ -101,9 +101,9 @@ struct Pair {
 impl Pair {
     fn start(count: u64) -> Result<Pair> {
         let domain = chance::domain();
-        let (tell, told) = unbounded();
-        let (one, _) = node(1, domain, count, tell.clone())?;
-        let (other, peer) = node(2, domain, count, tell)?;
+        let (sender, events) = unbounded();
+        let (one, _) = node(1, domain, count, sender.clone())?;
+        let (other, peer) = node(2, domain, count, sender)?;
         for endpoint in 0..count {
             let reach =
                 Command::Dynamic(channel(domain, endpoint), Box::new(EchoCommand::Reach(peer.clone())));
@@ -112,11 +112,11 @@ impl Pair {
         // Each end of each session emits one event.
         for _ in 0..2 * count {
             ensure!(
-                matches!(told.recv_timeout(PATIENCE), Ok(EchoEvent::Linked)),
+                matches!(events.recv_timeout(PATIENCE), Ok(EchoEvent::Linked)),
                 "the endpoints of the two nodes did not all get their sessions in time"
             );
         }
-        Ok(Pair { one, told, domain, _other: other })
+        Ok(Pair { one, events, domain, _other: other })
     }
 
     /// Returns the mean time of a round trip between an endpoint and its twin, in microseconds. Round trips
@@ -124,7 +124,7 @@ impl Pair {
     fn round_trip(&self, endpoint: u64) -> Result<f64> {
         let ask = Command::Dynamic(channel(self.domain, endpoint), Box::new(EchoCommand::Ping(ROUND_TRIPS)));
         self.one.command(ask).ok().context("the protocol thread of a process of the bench has ended")?;
-        match self.told.recv_timeout(PATIENCE) {
+        match self.events.recv_timeout(PATIENCE) {
             Ok(EchoEvent::Pinged(span)) => Ok(span.as_secs_f64() * 1e6 / f64::from(ROUND_TRIPS)),
             _ => anyhow::bail!("an endpoint did not answer in time"),
         }
@@ -135,7 +135,12 @@ fn channel(domain: DomainId, endpoint: u64) -> Channel {
     Channel { domain, endpoint: EndpointId(1000 + endpoint) }
 }
 
-fn node(number: u64, domain: DomainId, count: u64, tell: Sender<EchoEvent>) -> Result<(Handle<Node>, Peer)> {
+fn node(
+    number: u64,
+    domain: DomainId,
+    count: u64,
+    sender: Sender<EchoEvent>,
+) -> Result<(Handle<Node>, Peer)> {
     let id = ProcessId { node: number, incarnation: chance::incarnation() };
     let mut node = Node::new();
     for endpoint in 0..count {
@@ -146,7 +151,7 @@ fn node(number: u64, domain: DomainId, count: u64, tell: Sender<EchoEvent>) -> R
         );
     }
     let handle =
-        Reactor::start(node, EventHandler(tell), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
+        Reactor::start(node, EventHandler(sender), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
     let address = handle.addresses()[0].to_string();
     Ok((handle, Peer { id, address }))
 }
@@ -232,11 +237,11 @@ struct EventHandler(Sender<EchoEvent>);
 
 impl Host<Node> for EventHandler {
     fn event(&mut self, event: Event<Opaque>, _: Time) {
-        if let Event::Dynamic(_, told) = event
-            && let Ok(told) = told.downcast::<EchoEvent>()
+        if let Event::Dynamic(_, event) = event
+            && let Ok(event) = event.downcast::<EchoEvent>()
         {
             // Sending fails only when the bench is over.
-            let _ = self.0.send(*told);
+            let _ = self.0.send(*event);
         }
     }
 }

@@ -176,16 +176,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.json {
         predictions.iter().for_each(|it| println!("{it}"));
     }
-    let mut told = Vec::new();
+    let mut results = Vec::new();
     for (sla, agreement) in agreements {
-        told.push(one(args, &mut rig, agreement).with_context(|| (*sla).to_owned())?);
+        results.push(one(args, &mut rig, agreement).with_context(|| (*sla).to_owned())?);
     }
     rig.succeeded();
     if args.json {
-        let holds = told.iter().all(|it| it["holds"] == true);
+        let holds = results.iter().all(|it| it["holds"] == true);
         let predictions: Vec<Value> = predictions.iter().map(Prediction::json).collect();
         let rest = json!({
-            "bench": "tune", "store": rig.store().0, "rate": args.rate, "predictions": predictions, "agreements": told, "holds": holds,
+            "bench": "tune", "store": rig.store().0, "rate": args.rate, "predictions": predictions, "agreements": results, "holds": holds,
         });
         println!("{rest}");
     }
@@ -436,7 +436,7 @@ fn predicted(lines: &[Line], window: &Window) -> Vec<f64> {
 }
 
 fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
-    let told = |window: &Window| -> String {
+    let summary = |window: &Window| -> String {
         let of = |line: &Line| {
             let Estimate { value, low, high } = line.measure.of(window);
             let shown = |value| line.measure.shown(value);
@@ -447,7 +447,7 @@ fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
     let words: Vec<String> = lines.iter().map(Line::to_string).collect();
     println!("{}: {}", words.join(","), if holds { "holds" } else { "misses" });
     for (name, (_, window)) in ["weak", "strong"].iter().zip(&tune_run.ends) {
-        println!("  all {name}: {}", told(window));
+        println!("  all {name}: {}", summary(window));
     }
     if !both_fail {
         println!(
@@ -460,7 +460,7 @@ fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
             Some(after) => format!("held after {:.0} s", after.as_secs_f64()),
             None => String::from("not held"),
         };
-        println!("  {}: {after}, {}: {}", it.stage.name(), spelt(it.setting), told(&it.window));
+        println!("  {}: {after}, {}: {}", it.stage.name(), spelt(it.setting), summary(&it.window));
         if it.let_go > 0 {
             println!(
                 "    {} operations were due and not begun when the dials were turned, and were dropped",

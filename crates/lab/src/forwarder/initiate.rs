@@ -80,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_node_says_who_it_is() {
-        let told = Initiate::read(&mut &SENT[..]).unwrap();
-        assert_eq!((told.from, &told.bytes[..]), ("127.0.96.2:7000".parse().unwrap(), &SENT[..15]));
+        let initiate = Initiate::read(&mut &SENT[..]).unwrap();
+        assert_eq!((initiate.from, &initiate.bytes[..]), ("127.0.96.2:7000".parse().unwrap(), &SENT[..15]));
         let long: SocketAddr = "[::1]:7000".parse().unwrap();
         assert_eq!(Initiate::read(&mut &Initiate::of(long)[..]).unwrap().from, long);
     }

@@ -12,8 +12,8 @@
 //! **Bound.** In each direction of a connection at most `WAITING_MAX` pieces of `PIECE_BYTES` wait. Then the
 //! forwarder reads no more from the sending node until a piece has arrived.
 //!
-//! A line to the forwarder's door ([`tell`]) changes the distances while nodes run. Bytes under way arrive by
-//! the former distances.
+//! A line to the forwarder's door ([`send_distances`]) changes the distances while nodes run. Bytes
+//! under way arrive by the former distances.
 
 mod initiate;
 
@@ -192,7 +192,7 @@ fn spelt(line: &str) -> Result<Vec<Between>, String> {
 ///
 /// # Errors
 /// If the door does not answer, or refuses.
-pub fn tell(door: &str, distances: &str) -> Result<()> {
+pub fn send_distances(door: &str, distances: &str) -> Result<()> {
     let asked = || -> Result<String> {
         let mut stream = TcpStream::connect(door)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -73,10 +73,10 @@ fn the_door_takes_distances_and_refuses_others() {
     let serving = forwarder.clone();
     thread::spawn(move || serving.serve(&door));
     let placed = || forwarder.shared.distance([Site(1), Site(0)]).map(|it| it.least);
-    tell(&address, "1-0=5").unwrap();
+    send_distances(&address, "1-0=5").unwrap();
     assert_eq!(placed(), Some(Duration::from_millis(5)));
     for (line, why) in [("0-2=1", "last site is 1"), ("0-1=1,1-0=2", "another"), ("nonsense", "two sites")] {
-        let refused = format!("{:#}", tell(&address, line).unwrap_err());
+        let refused = format!("{:#}", send_distances(&address, line).unwrap_err());
         assert!(refused.contains(why), "{refused}");
         assert_eq!(placed(), Some(Duration::from_millis(5)), "{line} changes nothing");
     }
@@ -88,9 +88,9 @@ fn the_door_takes_distances_and_refuses_others() {
         stream.read_to_string(&mut answer).unwrap();
         assert_eq!(placed(), Some(Duration::from_millis(5)), "{answer}");
     }
-    tell(&address, "").unwrap();
+    send_distances(&address, "").unwrap();
     assert_eq!(placed(), None);
-    assert!(tell(&free().to_string(), "").is_err());
+    assert!(send_distances(&free().to_string(), "").is_err());
 }
 
 #[test]

@@ -80,7 +80,7 @@ pub(super) fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     );
     let receivers = &mut processes[args.routers..];
     for (receiver, &destined) in receivers.iter_mut().zip(&run.destined) {
-        receiver.tell("stop")?;
+        receiver.send_line("stop")?;
         let received: Received = serde_json::from_str(&receiver.line()?)?;
         if received.faults > 0 || received.delivered != destined {
             return Err(anyhow!(

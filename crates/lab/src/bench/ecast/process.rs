@@ -100,9 +100,9 @@ pub(super) fn run(domain: DomainId, spec: EcastProcessSpec) -> Result<()> {
             park()
         }
         ProcessPart::Receiver => {
-            let (tell, told) = unbounded();
+            let (sender, events) = unbounded();
             let receiver = Receiver::new(me, spec.bytes);
-            let port = Port::alone(EndpointId::TABLES, receiver, EventSender(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, receiver, EventSender(sender), reactor)?;
             println!("{listen}");
             seek(&spec, domain, &port, ReceiverCommand::Seeds);
             let mut word = String::new();
@@ -110,15 +110,15 @@ pub(super) fn run(domain: DomainId, spec: EcastProcessSpec) -> Result<()> {
             port.command(ReceiverCommand::Report)
                 .ok()
                 .context("the protocol thread of a process of the bench has ended")?;
-            say(&serde_json::to_string(&told.recv()?)?)
+            say(&serde_json::to_string(&events.recv()?)?)
         }
         ProcessPart::Load => {
-            let (tell, told) = unbounded();
+            let (sender, events) = unbounded();
             let load = EcastLoad::new(me, spec.clone());
-            let port = Port::alone(EndpointId::TABLES, load, EventSender(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, load, EventSender(sender), reactor)?;
             println!("{listen}");
             seek(&spec, domain, &port, |seeds| seeds);
-            report(&told)
+            report(&events)
         }
     }
 }
@@ -130,9 +130,9 @@ fn say(line: &str) -> Result<()> {
 }
 
 /// Prints the load's events as they come, until the end of its run.
-fn report(told: &Channel<LoadEvent>) -> Result<()> {
+fn report(events: &Channel<LoadEvent>) -> Result<()> {
     loop {
-        match told.recv()? {
+        match events.recv()? {
             LoadEvent::Measuring => say("measuring")?,
             LoadEvent::Done(run) => say(&serde_json::to_string(&run)?)?,
         }

@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let began = Instant::now();
     for member in &mut members {
-        member.tell("join")?;
+        member.send_line("join")?;
     }
     for member in &mut members {
         ensure!(member.line()? == "joined", "{} did not join its groups", member.name);
@@ -88,7 +88,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Waits until all groups have `size` members, at all members.
 fn whole(members: &mut [Child], size: usize) -> Result<()> {
     for member in &mut *members {
-        member.tell(&format!("until {size}"))?;
+        member.send_line(&format!("until {size}"))?;
     }
     for member in members {
         let said = member.line()?;

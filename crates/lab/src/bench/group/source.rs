@@ -87,7 +87,7 @@ impl GroupBench {
         }
         let members = self.members();
         for process in &mut self.processes {
-            process.tell(&format!("until {members}"))?;
+            process.send_line(&format!("until {members}"))?;
         }
         for process in &mut self.processes {
             let said = process.line()?;
@@ -145,7 +145,7 @@ impl GroupBench {
             return Ok(done);
         }
         for process in &mut self.processes {
-            process.tell(&format!("applied {}", self.sent + 1))?;
+            process.send_line(&format!("applied {}", self.sent + 1))?;
         }
         let mut last = vec![0; OPERATIONS];
         for process in &mut self.processes {
@@ -314,8 +314,8 @@ fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> R
         Operations::Queries => {
             for _ in 0..OPERATIONS {
                 timed(&mut || {
-                    let told = member.query((), Want::All).deadline(PATIENCE).wait()?;
-                    ensure!(told.complete, "these members did not reply to a query: {:?}", told.missing);
+                    let answer = member.query((), Want::All).deadline(PATIENCE).wait()?;
+                    ensure!(answer.complete, "these members did not reply to a query: {:?}", answer.missing);
                     Ok(())
                 })?;
             }

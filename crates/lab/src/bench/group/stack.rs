@@ -58,16 +58,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     if args.json {
         let first = rows[0].p50_us;
-        let told = rows.iter().map(|row| {
+        let measured = rows.iter().map(|row| {
             json!({
                 "members": row.members, "to_the_last_us_p50": row.p50_us, "to_the_last_us_p99": row.p99_us,
                 "ratio": row.p50_us / first,
             })
         });
-        let told: Vec<_> = told.collect();
+        let measured: Vec<_> = measured.collect();
         println!(
             "{}",
-            json!({ "bench": "group", "what": args.what, "processes": args.processes, "rows": told })
+            json!({ "bench": "group", "what": args.what, "processes": args.processes, "rows": measured })
         );
     }
     Ok(())
@@ -88,7 +88,7 @@ fn row(args: &Args, each: usize) -> Result<StackLatency> {
         // Only the first process gets `send`; all processes get the other commands.
         let asked = if word == "send" { 1 } else { processes.len() };
         for process in &mut processes[..asked] {
-            process.tell(&word)?;
+            process.send_line(&word)?;
         }
         if word == "applied" {
             break;

@@ -87,13 +87,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let sent = |all: &[UpdateCounters], seconds: f64| all[0].applied as f64 / seconds;
     let rates = [sent(&before, args.seconds), sent(&during, joined.as_secs_f64())];
     if args.json {
-        let told = json!({
+        let result = json!({
             "bench": "group", "what": args.what, "members": args.members, "rate": args.rate, "state_bytes": args.state_bytes,
             "joined_s": joined.as_secs_f64(), "applied_per_second": rates, "elsewhere_us_p99_before": p99(&before),
             "elsewhere_us_p99_during": p99(&during), "flush_ms_max_before": most(&before, |seen| seen.flush_ms_max),
             "flush_ms_max_during": flush, "apply_gap_ms_max_during": gap,
         });
-        println!("{told}");
+        println!("{result}");
         return Ok(());
     }
     println!(

@@ -138,7 +138,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Waits until all members have a view of this size. Returns the views that began since the last such wait.
 fn views(processes: &mut [Child], size: usize) -> Result<Vec<Began>> {
     for process in &mut *processes {
-        process.tell(&format!("until {size}"))?;
+        process.send_line(&format!("until {size}"))?;
     }
     let mut all = Vec::new();
     for process in processes {

@@ -155,7 +155,7 @@ impl System<'_> {
     fn measure_all(&self, work: Work, strength: Option<Strength>) -> Result<()> {
         for &clients in &self.args.clients {
             let (run, used) = self.measure(work, strength, clients)?;
-            self.tell(work, strength, clients, run, used)?;
+            self.print_result(work, strength, clients, run, used)?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl System<'_> {
         Ok((run, processes.into_iter().map(|(name, _)| name).zip(spent).collect()))
     }
 
-    fn tell(
+    fn print_result(
         &self,
         work: Work,
         strength: Option<Strength>,

@@ -140,7 +140,7 @@ impl RouterCluster<'_> {
                     checkpoint_bytes: CHECKPOINT_BYTES,
                 }),
                 value_bytes: 100,
-                tells: true,
+                prints_acknowledged: true,
             };
             self.routers.push(start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?);
         }
@@ -153,7 +153,7 @@ impl RouterCluster<'_> {
     }
 
     fn load(&mut self, in_flight: usize) -> Result<()> {
-        self.routers.iter_mut().try_for_each(|router| router.tell(&format!("load {in_flight}")))
+        self.routers.iter_mut().try_for_each(|router| router.send_line(&format!("load {in_flight}")))
     }
 
     /// Kills all routers at once. Lines that the routers printed before the kill still count.

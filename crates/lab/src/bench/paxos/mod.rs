@@ -266,7 +266,7 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
         ensure!(journal.line_within(PATIENCE)? == "ready", "{} did not begin to write", journal.name);
         journals.push(journal);
     }
-    journals.iter_mut().try_for_each(|journal| journal.tell("go"))?;
+    journals.iter_mut().try_for_each(|journal| journal.send_line("go"))?;
     journals.iter_mut().map(|journal| Ok(serde_json::from_str(&journal.line_within(PATIENCE)?)?)).collect()
 }
 
@@ -287,7 +287,7 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
                 checkpoint_bytes: SEGMENT_BYTES as usize,
             }),
             value_bytes: args.bytes,
-            tells: false,
+            prints_acknowledged: false,
         };
         let mut router = start(format!("router {node}"), &PaxosProcessSpec::Router(spec))?;
         let _: Begun = serde_json::from_str(&router.line_within(PATIENCE)?)?;
@@ -297,9 +297,9 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
         let (report, _) = report(&mut routers[0], |_| {})?;
         Ok((report.leads && report.members.len() == ROUTERS as usize).then_some(()))
     })?;
-    routers[0].tell(&format!("load {in_flight}"))?;
+    routers[0].send_line(&format!("load {in_flight}"))?;
     thread::sleep(Duration::from_secs(1));
-    routers.iter_mut().try_for_each(|router| router.tell("reset"))?;
+    routers.iter_mut().try_for_each(|router| router.send_line("reset"))?;
     thread::sleep(Duration::from_secs_f64(args.seconds));
     let reports: Vec<_> = routers.iter_mut().map(|router| report(router, |_| {})).collect::<Result<_>>()?;
     ensure!(reports[0].0.leads, "the leader changed during the run");

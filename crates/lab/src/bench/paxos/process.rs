@@ -55,7 +55,7 @@ pub(super) struct RouterSpec {
     pub(super) disk: Option<DiskSpec>,
     pub(super) value_bytes: usize,
     /// Whether to print the numbers of own acknowledged values at once.
-    pub(super) tells: bool,
+    pub(super) prints_acknowledged: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -106,14 +106,14 @@ pub(super) fn run(spec: PaxosProcessSpec) -> Result<()> {
 }
 
 struct Ear {
-    tell: Sender<ReplicaEvent>,
-    tells: bool,
+    sender: Sender<ReplicaEvent>,
+    prints_acknowledged: bool,
 }
 
 impl Host<PaxosReplica> for Ear {
     fn event(&mut self, event: ReplicaEvent, _now: Time) {
-        if self.tells || matches!(event, ReplicaEvent::Report(_)) {
-            let _ = self.tell.send(event);
+        if self.prints_acknowledged || matches!(event, ReplicaEvent::Report(_)) {
+            let _ = self.sender.send(event);
         }
     }
 
@@ -163,18 +163,18 @@ fn router(spec: RouterSpec) -> Result<()> {
         None if founds => Paxos::found(peer, settings(checkpoint_bytes), clock::now()),
         None => Paxos::join(peer, Vec::new(), settings(checkpoint_bytes), clock::now()),
     };
-    let (tell, told) = unbounded();
+    let (sender, events) = unbounded();
     let replica = PaxosReplica::new(paxos, author, spec.value_bytes);
     let config = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
-    let ear = Ear { tell, tells: spec.tells };
+    let ear = Ear { sender, prints_acknowledged: spec.prints_acknowledged };
     let handle = Reactor::start_with(replica, ear, config, disk, None)?;
     say(&begun)?;
     let counters = handle.counters().clone();
     let zero = Arc::new(std::sync::Mutex::new(work(&counters)));
     let begin = zero.clone();
     thread::spawn(move || {
-        for told in told {
-            let said = match told {
+        for event in events {
+            let said = match event {
                 ReplicaEvent::Acknowledged(number) => say(&RouterLine::Acknowledged(number)),
                 ReplicaEvent::Report(report) => {
                     let zero = *zero.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -32,7 +32,7 @@ pub(super) struct PaxosReplica {
     measured: u64,
     latency: Histogram<u64>,
     /// The number up to which own values were reported to the user.
-    told: u64,
+    reported: u64,
 }
 
 /// A summary of the log, by which replicas are compared.
@@ -92,7 +92,7 @@ impl PaxosReplica {
             measured: 0,
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
                 .expect("the bounds of the histogram are valid"),
-            told: 0,
+            reported: 0,
         }
     }
 
@@ -215,8 +215,8 @@ impl Protocol for PaxosReplica {
         self.give(cx, input, out);
         self.settle(cx, out);
         let acknowledged = self.own.front().map_or(self.own_next, |(number, ..)| *number);
-        if acknowledged > self.told {
-            self.told = acknowledged;
+        if acknowledged > self.reported {
+            self.reported = acknowledged;
             out.emit(ReplicaEvent::Acknowledged(acknowledged));
         }
     }

@@ -28,7 +28,7 @@ pub(super) fn report(
     router: &mut Child,
     mut acknowledged: impl FnMut(u64),
 ) -> Result<(RouterReport, RouterWork)> {
-    router.tell("report")?;
+    router.send_line("report")?;
     loop {
         match serde_json::from_str(&router.line_within(PATIENCE)?)? {
             RouterLine::Acknowledged(number) => acknowledged(number),

@@ -231,7 +231,7 @@ fn object(
     figures: &SettingResults,
 ) -> serde_json::Value {
     let Dials { reads, writes, choice } = dials;
-    let mut told = json!({
+    let mut result = json!({
         "bench": "quorum", "strategy": args.strategy, "store": store, "cells": cells, "copies": copies, "repair": args.repair,
         "read_level": reads.strong.name(), "write_level": writes.strong.name(), "weak_level": args.weak.name(),
         "p_read": reads.p, "p_write": writes.p, "choice": choice,
@@ -239,10 +239,10 @@ fn object(
         "clients": args.clients, "target_per_second": args.rate, "seconds": args.seconds, "keys": args.keys,
         "distribution": args.distribution.name(), "reads": args.reads, "value_bytes": args.value_bytes,
     });
-    if let (Some(told), serde_json::Value::Object(figures)) = (told.as_object_mut(), json!(figures)) {
-        told.extend(figures);
+    if let (Some(result), serde_json::Value::Object(figures)) = (result.as_object_mut(), json!(figures)) {
+        result.extend(figures);
     }
-    told
+    result
 }
 
 fn print(strategy: &str, dials: &Dials, figures: &SettingResults) {

@@ -47,7 +47,7 @@ pub struct Running {
 impl Running {
     /// Sets the distances between the sites of a running store, if it has a forwarder.
     pub(crate) fn place(&self, distances: &str) -> Result<()> {
-        self.forwarder.iter().try_for_each(|door| forwarder::tell(door, distances))
+        self.forwarder.iter().try_for_each(|door| forwarder::send_distances(door, distances))
     }
 
     /// Whether the sites can have distances, each with clients at its node; the error gives the reason if

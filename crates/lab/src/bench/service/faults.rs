@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
     stage.stops = fault == ServiceFault::Stop;
     let work = ServiceWork::EchoWritesOn { at_half: fault == ServiceFault::Stop };
     let mut client = stage.client(work, args.in_flight, args.together, args.seconds, 0)?;
-    client.tell("go")?;
+    client.send_line("go")?;
     thread::sleep(Duration::from_secs(2));
     let mut silences = Vec::with_capacity(count);
     for _ in 0..count {
@@ -99,11 +99,11 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
         "{word}: the longest silence after {count} {plural} was {worst:.0} ms; the limit is {most:.0} ms"
     );
     if args.json {
-        let told = json!({
+        let result = json!({
             "bench": "service", plural: count, "silence_ms": silences, "silence_ms_median": middle, "silence_ms_worst": worst,
             "answered": calls.answered, "per_second": rate.round(), "in_flight": args.in_flight, "verdict": verdict, "holds": holds,
         });
-        println!("{told}");
+        println!("{result}");
     } else {
         println!(
             "{} calls were answered, {rate:.0}/s in all; the median silence was {middle:.0} ms",

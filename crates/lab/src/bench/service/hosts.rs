@@ -185,11 +185,11 @@ impl<'a> ServiceBench<'a> {
         let mut started = (0..clients).map(start).collect::<Result<Vec<Child>>>()?;
         let clock = Instant::now();
         let before = self.work(&started)?;
-        started.iter_mut().try_for_each(|client| client.tell("go"))?;
+        started.iter_mut().try_for_each(|client| client.send_line("go"))?;
         let mut calls = Vec::with_capacity(clients);
         for client in &mut started {
-            let told = client.line()?;
-            calls.push(serde_json::from_str::<Calls>(&told).with_context(|| told.clone())?);
+            let line = client.line()?;
+            calls.push(serde_json::from_str::<Calls>(&line).with_context(|| line.clone())?);
         }
         let after = self.work(&started)?;
         let seconds = clock.elapsed().as_secs_f64();

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let machine = before.mean(&MachineSpeed::measure(args.seconds)?);
     let figures: Vec<Figure> = LIMITS.iter().map(|limit| limit.judge(&runs, &machine)).collect();
     if args.json {
-        println!("{}", told(args, &machine, &figures, &runs));
+        println!("{}", json_report(args, &machine, &figures, &runs));
     } else {
         machine.print();
         figures.iter().for_each(Figure::print);
@@ -82,12 +82,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn told(args: &Args, machine: &MachineSpeed, figures: &[Figure], runs: &[Vec<Measurement>]) -> Value {
-    let mut told = Map::new();
-    told.insert("bench".into(), json!("service"));
+fn json_report(args: &Args, machine: &MachineSpeed, figures: &[Figure], runs: &[Vec<Measurement>]) -> Value {
+    let mut report = Map::new();
+    report.insert("bench".into(), json!("service"));
     for figure in figures {
-        told.insert(figure.limit.name.into(), json!(figure.raw.round()));
-        told.insert(format!("{}_scaled", figure.limit.name), json!(figure.scaled.round()));
+        report.insert(figure.limit.name.into(), json!(figure.raw.round()));
+        report.insert(format!("{}_scaled", figure.limit.name), json!(figure.scaled.round()));
     }
     let last = runs.last().map(Vec::as_slice).unwrap_or_default();
     let details: Map<String, Value> = last.iter().map(|one| (one.name.to_owned(), one.json())).collect();
@@ -98,8 +98,8 @@ fn told(args: &Args, machine: &MachineSpeed, figures: &[Figure], runs: &[Vec<Mea
         "verdict": figures.iter().map(Figure::verdict).collect::<Vec<_>>(),
         "holds": figures.iter().all(|figure| figure.holds),
     });
-    told.extend(rest.as_object().cloned().unwrap_or_default());
-    Value::Object(told)
+    report.extend(rest.as_object().cloned().unwrap_or_default());
+    Value::Object(report)
 }
 
 /// The limit of a figure, on the machine for which limits are set.

@@ -202,7 +202,7 @@ impl Silence {
     fn answer(&self) {
         while let Ok(Some(word)) = read_line() {
             let mut last = self.last.lock().expect("no thread panics while it holds this lock");
-            let told = match word.as_str() {
+            let result = match word.as_str() {
                 "mark" => {
                     last.1 = Duration::ZERO;
                     say("marked")
@@ -211,7 +211,7 @@ impl Silence {
                 "silence" => say(&format!("{:.1}", last.1.max(last.0.elapsed()).as_secs_f64() * 1e3)),
                 _ => break,
             };
-            if told.is_err() {
+            if result.is_err() {
                 break;
             }
         }

@@ -102,12 +102,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let verdict = verdicts(&rows);
     if args.json {
         let rows: Vec<Value> = rows.iter().map(TransactionSize::json).collect();
-        let told = json!({
+        let result = json!({
             "bench": "service", "transactions": rows, "seconds": args.seconds,
             "verdict": verdict.iter().map(|(_, words)| words).collect::<Vec<_>>(),
             "holds": verdict.iter().all(|(holds, _)| *holds),
         });
-        println!("{told}");
+        println!("{result}");
     } else {
         for row in &rows {
             let [optimised, mixed, writes] = row.of.each_ref().map(Measurement::rate);

@@ -129,7 +129,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     );
     if let (Some(address), Some(from)) = (&args.address, &args.from) {
         let (run, _) = measure(&args, address, None, from, &[])?;
-        return tell(&args, None, run, Vec::new(), None, None);
+        return print_result(&args, None, run, Vec::new(), None, None);
     }
     let spawned = Spawned::maybe_durable(args.durable)?;
     let folder = match &args.emit {
@@ -143,7 +143,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let before = passes(spawned.processes())?;
         let (run, used) = measure(&args, &address, Some(strength), &folder, spawned.processes())?;
         let after = passes(spawned.processes())?;
-        tell(&args, Some(strength), run, used, Some((before, after)), Some(loading))?;
+        print_result(&args, Some(strength), run, used, Some((before, after)), Some(loading))?;
     }
     spawned.succeeded();
     Ok(())
@@ -260,7 +260,7 @@ fn passes(processes: &[Process]) -> Result<Passes> {
     Ok(all)
 }
 
-fn tell(
+fn print_result(
     args: &Args,
     read: Option<Strength>,
     run: LoadRun,
