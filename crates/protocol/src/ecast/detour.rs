@@ -128,25 +128,25 @@ impl<R: Routing> Router<R> {
             }
             self.detours.reached.insert(router, new.clone())
         };
-        self.reach_anew(old.into_iter().flatten().chain(new).collect());
+        self.resend_over_new_route(old.into_iter().flatten().chain(new).collect());
     }
 
     /// Updates the list of routers with which this router talks. Only their statements about reached members
     /// count.
-    pub(super) fn look_who_talks(&mut self, now: Time) {
+    pub(super) fn update_talking_routers(&mut self, now: Time) {
         let routers = self.detours.reached.keys().copied();
         let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();
         let changed = &self.detours.talking ^ &talking;
         if !changed.is_empty() {
             self.detours.talking = talking;
             let members = changed.iter().filter_map(|router| self.detours.reached.get(router));
-            self.reach_anew(members.flatten().copied().collect());
+            self.resend_over_new_route(members.flatten().copied().collect());
         }
     }
 
     /// Handles a change of the way to these members: sends everything unconfirmed, and all outcomes, to the
     /// members again.
-    fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
+    fn resend_over_new_route(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
         for member in members.into_iter().filter(|member| !self.linked.contains(member)) {
             let reached = self.reaches(member);

@@ -205,7 +205,7 @@ impl Dispatch {
                 Some(outcome) => self.report_outcome(at, outcome),
                 None => self.report_stable(at),
             }
-            self.routes.let_go(at, Route::is_done);
+            self.routes.forget_finished(at, Route::is_done);
         }
     }
 
@@ -294,7 +294,7 @@ impl Dispatch {
                 self.confirm(destination.process, Watermarks { through, executed: Position(0), durable: at });
             }
         }
-        self.routes.let_go(at, Route::is_done);
+        self.routes.forget_finished(at, Route::is_done);
         if !news && !self.asked {
             return;
         }
@@ -352,7 +352,7 @@ impl Dispatch {
         route.undurable -= u32::from(durable);
         if route.unconfirmed == 0 {
             self.report_stable(at);
-            self.routes.let_go(at, Route::is_done);
+            self.routes.forget_finished(at, Route::is_done);
         }
     }
 
@@ -363,7 +363,7 @@ impl Dispatch {
         if route.undurable == 0 && route.is_reported {
             let outcome = route.outcome();
             self.stability.note(at, outcome);
-            self.routes.let_go(at, Route::is_done);
+            self.routes.forget_finished(at, Route::is_done);
         }
     }
 
@@ -374,7 +374,7 @@ impl Dispatch {
             let submitter = route.submitter;
             self.submitters[submitter as usize].outstanding -= 1;
             self.mark(submitter);
-            self.routes.let_go(at, Route::is_done);
+            self.routes.forget_finished(at, Route::is_done);
         }
     }
 
@@ -384,7 +384,7 @@ impl Dispatch {
         route.unconfirmed -= 1;
         if route.unconfirmed == 0 {
             self.report_stable(at);
-            self.routes.let_go(at, Route::is_done);
+            self.routes.forget_finished(at, Route::is_done);
         }
     }
 

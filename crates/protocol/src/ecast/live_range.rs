@@ -107,7 +107,7 @@ impl<T> LiveRange<T> {
     }
 
     /// Forgets a straggler if it is finished.
-    pub(super) fn let_go(&mut self, at: Position, is_done: impl Fn(&T) -> bool) {
+    pub(super) fn forget_finished(&mut self, at: Position, is_done: impl Fn(&T) -> bool) {
         if self.stragglers.get(&at.0).is_some_and(is_done) {
             self.stragglers.remove(&at.0);
         }
@@ -199,7 +199,7 @@ mod tests {
                     if let Some(done) = live_range.get_mut(at) {
                         *done = true;
                     }
-                    live_range.let_go(at, |done| *done);
+                    live_range.forget_finished(at, |done| *done);
                 }
                 live_range.collect(|done| *done);
                 assert_eq!(live_range.last().0, last);

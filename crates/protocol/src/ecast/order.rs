@@ -531,7 +531,7 @@ impl<R: Routing> Order<R> {
         if let Some(sender) = self.senders.get_mut(&id.sender) {
             sender.settle(id.number, outcome);
         }
-        self.live_messages.let_go(position, |flight| flight.stable);
+        self.live_messages.forget_finished(position, |flight| flight.stable);
     }
 
     /// Returns the whole state, for a router that is too far behind for the log.

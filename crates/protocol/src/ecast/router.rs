@@ -267,8 +267,8 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Announces the leader to processes. Before the cut is known, no process learns the leader, because a process
-    /// that learns it without having been asked for its deliveries counts as out.
+    /// Announces the leader to processes. Before the cut is known, no process learns the leader, because a
+    /// process that learns it without having been asked for its deliveries counts as out.
     fn announce_leader(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
@@ -599,7 +599,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Deadline => {
                 self.drive(cx, Input::Deadline, out);
-                self.look_who_talks(cx.now);
+                self.update_talking_routers(cx.now);
                 self.watch(cx, out);
                 self.finish_gathering(cx, out);
                 self.finish_refounding(cx, out);

@@ -2,6 +2,7 @@
 
 mod change;
 mod checkpoints;
+mod context;
 mod dissemination;
 mod early;
 mod exchange;
@@ -9,13 +10,12 @@ mod installed;
 mod neighbours;
 mod ordered;
 mod progress;
-mod scene;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-pub(super) use self::scene::{Effects, Scene, Submission};
+pub(super) use self::context::{Effects, MemberContext, Submission};
 use self::{
     checkpoints::Checkpoints,
     dissemination::Dissemination,
@@ -29,8 +29,8 @@ use super::{
     CommandOutcome, Direct, Event, Failure, Group, GroupId, Mark, Offer, Pack, Phi, Place, SeatId,
     SendStrength, View,
     addresses::Meter,
+    caller_commands::{CallerCommands, PendingSend},
     feed::Feed,
-    front::{Front, PendingSend},
     receipts::SafeNews,
     routing::{Control, Header},
     updates::Updates,
@@ -75,7 +75,7 @@ pub(super) struct GroupMember {
     checkpoints: Checkpoints,
     early: EarlyMessages,
     meter: Meter,
-    front: Front,
+    caller_commands: CallerCommands,
     feed: Feed,
     neighbours: Neighbours,
     /// Whether something happened in this turn, so that the process has to call the member at the end of the
@@ -88,7 +88,7 @@ pub(super) struct GroupMember {
 impl GroupMember {
     /// Makes a member that is about to join.
     pub(super) fn new(id: GroupId, me: ProcessId, offer: Offer, joins: Joins, numbered: u64) -> Self {
-        let front = Front::joining(joins.id, numbered);
+        let caller_commands = CallerCommands::joining(joins.id, numbered);
         GroupMember {
             joins,
             group: None,
@@ -101,7 +101,7 @@ impl GroupMember {
             checkpoints: Checkpoints::new(offer),
             early: EarlyMessages::default(),
             meter: Meter::default(),
-            front,
+            caller_commands,
             feed: Feed::default(),
             neighbours: Neighbours::default(),
             stirred: false,
@@ -134,12 +134,14 @@ impl GroupMember {
 
     /// Returns the member's memory for the group, in bytes.
     pub(super) fn memory(&self) -> usize {
-        self.soft.memory() + self.early.bytes() + self.front.bytes() + self.feed.bytes()
+        self.soft.memory() + self.early.bytes() + self.caller_commands.bytes() + self.feed.bytes()
     }
 
     /// Whether the passing of time has no effect here: nothing is held, awaited, or in progress.
     pub(super) fn is_at_rest(&self) -> bool {
-        let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
+        let still = self.flushes.is_empty()
+            && self.caller_commands.is_settled()
+            && self.caller_commands.first().is_none();
         let still = still && self.soft.receipts.are_sent() && !self.soft.lacks(&self.others());
         still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && self.feed.is_live()
     }
@@ -161,7 +163,7 @@ impl GroupMember {
 
     /// Returns the largest number that the member has given to an ordered or safe send.
     pub(super) fn numbered(&self) -> u64 {
-        self.front.numbered()
+        self.caller_commands.numbered()
     }
 
     /// Ends the member. Returns the processes to which the process kept links for this member.
@@ -195,84 +197,90 @@ impl GroupMember {
     }
 
     /// Queues the caller's request to leave.
-    pub(super) fn leave(&mut self, scene: &mut Scene<'_>, id: CommandId) {
-        if self.front.is_leaving() {
-            return scene.effects.done(id, Err(Failure::NotMember));
+    pub(super) fn leave(&mut self, context: &mut MemberContext<'_>, id: CommandId) {
+        if self.caller_commands.is_leaving() {
+            return context.effects.done(id, Err(Failure::NotMember));
         }
-        self.front.leave(id);
-        self.pump(scene);
+        self.caller_commands.leave(id);
+        self.pump(context);
     }
 
     /// Queues the caller's seats behind everything sent so far.
-    pub(super) fn seats(&mut self, scene: &mut Scene<'_>, seats: Vec<SeatId>) {
-        self.front.seat(seats);
-        self.pump(scene);
+    pub(super) fn seats(&mut self, context: &mut MemberContext<'_>, seats: Vec<SeatId>) {
+        self.caller_commands.seat(seats);
+        self.pump(context);
     }
 
     /// Takes the caller's send.
-    pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: SendStrength, pack: Pack) {
+    pub(super) fn send(
+        &mut self,
+        context: &mut MemberContext<'_>,
+        id: CommandId,
+        strength: SendStrength,
+        pack: Pack,
+    ) {
         // The message leaves together with other messages at the end of the turn.
-        let result = if self.front.is_closed() {
+        let result = if self.caller_commands.is_closed() {
             Err(Failure::NotMember)
-        } else if !scene.in_touch {
+        } else if !context.in_touch {
             Err(Failure::OutOfTouch)
-        } else if pack.bytes().len() > scene.settings.body_bytes_max {
-            Err(Failure::Full(scene.settings.body_bytes_max))
+        } else if pack.bytes().len() > context.settings.body_bytes_max {
+            Err(Failure::Full(context.settings.body_bytes_max))
         } else {
-            self.front.push(PendingSend { id, strength, pack }, scene.settings.queue_bytes_max)
+            self.caller_commands.push(PendingSend { id, strength, pack }, context.settings.queue_bytes_max)
         };
         if let Err(failure) = result {
-            scene.effects.done(id, Err(failure));
+            context.effects.done(id, Err(failure));
         }
     }
 
     /// Starts a flush for the caller.
-    pub(super) fn flush(&mut self, scene: &mut Scene<'_>, id: CommandId) {
+    pub(super) fn flush(&mut self, context: &mut MemberContext<'_>, id: CommandId) {
         if !self.may_send() {
-            return scene.effects.done(id, Err(Failure::NotMember));
+            return context.effects.done(id, Err(Failure::NotMember));
         }
-        if !scene.in_touch {
-            return scene.effects.done(id, Err(Failure::OutOfTouch));
+        if !context.in_touch {
+            return context.effects.done(id, Err(Failure::OutOfTouch));
         }
         // Earlier sends leave before the flush begins.
-        self.pump(scene);
+        self.pump(context);
         self.flushes.push((id, self.soft.streams.delivered(), self.ordered.passed()));
-        self.end_flushes(scene);
-        if !self.flushes.is_empty() && self.here.tree(scene).is_large() {
+        self.end_flushes(context);
+        if !self.flushes.is_empty() && self.here.tree(context).is_large() {
             self.soft.receipts.ask();
         }
     }
 
-    fn end_flushes(&mut self, scene: &mut Scene<'_>) {
+    fn end_flushes(&mut self, context: &mut MemberContext<'_>) {
         let others = self.others();
         let GroupMember { flushes, soft: Dissemination { streams, .. }, .. } = self;
         flushes.retain(|(id, counts, ordered)| {
             let done = others.iter().all(|other| streams.holds(*other, counts, *ordered));
             if done {
-                scene.effects.done(*id, Ok(CommandOutcome::Flushed));
+                context.effects.done(*id, Ok(CommandOutcome::Flushed));
             }
             !done
         });
     }
 
     /// Queues the caller's request to save the state.
-    pub(super) fn save(&mut self, scene: &mut Scene<'_>, id: CommandId, last: bool) {
-        if !self.may_send() || self.front.is_closed() {
-            return scene.effects.done(id, Err(Failure::NotMember));
+    pub(super) fn save(&mut self, context: &mut MemberContext<'_>, id: CommandId, last: bool) {
+        if !self.may_send() || self.caller_commands.is_closed() {
+            return context.effects.done(id, Err(Failure::NotMember));
         }
         if last {
-            self.front.close(id);
+            self.caller_commands.close(id);
         }
         // Earlier sends leave before the save is submitted.
-        self.pump(scene);
+        self.pump(context);
         if !last {
-            self.submit_save(scene, id, true);
+            self.submit_save(context, id, true);
         }
     }
 
-    fn submit_save(&mut self, scene: &mut Scene<'_>, id: CommandId, by_all: bool) {
+    fn submit_save(&mut self, context: &mut MemberContext<'_>, id: CommandId, by_all: bool) {
         self.checkpoints.submit(id);
-        scene.effects.control(&Control::Save { group: self.here.group, by_all });
+        context.effects.control(&Control::Save { group: self.here.group, by_all });
     }
 
     /// Whether this checkpoint, or a newer one, is known.
@@ -297,10 +305,10 @@ impl GroupMember {
     }
 
     /// Sends the caller's bytes to another member, independently of views.
-    pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
+    pub(super) fn send_bytes(&mut self, context: &mut MemberContext<'_>, to: ProcessId, body: Bytes) {
         let here = &self.here;
-        if here.view.entry(to).is_some() && to != here.me && body.len() <= scene.settings.body_bytes_max {
-            here.say(scene, vec![to], Direct::Word { body });
+        if here.view.entry(to).is_some() && to != here.me && body.len() <= context.settings.body_bytes_max {
+            here.say(context, vec![to], Direct::Word { body });
         }
     }
 
@@ -310,11 +318,11 @@ impl GroupMember {
     }
 
     /// Ends a send of this member after the order has reported that the send will not be delivered here.
-    pub(super) fn failed(&mut self, scene: &mut Scene<'_>, number: u64, failure: Failure) {
+    pub(super) fn failed(&mut self, context: &mut MemberContext<'_>, number: u64, failure: Failure) {
         // Later sends wait behind the failed send. A failure here means that the process is about to learn
         // that it was dropped.
-        if let Some(id) = self.front.settle(number) {
-            scene.effects.done(id, Err(failure));
+        if let Some(id) = self.caller_commands.settle(number) {
+            context.effects.done(id, Err(failure));
         }
     }
 
@@ -326,37 +334,37 @@ impl GroupMember {
         for id in self.checkpoints.drain() {
             effects.done(id, Err(Failure::Wedged));
         }
-        self.front.wedge(&mut effects.events);
+        self.caller_commands.wedge(&mut effects.events);
     }
 
     /// Handles that this process is in touch with the order again, or is no longer in touch.
-    pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
-        if !scene.in_touch {
+    pub(super) fn resume(&mut self, context: &mut MemberContext<'_>) {
+        if !context.in_touch {
             // Queued sends fail now, because their callers would otherwise wait until the routers are
             // reachable again.
-            self.front.turn_back(&mut scene.effects.events);
+            self.caller_commands.fail_queued(&mut context.effects.events);
             for (id, ..) in self.flushes.drain(..) {
-                scene.effects.done(id, Err(Failure::OutOfTouch));
+                context.effects.done(id, Err(Failure::OutOfTouch));
             }
         }
-        self.deliver(scene);
+        self.deliver(context);
     }
 
     /// Queues an ordered message for delivery.
     pub(super) fn on_ordered(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         at: Position,
         sender: ProcessId,
         header: Header,
         body: Bytes,
     ) {
         if !self.is_member() {
-            scene.effects.refused += 1;
+            context.effects.refused += 1;
             return;
         }
         self.ordered.push(WaitingMessage { at, sender, header, body });
-        self.deliver(scene);
+        self.deliver(context);
     }
 
     /// Returns the number of soft messages of the same sender that must be delivered before this ordered
@@ -366,14 +374,16 @@ impl GroupMember {
     }
 
     /// Whether some of the soft messages that must be delivered before this message lie beyond the cut.
-    fn is_bereft(&self, waiting: &WaitingMessage) -> bool {
+    fn lacks_predecessors(&self, waiting: &WaitingMessage) -> bool {
         self.change.end_of(waiting.sender).is_some_and(|end| self.behind(waiting) > end)
     }
 
     /// Confirms ordered messages whose soft predecessors are here.
     fn confirm(&mut self) {
         while let Some(waiting) = self.ordered.unconfirmed() {
-            if self.soft.streams.received(waiting.sender) < self.behind(waiting) && !self.is_bereft(waiting) {
+            if self.soft.streams.received(waiting.sender) < self.behind(waiting)
+                && !self.lacks_predecessors(waiting)
+            {
                 return;
             }
             let (at, awaited) = (waiting.at, self.awaited(waiting));
@@ -401,7 +411,7 @@ impl GroupMember {
             // been in that view.
             return MessageFate::Voided;
         }
-        if self.is_bereft(waiting) {
+        if self.lacks_predecessors(waiting) {
             let end = self.change.end_of(waiting.sender).unwrap_or(0);
             return match waiting.header.safe {
                 None | Some(Phi::All) => MessageFate::Voided,
@@ -430,17 +440,17 @@ impl GroupMember {
     }
 
     /// Delivers all messages that may be delivered.
-    fn deliver(&mut self, scene: &mut Scene<'_>) {
-        if !self.is_member() || !scene.in_touch && !self.change.installing {
+    fn deliver(&mut self, context: &mut MemberContext<'_>) {
+        if !self.is_member() || !context.in_touch && !self.change.installing {
             return;
         }
         self.confirm();
-        while self.deliver_ordered(scene) | self.deliver_soft(scene) {}
-        self.end_flushes(scene);
-        self.pump(scene);
+        while self.deliver_ordered(context) | self.deliver_soft(context) {}
+        self.end_flushes(context);
+        self.pump(context);
     }
 
-    fn deliver_ordered(&mut self, scene: &mut Scene<'_>) -> bool {
+    fn deliver_ordered(&mut self, context: &mut MemberContext<'_>) -> bool {
         let mut moved = false;
         while let Some(waiting) = self.ordered.first() {
             let fate = self.fate(waiting);
@@ -454,7 +464,7 @@ impl GroupMember {
             self.soft.receipts.owe();
             moved = true;
             if matches!(fate, MessageFate::Delivered) {
-                self.deliver_one(scene, waiting);
+                self.deliver_one(context, waiting);
             } else {
                 assert_ne!(waiting.sender, self.here.me, "no message of a surviving sender is voided");
             }
@@ -462,21 +472,21 @@ impl GroupMember {
         moved
     }
 
-    fn deliver_one(&mut self, scene: &mut Scene<'_>, waiting: WaitingMessage) {
+    fn deliver_one(&mut self, context: &mut MemberContext<'_>, waiting: WaitingMessage) {
         let WaitingMessage { at, sender, header, body } = waiting;
         let delivered = self.soft.delivered(sender);
         if header.view == self.here.view.number && header.behind > delivered {
             self.change.add_missing(sender, header.behind - delivered);
         }
         let (updates, whole) = Updates::ordered(at, body);
-        scene.effects.refused += u64::from(!whole);
+        context.effects.refused += u64::from(!whole);
         if let Some(updates) = updates {
-            self.emit(scene, Event::Deliver { group: self.here.group, sender, updates });
+            self.emit(context, Event::Deliver { group: self.here.group, sender, updates });
         }
         if sender == self.here.me {
             self.soft.follow(at);
-            let sent = self.front.settle(header.number);
-            scene.effects.events.extend(sent.map(|id| Event::Sent { id, first: Place::Ordered(at, 0) }));
+            let sent = self.caller_commands.settle(header.number);
+            context.effects.events.extend(sent.map(|id| Event::Sent { id, first: Place::Ordered(at, 0) }));
         }
     }
 
@@ -486,7 +496,7 @@ impl GroupMember {
         self.ordered.passed().max(self.here.view.number)
     }
 
-    fn deliver_soft(&mut self, scene: &mut Scene<'_>) -> bool {
+    fn deliver_soft(&mut self, context: &mut MemberContext<'_>) -> bool {
         let (mut moved, through) = (false, self.through());
         let senders: Vec<ProcessId> = self.soft.streams.iter().map(|(id, _)| id).collect();
         for sender in senders {
@@ -503,7 +513,7 @@ impl GroupMember {
                 self.meter.count(1);
                 let updates = Updates::new(Place::Soft(first), pack);
                 let event = Event::Deliver { group: self.here.group, sender, updates };
-                scene.effects.events.extend(self.feed.pass(event));
+                context.effects.events.extend(self.feed.pass(event));
             }
         }
         moved
@@ -516,57 +526,61 @@ impl GroupMember {
 
     /// Delivers this member's waiting soft sends, as far as they are allowed. Ordered and safe sends wait for
     /// the end of the turn.
-    fn pump(&mut self, scene: &mut Scene<'_>) {
+    fn pump(&mut self, context: &mut MemberContext<'_>) {
         if !self.may_send() {
             return;
         }
-        if !self.change.has_reported() && !self.is_changing() && scene.in_touch && self.front.is_settled() {
-            self.send_soft(scene);
+        if !self.change.has_reported()
+            && !self.is_changing()
+            && context.in_touch
+            && self.caller_commands.is_settled()
+        {
+            self.send_soft(context);
         }
-        if let Some(id) = self.front.may_close() {
-            self.submit_save(scene, id, false);
+        if let Some(id) = self.caller_commands.may_close() {
+            self.submit_save(context, id, false);
         }
-        if let Some(seats) = self.front.may_seat() {
-            scene.effects.control(&Control::Seats { group: self.here.group, seats });
+        if let Some(seats) = self.caller_commands.may_seat() {
+            context.effects.control(&Control::Seats { group: self.here.group, seats });
         }
-        if self.front.may_leave() {
-            scene.effects.control(&Control::Leave { group: self.here.group });
+        if self.caller_commands.may_leave() {
+            context.effects.control(&Control::Leave { group: self.here.group });
         }
     }
 
     /// Submits ordered and safe sends to the order, at the end of a turn.
-    pub(super) fn submit(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn submit(&mut self, context: &mut MemberContext<'_>) {
         if !self.may_send() {
             return;
         }
         let (group, me) = (self.here.group, self.here.me);
         let (view, behind) = (self.here.view.number, self.soft.own(me).received());
-        while let Some((number, strength, pack)) = self.front.submit() {
+        while let Some((number, strength, pack)) = self.caller_commands.submit() {
             let safe = if let SendStrength::Safe(phi) = strength { Some(phi) } else { None };
             let header = Header { group, view, behind, number, safe };
             let (body, send) = (header.before(pack.bytes()), Some((group, number)));
-            scene.effects.submits.push(Submission { class: Class::Data, body, send });
+            context.effects.submits.push(Submission { class: Class::Data, body, send });
         }
     }
 
-    fn send_soft(&mut self, scene: &mut Scene<'_>) {
-        let GroupMember { front, soft, feed, meter, here, .. } = self;
+    fn send_soft(&mut self, context: &mut MemberContext<'_>) {
+        let GroupMember { caller_commands, soft, feed, meter, here, .. } = self;
         let (group, me) = (here.group, here.me);
-        let next = || match front.first() {
-            Some(first) if first.strength == SendStrength::Soft => front.pop(),
+        let next = || match caller_commands.first() {
+            Some(first) if first.strength == SendStrength::Soft => caller_commands.pop(),
             _ => None,
         };
-        soft.take_own(me, scene.settings.window_bytes, next, |PendingSend { id, pack, .. }, first| {
+        soft.take_own(me, context.settings.window_bytes, next, |PendingSend { id, pack, .. }, first| {
             meter.count(1);
             let updates = Updates::new(Place::Soft(first), pack);
             let event = Event::Deliver { group, sender: me, updates };
-            scene.effects.events.extend(feed.pass(event));
-            scene.effects.events.push(Event::Sent { id, first: Place::Soft(first) });
+            context.effects.events.extend(feed.pass(event));
+            context.effects.events.push(Event::Sent { id, first: Place::Soft(first) });
         });
     }
 
     /// Passes an event to the host, or queues the event behind an awaited state.
-    fn emit(&mut self, scene: &mut Scene<'_>, event: Event) {
-        scene.effects.events.extend(self.feed.pass(event));
+    fn emit(&mut self, context: &mut MemberContext<'_>, event: Event) {
+        context.effects.events.extend(self.feed.pass(event));
     }
 }

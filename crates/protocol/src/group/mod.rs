@@ -31,8 +31,8 @@
 //! - The *lanes* (`lanes`) of a member choose the way of soft messages to each other member: the group's
 //!   multicast address, casts to it alone, or the link. The routers choose the groups that have an address
 //!   (`addresses`).
-//! - The *front* (`front`) is the side of the member's caller: a queue in the caller's order, and the answer
-//!   to each command.
+//! - The commands of the member's caller (`caller_commands`) form a queue in the caller's order. Each command
+//!   gets an answer.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
 //! ```text
@@ -286,9 +286,9 @@
 //!   leaves the relation of strengths open.
 
 mod addresses;
+mod caller_commands;
 mod checkpoint;
 mod feed;
-mod front;
 mod id;
 mod lanes;
 mod lock;

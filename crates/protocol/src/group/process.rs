@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::{
     Command, Direct, Event, Failure, GroupCounters, GroupId, Mark, Message, Offer, Sending, Settings, View,
-    member::{Effects, GroupMember, Joins, Scene, Submission},
+    member::{Effects, GroupMember, Joins, MemberContext, Submission},
     routing::{Control, Header, Moves},
 };
 use crate::{
@@ -180,10 +180,10 @@ impl Process {
         &mut self,
         now: Time,
         group: GroupId,
-        call: impl FnOnce(&mut GroupMember, &mut Scene<'_>) -> T,
+        call: impl FnOnce(&mut GroupMember, &mut MemberContext<'_>) -> T,
     ) -> Option<T> {
         let Process { members, settings, linked, effects, in_touch, stirred, awake, .. } = self;
-        let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
+        let mut context = MemberContext { now, settings, linked, in_touch: *in_touch, effects };
         let member = members.get_mut(&group)?;
         if !std::mem::replace(&mut member.stirred, true) {
             stirred.push(group);
@@ -191,10 +191,10 @@ impl Process {
         if !std::mem::replace(&mut member.awake, true) {
             awake.push(group);
         }
-        Some(call(member, &mut scene))
+        Some(call(member, &mut context))
     }
 
-    fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut GroupMember, &mut Scene<'_>)) {
+    fn with_all(&mut self, now: Time, mut call: impl FnMut(&mut GroupMember, &mut MemberContext<'_>)) {
         for group in self.members.keys().copied().collect::<Vec<_>>() {
             self.with(now, group, &mut call);
         }
@@ -203,18 +203,18 @@ impl Process {
     /// Ends the turn for the groups that had events in it.
     fn drained(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Process { members, settings, linked, effects, in_touch, stirred, .. } = self;
-        let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
+        let mut context = MemberContext { now, settings, linked, in_touch: *in_touch, effects };
         let mut overrun = Vec::new();
         for group in stirred.drain(..) {
             if let Some(member) = members.get_mut(&group) {
                 member.stirred = false;
-                member.drained(&mut scene);
-                overrun.extend(member.overrun(&scene).map(|backlog| (group, backlog)));
+                member.drained(&mut context);
+                overrun.extend(member.overrun(&context).map(|backlog| (group, backlog)));
             }
         }
         for (group, backlog) in overrun {
-            self.change(now, group, out, |member, scene| {
-                member.abandon(scene, backlog);
+            self.change(now, group, out, |member, context| {
+                member.abandon(context, backlog);
                 false
             });
         }
@@ -224,7 +224,7 @@ impl Process {
     fn ask_for_due(&mut self, now: Time) {
         self.effects.wake_at = None;
         for group in self.awake.clone() {
-            self.with(now, group, |member, scene| member.ask_for_due(scene));
+            self.with(now, group, |member, context| member.ask_for_due(context));
         }
     }
 
@@ -232,7 +232,7 @@ impl Process {
         let refuse = |id, failure| Event::Done { id, result: Err(failure) };
         if let Command::Send(sends) = command {
             for Sending { id, group, strength, pack } in sends {
-                let sent = self.with(now, group, |member, scene| member.send(scene, id, strength, pack));
+                let sent = self.with(now, group, |member, context| member.send(context, id, strength, pack));
                 if sent.is_none() {
                     let failure = if self.wedged { Failure::Wedged } else { Failure::NotMember };
                     self.effects.events.push(refuse(id, failure));
@@ -290,13 +290,13 @@ impl Process {
                 self.order.submit(self.token, Class::Control, join.encode());
             }
             Command::Leave { id, group } => {
-                self.with(now, group, |member, scene| member.leave(scene, id));
+                self.with(now, group, |member, context| member.leave(context, id));
             }
             Command::Flush { id, group } => {
-                self.with(now, group, |member, scene| member.flush(scene, id));
+                self.with(now, group, |member, context| member.flush(context, id));
             }
             Command::Save { id, group, last } => {
-                self.with(now, group, |member, scene| member.save(scene, id, last));
+                self.with(now, group, |member, context| member.save(context, id, last));
             }
             Command::Kept { id, group, checkpoint } => {
                 if self.members.get(&group).is_some_and(|member| member.knows_checkpoint(checkpoint)) {
@@ -315,13 +315,13 @@ impl Process {
                 self.with(now, group, |member, _| member.follow(at));
             }
             Command::Say { group, to, body } => {
-                self.with(now, group, |member, scene| member.say_word(scene, to, body));
+                self.with(now, group, |member, context| member.send_bytes(context, to, body));
             }
             Command::Seats { group, seats } => {
-                self.with(now, group, |member, scene| member.seats(scene, seats));
+                self.with(now, group, |member, context| member.seats(context, seats));
             }
             Command::Progress { group } => {
-                self.with(now, group, |member, scene| member.progressed(scene));
+                self.with(now, group, |member, context| member.progressed(context));
             }
             Command::Checkpoint { group, view, state } => {
                 self.with(now, group, |member, _| member.checkpoint(view, state));
@@ -351,8 +351,8 @@ impl Process {
                 if class == Class::Control {
                     self.on_control(now, at, id, &body, attachment, out);
                 } else if let Ok(header) = Header::take(&mut body) {
-                    self.with(now, header.group, |member, scene| {
-                        member.on_ordered(scene, at, id.sender, header, body);
+                    self.with(now, header.group, |member, context| {
+                        member.on_ordered(context, at, id.sender, header, body);
                     });
                 } else {
                     self.refused += 1;
@@ -393,7 +393,7 @@ impl Process {
 
     fn failed(&mut self, now: Time, token: u64, failure: Failure) {
         if let Some((group, number)) = self.tokens.remove(&token) {
-            self.with(now, group, |member, scene| member.failed(scene, number, failure));
+            self.with(now, group, |member, context| member.failed(context, number, failure));
         }
     }
 
@@ -419,15 +419,15 @@ impl Process {
                 if !self.members.get(&group).is_some_and(|member| member.joined_by(token, id.number)) {
                     return;
                 }
-                self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
+                self.change(now, group, out, |member, context| member.admitted(context, at, attachment));
             }
             Control::Rates(_) => {
                 // A message without an attachment changes no address of this process's groups.
                 let moves: Option<Moves> =
                     attachment.map(|mut bytes| decode_body(&mut bytes).unwrap_or_default());
                 for (group, address) in moves.into_iter().flatten() {
-                    self.change(now, group, out, |member, scene| {
-                        member.readdress(scene.now, address);
+                    self.change(now, group, out, |member, context| {
+                        member.readdress(context.now, address);
                         true
                     });
                 }
@@ -449,7 +449,7 @@ impl Process {
                 }
                 let steps = control.steps(sender, |_| self.members.keys().copied().collect());
                 for (group, step) in steps {
-                    self.change(now, group, out, |member, scene| member.step(scene, at, &step));
+                    self.change(now, group, out, |member, context| member.step(context, at, &step));
                 }
             }
         }
@@ -462,7 +462,7 @@ impl Process {
         now: Time,
         group: GroupId,
         out: &mut dyn Sink<Self>,
-        change: impl FnOnce(&mut GroupMember, &mut Scene<'_>) -> bool,
+        change: impl FnOnce(&mut GroupMember, &mut MemberContext<'_>) -> bool,
     ) {
         let address_of = |process: &Self| process.members.get(&group).and_then(GroupMember::address);
         let former = address_of(self);
@@ -543,7 +543,7 @@ impl Process {
         let in_touch = !(self.adrift || is_silent) || now.since(self.delivered_at) < TOUCH;
         if std::mem::replace(&mut self.in_touch, in_touch) != in_touch {
             self.effects.events.push(Event::InTouch(in_touch));
-            self.with_all(now, |member, scene| member.resume(scene));
+            self.with_all(now, |member, context| member.resume(context));
         }
     }
 
@@ -564,11 +564,11 @@ impl Process {
             if member.is_at_rest() {
                 continue;
             }
-            self.with(now, group, |member, scene| {
+            self.with(now, group, |member, context| {
                 if slept {
-                    member.forgive(scene);
+                    member.forgive(context);
                 }
-                member.tick(scene);
+                member.tick(context);
             });
         }
     }
@@ -653,7 +653,9 @@ impl Protocol for Process {
                     Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
                     // The process ignores direct messages of a group that it has left, or is about to join.
                     Message::Group { group, view, direct } => {
-                        self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                        self.with(now, group, |member, context| {
+                            member.on_direct(context, from, view, direct)
+                        });
                     }
                 }
             }
@@ -661,7 +663,7 @@ impl Protocol for Process {
             Input::Cast { from, message: Message::Group { group, view, direct } } if matches!(direct, Direct::Soft { sender, .. } if sender == from) =>
             {
                 let handled =
-                    self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
+                    self.with(now, group, |member, context| member.on_direct(context, from, view, direct));
                 self.unwanted += u64::from(handled.is_none());
             }
             Input::Cast { .. } => self.refused += 1,
@@ -681,8 +683,8 @@ impl Protocol for Process {
                     self.drive(cx, Input::Command(MemberCommand::Withdraw { token }), out);
                 }
                 self.order.submit(CONTROL, Class::Control, Control::Quit { group }.encode());
-                self.change(now, group, out, |member, scene| {
-                    member.wedge(scene.effects);
+                self.change(now, group, out, |member, context| {
+                    member.wedge(context.effects);
                     false
                 });
             }

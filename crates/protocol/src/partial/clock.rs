@@ -87,13 +87,13 @@ impl Clock {
 
     /// Raises the clock: it issues nothing at or below this time from now on.
     pub(super) fn raise(&mut self, time: u64) {
-        self.go_on_behind(time);
+        self.continue_above(time);
         self.issued = self.issued.max(time);
     }
 
     /// Continues above a time that an earlier life of the process had reserved. Unlike with
     /// [`raise`](Clock::raise), the time does not count as issued.
-    pub(super) fn go_on_behind(&mut self, time: u64) {
+    pub(super) fn continue_above(&mut self, time: u64) {
         self.last = self.last.max(time);
     }
 

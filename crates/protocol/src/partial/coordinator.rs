@@ -116,9 +116,9 @@ impl Coordinator {
     /// Continues after an earlier life of the process. `time` is above the numbers of all requests of that
     /// life, because that life used less than one number a nanosecond. Tallies of that life have states up to
     /// `time`.
-    pub(super) fn go_on_behind(&mut self, time: u64) {
+    pub(super) fn continue_above(&mut self, time: u64) {
         self.rounds = time;
-        self.memory.go_on_behind(time);
+        self.memory.continue_above(time);
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -317,7 +317,7 @@ impl Coordinator {
         while let Some(delayed) = self.delays.take_due(turn.now) {
             match delayed {
                 Delayed::Begin(operation) => self.begin_now(operation, turn),
-                Delayed::Tell { id, outcome } => turn.ended.push((id, outcome)),
+                Delayed::Report { id, outcome } => turn.ended.push((id, outcome)),
             }
         }
         if self.hints.counts().kept > 0 && self.hints_at <= turn.now {

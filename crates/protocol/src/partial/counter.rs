@@ -228,7 +228,7 @@ const SOLE: u8 = 2;
 pub(super) const TALLIES_MAX: usize = 128;
 
 /// Whether the first tally is taken in by the second.
-pub(super) fn is_taken_in((begun, tally): (Stamp, Tally), (by, other): (Stamp, Tally)) -> bool {
+pub(super) fn is_merged_into((begun, tally): (Stamp, Tally), (by, other): (Stamp, Tally)) -> bool {
     other.sole && begun.cell == by.cell && begun < by && tally.firm == other.firm
 }
 

@@ -15,7 +15,7 @@ pub(super) enum Delayed {
     /// A read that has not begun.
     Begin(Operation),
     /// The outcome of a write that is done.
-    Tell { id: u64, outcome: OperationOutcome },
+    Report { id: u64, outcome: OperationOutcome },
 }
 
 /// All delayed reads and outcomes of a coordinator.
@@ -59,7 +59,7 @@ impl Delays {
 
     /// Keeps the outcome of a finished write for the delay that the write asked for.
     pub(super) fn report_later(&mut self, id: u64, outcome: OperationOutcome, delay: Duration, now: Time) {
-        self.insert(now + delay.min(Delays::MAX), Delayed::Tell { id, outcome });
+        self.insert(now + delay.min(Delays::MAX), Delayed::Report { id, outcome });
     }
 
     fn insert(&mut self, due: Time, delayed: Delayed) {

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    counter::{TALLY_BYTES, Tally, integer, is_taken_in, put_tally, take_tally},
+    counter::{TALLY_BYTES, Tally, integer, is_merged_into, put_tally, take_tally},
     horizon::Horizon,
     stamp::{Stamp, put_stamp, take_stamp},
 };
@@ -203,11 +203,11 @@ impl Entry {
     /// taken that tally in. Returns whether anything changed.
     fn merge_tally(&mut self, begun: Stamp, tally: Tally) -> bool {
         let present = self.tally(begun).unwrap_or_default();
-        if tally <= present || self.tallies().any(|other| is_taken_in((begun, tally), other)) {
+        if tally <= present || self.tallies().any(|other| is_merged_into((begun, tally), other)) {
             return false;
         }
         if tally.sole {
-            self.retain(|_| true, |earlier, state| !is_taken_in((earlier, state), (begun, tally)));
+            self.retain(|_| true, |earlier, state| !is_merged_into((earlier, state), (begun, tally)));
         }
         self.since.get_or_insert_default().tallies.insert(begun, tally);
         true
@@ -488,7 +488,7 @@ impl Wire for Entry {
                 let (begun, tally) = take_tally(input)?;
                 let ascends = since.tallies.last_key_value().is_none_or(|(last, _)| *last < begun);
                 let mut before = since.tallies.iter().map(|(begun, tally)| (*begun, *tally));
-                let is_rest = tally.sole && before.any(|it| is_taken_in(it, (begun, tally)));
+                let is_rest = tally.sole && before.any(|it| is_merged_into(it, (begun, tally)));
                 if !ascends || is_rest || begun <= base.stamp {
                     return Err(WireError::Body);
                 }

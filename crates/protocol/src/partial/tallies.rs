@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::{
-    counter::{Tally, is_taken_in},
+    counter::{Tally, is_merged_into},
     entry::Entry,
     id::{CellNumber, MapId},
     stamp::Stamp,
@@ -58,7 +58,7 @@ impl Continued {
             return;
         }
         let sole = Tally { sole: true, ..self.tally };
-        let earlier = known.tallies().filter(|earlier| is_taken_in(*earlier, (self.begun, sole)));
+        let earlier = known.tallies().filter(|earlier| is_merged_into(*earlier, (self.begun, sole)));
         let mut sums = earlier.map(|(_, tally)| tally.sum).peekable();
         if sums.peek().is_some()
             && let Some(sum) = sums.try_fold(self.tally.sum, i64::checked_add)
@@ -74,7 +74,7 @@ impl OwnTallies {
     }
 
     /// Continues after an earlier run of the cell, which issued stamps up to `time`.
-    pub(super) fn go_on_behind(&mut self, time: u64) {
+    pub(super) fn continue_above(&mut self, time: u64) {
         self.left = time;
     }
 
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_tally_of_an_earlier_run_is_gone_on_with_once_all_owners_have_its_last_state() {
         let mut memory = OwnTallies::new();
-        memory.go_on_behind(20);
+        memory.continue_above(20);
         let found = [entry(5, tally(6, 100)), entry(10, tally(12, 5))];
         assert_eq!(continued_past(&memory, &found, 0, 19), None);
         assert_eq!(continued_past(&memory, &found, 0, 20), Some((10, 5, true)));

@@ -444,7 +444,7 @@ impl Reign {
     /// Dismisses voted-out processes once a majority of the remaining members has learned the change. If the
     /// leader fails before that, the remaining members need the votes of the voted-out processes to learn it.
     /// Returns whether this process itself may go.
-    pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
+    pub(super) fn dismiss_departed(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();
             known + usize::from(core.is_member(core.me.id)) >= quorum::majority(core.members.len())

@@ -15,7 +15,7 @@ impl Paxos {
             self.core.concerns(cx.me),
             "only a member, or a process that is about to be a member, stands for leader"
         );
-        self.stand_back(cx, out);
+        self.end_former_role(cx, out);
         self.core.announce_leader(false, out);
         (self.election, self.ready_from) = (None, None);
         let ballot = self.next_ballot(cx);

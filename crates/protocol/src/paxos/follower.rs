@@ -31,7 +31,7 @@ impl Paxos {
             self.core.promise(ballot, out);
         }
         if self.core.leader != Some(ballot) {
-            self.stand_back(cx, out);
+            self.end_former_role(cx, out);
             self.core.leader = Some(ballot);
             self.core.watch_members([from], cx.now);
             if self.is_voter() {
@@ -44,7 +44,7 @@ impl Paxos {
     }
 
     /// Ends the role that this process had in an earlier reign.
-    pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+    pub(super) fn end_former_role(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.state {
             State::Leader(reign) => {
                 out.emit(Event::Deposed { ballot: reign.ballot });
@@ -65,7 +65,7 @@ impl Paxos {
     /// Handles that the leader is gone or was never known. Stands for election a little after `patience`,
     /// unless another leader appears.
     pub(super) fn lose_leader(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
-        self.stand_back(cx, out);
+        self.end_former_role(cx, out);
         self.core.announce_leader(false, out);
         if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
@@ -116,10 +116,10 @@ impl Paxos {
         self.learn_in(ballot, chosen, out);
         self.core.collect(collect);
         let lacks = self.core.held(ballot).unwrap_or(Slot::ZERO) < sent;
-        self.say_following(ballot, lacks, out);
+        self.send_following(ballot, lacks, out);
     }
 
-    fn say_following(&mut self, ballot: Ballot, lacks: bool, out: &mut dyn Sink<Self>) {
+    fn send_following(&mut self, ballot: Ballot, lacks: bool, out: &mut dyn Sink<Self>) {
         let (through, chosen) = (self.core.held(ballot), self.core.chosen);
         let message = Message::Following { ballot, through, chosen, lacks };
         self.core.send_held(ballot.router, message, out);
@@ -167,7 +167,7 @@ impl Paxos {
         let held = self.core.held(ballot);
         let end = Slot(start.0.saturating_add(values.len() as u64));
         if start > held.unwrap_or(self.core.chosen) || end < self.core.chosen {
-            self.say_following(ballot, true, out);
+            self.send_following(ballot, true, out);
             return;
         }
         let learned = chosen.min(end).0.saturating_sub(start.0) as usize;
@@ -213,7 +213,7 @@ impl Paxos {
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {
             self.core.learn_from(ballot, start, &values, out);
         }
-        self.say_following(ballot, !fits, out);
+        self.send_following(ballot, !fits, out);
     }
 
     /// Takes a part of a snapshot of known length.
@@ -224,7 +224,7 @@ impl Paxos {
                 let message = Message::ChunkTaken { ballot, slot, offset };
                 self.core.send_held(ballot.router, message, out);
             }
-            None => self.say_following(ballot, true, out),
+            None => self.send_following(ballot, true, out),
         }
     }
 
@@ -236,7 +236,7 @@ impl Paxos {
                 let message = Message::ChunkTaken { ballot, slot, offset };
                 self.core.send_held(ballot.router, message, out);
             }
-            None => self.say_following(ballot, true, out),
+            None => self.send_following(ballot, true, out),
         }
     }
 }

@@ -523,7 +523,7 @@ impl Paxos {
                 }
             }
             Message::HandOver { ballot, successor } => self.succeed(cx, from, ballot, successor, out),
-            Message::Away => self.others_pause(from, cx.now),
+            Message::Away => self.note_member_restart(from, cx.now),
             Message::Dropped { ballot } => {
                 self.repeat_leader |= self.core.leader == Some(ballot) && from == ballot.router;
             }
@@ -561,7 +561,7 @@ impl Paxos {
                 {
                     reign.following(&mut self.core, from, through, chosen, lacks, out);
                     reign.advance(&mut self.core, out);
-                    if reign.let_go(&self.core, out) {
+                    if reign.dismiss_departed(&self.core, out) {
                         self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
                         self.be_removed(out);
                     }

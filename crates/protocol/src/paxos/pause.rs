@@ -57,7 +57,7 @@ impl Paxos {
     }
 
     /// Notes that another member is about to stop before a restart.
-    pub(super) fn others_pause(&mut self, from: ProcessId, now: Time) {
+    pub(super) fn note_member_restart(&mut self, from: ProcessId, now: Time) {
         self.core.away.retain(|_, until| now < *until);
         if self.core.is_member(from) {
             self.core.away.insert(from, now + self.core.settings.away_max);
@@ -78,7 +78,7 @@ impl Paxos {
 impl Core {
     /// Counts all other members as away, because they may have ended together with this process, and may
     /// still be starting.
-    pub(super) fn excuse_others(&mut self, now: Time) {
+    pub(super) fn count_others_as_away(&mut self, now: Time) {
         let until = now + self.settings.away_max;
         self.away = self.others().into_iter().map(|member| (member, until)).collect();
     }

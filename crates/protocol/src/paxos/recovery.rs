@@ -81,7 +81,7 @@ impl Paxos {
         };
         let mut paxos = Paxos::new(core.me.clone(), state, core.settings.clone(), now);
         paxos.core = core;
-        paxos.core.excuse_others(now);
+        paxos.core.count_others_as_away(now);
         paxos.recovered = Some(replay.0);
         Ok(Some(paxos))
     }

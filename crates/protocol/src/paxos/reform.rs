@@ -69,7 +69,7 @@ impl Paxos {
     /// ever act again, or that no process listens to them.
     pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_reform().is_ok(), "only a member without a leader goes on alone");
-        self.stand_back(cx, out);
+        self.end_former_role(cx, out);
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         self.core.promise(ballot, out);
         let mut ticket = self.core.replace(ballot, self.core.chosen, &[], out);

@@ -169,7 +169,7 @@ impl Membership {
     }
 
     /// Asks for links to all members to which this process opens links.
-    pub(super) fn meet_all<P>(&self, out: &mut dyn Sink<P>)
+    pub(super) fn request_member_links<P>(&self, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {

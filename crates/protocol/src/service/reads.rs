@@ -120,7 +120,7 @@ impl Reads {
     }
 
     /// Continues the questions in the same ballot. New questions get numbers above `asked`.
-    pub(super) fn go_on_behind(&mut self, asked: u64) {
+    pub(super) fn continue_above(&mut self, asked: u64) {
         assert!(self.asked == 0, "no question was asked before the numbers are continued");
         (self.asked, self.confirmed) = (asked, asked);
     }

@@ -252,7 +252,7 @@ impl Protocol for Replica {
                         }
                         self.end_idle_sessions(cx.now);
                         self.abort_idle(cx.now, out);
-                        self.reassure();
+                        self.notify_waiting_clients();
                         self.resign_in_time();
                     }
                     (Input::Deadline, None) => self.resign_in_time(),
@@ -462,7 +462,7 @@ impl Replica {
                 reign.stop_executing();
             }
             // Confirmations of earlier questions do not cover calls that come now.
-            reign.reads.go_on_behind(it.asked);
+            reign.reads.continue_above(it.asked);
             self.reign = Some(reign);
             out.emit(Event::Serving);
         }

@@ -139,7 +139,7 @@ impl Transactions {
     }
 
     /// Returns the transactions that satisfy `which` and can still be aborted.
-    pub(super) fn those(&self, which: impl Fn(&Transaction) -> bool) -> Vec<TransactionId> {
+    pub(super) fn matching(&self, which: impl Fn(&Transaction) -> bool) -> Vec<TransactionId> {
         let open =
             self.open.iter().filter(|(_, it)| it.stage != TransactionProgress::Committing && which(it));
         open.map(|(id, _)| *id).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{GroupMember, scene::Scene};
+use super::{GroupMember, context::MemberContext};
 use crate::{
     ecast::Position,
     group::{
@@ -20,23 +20,23 @@ impl GroupMember {
     /// checkpoint. Returns whether the process was admitted.
     pub(in crate::group) fn admitted(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         at: Position,
         attachment: Option<bytes::Bytes>,
     ) -> bool {
         let Some(Admission { group, record, address }) =
             attachment.and_then(|mut bytes| decode_body(&mut bytes).ok())
         else {
-            scene.effects.refused += 1;
+            context.effects.refused += 1;
             return true;
         };
         self.checkpoints.learn(record);
-        self.readdress(scene.now, address);
+        self.readdress(context.now, address);
         if !group.concerns(self.here.me) {
             if let Some(newest) = self.checkpoints.newest() {
-                self.refuse(scene, newest);
+                self.refuse(context, newest);
             } else {
-                scene.effects.refused += 1;
+                context.effects.refused += 1;
             }
             return false;
         }
@@ -44,20 +44,25 @@ impl GroupMember {
         self.places = group.view.places().filter(|_| !installed).collect();
         self.group = Some(group);
         self.neighbours.reset();
-        !installed || self.install(scene)
+        !installed || self.install(context)
     }
 
     /// Fails the command to join, because a newer checkpoint than the host's is known.
-    fn refuse(&mut self, scene: &mut Scene<'_>, newest: Mark) {
-        if let Some(id) = self.front.joined() {
-            scene.effects.done(id, Err(Failure::Stale(newest)));
+    fn refuse(&mut self, context: &mut MemberContext<'_>, newest: Mark) {
+        if let Some(id) = self.caller_commands.joined() {
+            context.effects.done(id, Err(Failure::Stale(newest)));
         }
-        self.wedge(scene.effects);
+        self.wedge(context.effects);
     }
 
     /// Applies a step of the order to this group. Returns whether this process is still in the group, or
     /// about to join.
-    pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &GroupStep) -> bool {
+    pub(in crate::group) fn step(
+        &mut self,
+        context: &mut MemberContext<'_>,
+        at: Position,
+        step: &GroupStep,
+    ) -> bool {
         let Some(group) = &mut self.group else { return true };
         let turns = group.step(at, step).unwrap_or_default();
         if let GroupStep::Save { sender, by_all } = step
@@ -68,7 +73,7 @@ impl GroupMember {
         }
         for turn in turns {
             match turn {
-                Turn::Prepared => self.prepare(scene, at),
+                Turn::Prepared => self.prepare(context, at),
                 Turn::Cut(ends) => {
                     if self.is_member() {
                         for (sender, stream) in self.soft.streams.iter() {
@@ -79,14 +84,14 @@ impl GroupMember {
                                  cut at {end:?}"
                             );
                         }
-                        self.change.set_cut(ends, scene.now);
+                        self.change.set_cut(ends, context.now);
                         self.soft.ask_again();
-                        self.deliver(scene);
-                        self.repair(scene);
+                        self.deliver(context);
+                        self.repair(context);
                     }
                 }
                 Turn::Installed => {
-                    if !self.install(scene) {
+                    if !self.install(context) {
                         return false;
                     }
                 }
@@ -100,11 +105,11 @@ impl GroupMember {
             group.view.members.iter().any(|entry| entry.standing == feed)
         };
         self.feed.keep(feeds);
-        self.deliver(scene);
+        self.deliver(context);
         true
     }
 
-    fn prepare(&mut self, scene: &mut Scene<'_>, at: Position) {
+    fn prepare(&mut self, context: &mut MemberContext<'_>, at: Position) {
         let survives = self.group.as_ref().is_some_and(|group| group.is_survivor(self.here.me));
         if !self.is_member() || !survives {
             return;
@@ -114,12 +119,12 @@ impl GroupMember {
         self.soft.streams.forget_ahead();
         let counts = self.soft.streams.counts();
         let report = SurvivorReport { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
-        self.change.prepare(counts, scene.now);
-        scene.effects.reports.push((self.here.group, report));
+        self.change.prepare(counts, context.now);
+        context.effects.reports.push((self.here.group, report));
     }
 
     /// Requests messages of the cut that are missing here, or confirms that none is missing.
-    pub(super) fn repair(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn repair(&mut self, context: &mut MemberContext<'_>) {
         let change = self.group.as_ref().and_then(|it| it.change.as_ref());
         let (Some(cut), Some(change)) = (self.change.cut(), change) else { return };
         let (mut whole, mut wants) = (true, Vec::new());
@@ -135,7 +140,7 @@ impl GroupMember {
             let holds = |id: &ProcessId| {
                 let reported = change.reports.get(id).and_then(|report| report.held.get(&sender));
                 *id != self.here.me
-                    && scene.linked.contains(id)
+                    && context.linked.contains(id)
                     && reported.is_some_and(|count| *count > here)
             };
             let holders: Vec<ProcessId> = self.others().into_iter().filter(holds).collect();
@@ -143,18 +148,18 @@ impl GroupMember {
         }
         let prepared = change.prepared;
         for (holder, want) in wants {
-            self.soft.ask(scene, &self.here, holder, want);
+            self.soft.ask(context, &self.here, holder, want);
         }
         if whole && self.change.confirm_repair() {
-            scene.effects.repaired.push((self.here.group, prepared));
+            context.effects.repaired.push((self.here.group, prepared));
         }
     }
 
     /// Begins a view. Returns whether this process is in the view.
-    fn install(&mut self, scene: &mut Scene<'_>) -> bool {
+    fn install(&mut self, context: &mut MemberContext<'_>) -> bool {
         let was_member = self.is_member();
         if was_member {
-            self.end_view(scene);
+            self.end_view(context);
         }
         let group = self.group.as_ref().expect("a view is installed behind its beginning");
         let view = group.view.clone();
@@ -164,10 +169,10 @@ impl GroupMember {
         self.here.view = view.clone();
         let Some(entry) = view.entry(self.here.me) else {
             for id in self.checkpoints.drain() {
-                scene.effects.done(id, Err(Failure::NotMember));
+                context.effects.done(id, Err(Failure::NotMember));
             }
-            if let Some(id) = self.front.leaves() {
-                scene.effects.done(id, Ok(CommandOutcome::Left));
+            if let Some(id) = self.caller_commands.leaves() {
+                context.effects.done(id, Ok(CommandOutcome::Left));
             }
             return false;
         };
@@ -176,55 +181,55 @@ impl GroupMember {
                 self.feed.give_up();
                 if let Some(newest) = self.checkpoints.superseded_by() {
                     // All holders of the state are gone, and another process may have the newest checkpoint.
-                    scene.effects.control(&Control::Quit { group: self.here.group });
-                    self.refuse(scene, newest);
+                    context.effects.control(&Control::Quit { group: self.here.group });
+                    self.refuse(context, newest);
                     return false;
                 }
-                scene.effects.events.push(Event::Restore { group: self.here.group, state: None });
+                context.effects.events.push(Event::Restore { group: self.here.group, state: None });
             }
             Standing::Fed { giver, since } if since == view.number => {
                 assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
-                self.feed.begin(giver, since, scene.now);
-                self.ask_state(scene, RequestReason::Next);
+                self.feed.begin(giver, since, context.now);
+                self.ask_state(context, RequestReason::Next);
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
-        let waited = self.change.waited(scene.now);
-        scene.effects.views += 1;
-        scene.effects.longest_wait = scene.effects.longest_wait.max(waited);
+        let waited = self.change.waited(context.now);
+        context.effects.views += 1;
+        context.effects.longest_wait = context.effects.longest_wait.max(waited);
         let number = view.number;
         let feeds = Standing::Fed { giver: self.here.me, since: number };
         let gives = view.members.iter().any(|entry| entry.standing == feeds);
         let before = std::mem::replace(&mut self.places, view.places().collect());
         let arrived = view.places().filter(|place| !before.contains(place)).collect();
         let departed = before.into_iter().filter(|(id, seat)| !view.has(*id, *seat)).collect();
-        self.emit(scene, Event::View { group: self.here.group, view, arrived, departed, missing, waited });
+        self.emit(context, Event::View { group: self.here.group, view, arrived, departed, missing, waited });
         if gives {
             self.feed.promise(number);
-            self.emit(scene, Event::CheckpointWanted { group: self.here.group, view: number });
+            self.emit(context, Event::CheckpointWanted { group: self.here.group, view: number });
         }
-        self.mark(scene, number);
-        self.end_join(scene);
+        self.mark(context, number);
+        self.end_join(context);
         for (from, view, direct) in self.early.take(number) {
-            self.on_direct(scene, from, view, direct);
+            self.on_direct(context, from, view, direct);
         }
-        self.pump(scene);
+        self.pump(context);
         true
     }
 
     /// Requests the saved state at the beginning of a view, if a member wants it.
-    fn mark(&mut self, scene: &mut Scene<'_>, view: Position) {
+    fn mark(&mut self, context: &mut MemberContext<'_>, view: Position) {
         let Some((checkpoint, commands)) = self.checkpoints.begin(view) else { return };
-        self.emit(scene, Event::Keep { group: self.here.group, checkpoint });
+        self.emit(context, Event::Keep { group: self.here.group, checkpoint });
         for id in commands {
-            scene.effects.done(id, Ok(CommandOutcome::Marked(checkpoint)));
+            context.effects.done(id, Ok(CommandOutcome::Marked(checkpoint)));
         }
     }
 
     /// Delivers the remaining messages of the view that ends.
-    fn end_view(&mut self, scene: &mut Scene<'_>) {
+    fn end_view(&mut self, context: &mut MemberContext<'_>) {
         self.change.installing = true;
-        self.deliver(scene);
+        self.deliver(context);
         self.change.installing = false;
         let cut = self.change.take_cut().expect("an install follows its cut");
         for (sender, stream) in self.soft.streams.iter() {
@@ -239,26 +244,26 @@ impl GroupMember {
         assert_eq!(self.ordered.len(), 0, "virtual synchrony: no ordered message is left");
         for (id, ..) in self.flushes.drain(..) {
             // All survivors hold all messages of the cut.
-            scene.effects.done(id, Ok(CommandOutcome::Flushed));
+            context.effects.done(id, Ok(CommandOutcome::Flushed));
         }
     }
 
     /// Ends the command to join, once the host has the state and all events after it.
-    fn end_join(&mut self, scene: &mut Scene<'_>) {
+    fn end_join(&mut self, context: &mut MemberContext<'_>) {
         if self.feed.is_live()
-            && let Some(id) = self.front.joined()
+            && let Some(id) = self.caller_commands.joined()
         {
-            scene.effects.done(id, Ok(CommandOutcome::Joined));
+            context.effects.done(id, Ok(CommandOutcome::Joined));
         }
     }
 
     /// Requests the next piece of the state, now or when it is due.
-    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, ask: RequestReason) {
-        match self.feed.wanted(ask, scene.now) {
+    pub(super) fn ask_state(&mut self, context: &mut MemberContext<'_>, ask: RequestReason) {
+        match self.feed.wanted(ask, context.now) {
             Some(Wanted::Now(giver, since, direct)) => {
-                self.here.say_in(since, scene, vec![giver], direct);
+                self.here.send_in_view(since, context, vec![giver], direct);
             }
-            Some(Wanted::At(due)) => scene.effects.wake(due),
+            Some(Wanted::At(due)) => context.effects.wake(due),
             None => {}
         }
     }
@@ -266,7 +271,7 @@ impl GroupMember {
     /// Stores a piece of the state, and hands the complete state to the host.
     pub(super) fn on_state(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         from: ProcessId,
         view: Position,
         span: (u64, u64),
@@ -277,46 +282,46 @@ impl GroupMember {
             // the state again once the view is installed.
             return;
         }
-        let pace = scene.settings.state_bytes_per_second;
-        match self.feed.piece(from, view, span, piece, (scene.now, pace)) {
-            None => self.ask_state(scene, RequestReason::Next),
+        let pace = context.settings.state_bytes_per_second;
+        match self.feed.piece(from, view, span, piece, (context.now, pace)) {
+            None => self.ask_state(context, RequestReason::Next),
             Some((state, since)) => {
-                scene.effects.events.push(Event::Restore { group: self.here.group, state: Some(state) });
-                scene.effects.events.push(Event::ProgressWanted { group: self.here.group });
-                scene.effects.control(&Control::Whole { group: self.here.group, view: since });
+                context.effects.events.push(Event::Restore { group: self.here.group, state: Some(state) });
+                context.effects.events.push(Event::ProgressWanted { group: self.here.group });
+                context.effects.control(&Control::Whole { group: self.here.group, view: since });
             }
         }
     }
 
     /// Passes the next events to the host, which has applied the state and all earlier events.
-    pub(in crate::group) fn progressed(&mut self, scene: &mut Scene<'_>) {
-        let Some(events) = self.feed.hand_over(scene.settings.hand_over_bytes) else { return };
+    pub(in crate::group) fn progressed(&mut self, context: &mut MemberContext<'_>) {
+        let Some(events) = self.feed.hand_over(context.settings.hand_over_bytes) else { return };
         if !events.is_empty() {
-            scene.effects.events.extend(events);
-            return scene.effects.events.push(Event::ProgressWanted { group: self.here.group });
+            context.effects.events.extend(events);
+            return context.effects.events.push(Event::ProgressWanted { group: self.here.group });
         }
-        self.end_join(scene);
-        self.deliver(scene);
+        self.end_join(context);
+        self.deliver(context);
     }
 
     /// Returns the backlog if more events wait behind the state than allowed. Then the member gives up
     /// joining.
-    pub(in crate::group) fn overrun(&self, scene: &Scene<'_>) -> Option<Backlog> {
-        self.feed.overrun(scene.settings.behind_bytes_max, scene.now)
+    pub(in crate::group) fn overrun(&self, context: &MemberContext<'_>) -> Option<Backlog> {
+        self.feed.overrun(context.settings.behind_bytes_max, context.now)
     }
 
     /// Gives up joining. The routers remove this process as if it had failed.
-    pub(in crate::group) fn abandon(&mut self, scene: &mut Scene<'_>, backlog: Backlog) {
-        scene.effects.control(&Control::Quit { group: self.here.group });
-        let id = self.front.joined().expect("events wait behind a state while the process joins");
-        scene.effects.done(id, Err(Failure::Behind(backlog)));
-        self.wedge(scene.effects);
+    pub(in crate::group) fn abandon(&mut self, context: &mut MemberContext<'_>, backlog: Backlog) {
+        context.effects.control(&Control::Quit { group: self.here.group });
+        let id = self.caller_commands.joined().expect("events wait behind a state while the process joins");
+        context.effects.done(id, Err(Failure::Behind(backlog)));
+        self.wedge(context.effects);
     }
 
     /// Suspects survivors that delay a change for too long. The survivors that delay nothing send the
     /// suspicion. Each survivor may lack messages that it cannot get from another survivor. Then they suspect
     /// each other one after the other, beginning with the youngest.
-    pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn chase(&mut self, context: &mut MemberContext<'_>) {
         let Some(group) = &self.group else { return };
         let Some(change) = &group.change else { return };
         let mut late: BTreeSet<ProcessId> = group.late().into_iter().collect();
@@ -335,20 +340,20 @@ impl GroupMember {
         };
         let Some(rank) = rank else { return };
         let turn = u32::try_from(rank + 1).unwrap_or(u32::MAX);
-        if !self.change.has_waited(scene.settings.patience * turn, scene.now) {
+        if !self.change.has_waited(context.settings.patience * turn, context.now) {
             return;
         }
-        self.change.forgive(scene.now);
+        self.change.forgive(context.now);
         let change = change.prepared;
         for process in late {
-            scene.effects.control(&Control::Late { process, group: self.here.group, change });
+            context.effects.control(&Control::Late { process, group: self.here.group, change });
         }
     }
 
     /// Restarts the time that this member waits for survivors, because this process slept, and the survivors
     /// may have answered meanwhile.
-    pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
-        self.change.forgive(scene.now);
+    pub(in crate::group) fn forgive(&mut self, context: &MemberContext<'_>) {
+        self.change.forgive(context.now);
     }
 
     /// Whether `process` is in the group, as of the order's last delivery here, or waits for admission.

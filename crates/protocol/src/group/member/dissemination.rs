@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{installed::InstalledView, ordered::OrderedQueue, scene::Scene};
+use super::{context::MemberContext, installed::InstalledView, ordered::OrderedQueue};
 use crate::{
     ecast::Position,
     group::{
         CAST_HEAD_BYTES, Direct, Message, View,
-        front::PendingSend,
+        caller_commands::PendingSend,
         lanes::{CastRoute, Lanes},
         message::Holders,
         receipts::{Receipts, Sum, Tick, Tree, WaitReason},
@@ -123,7 +123,7 @@ impl Dissemination {
     /// messages of that stream are accepted: the stream belongs to another member of the view.
     pub(super) fn take(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         me: ProcessId,
         (sender, first): (ProcessId, u64),
         messages: Vec<Soft>,
@@ -142,14 +142,14 @@ impl Dissemination {
         if news {
             self.receipts.owe();
         }
-        self.note_gap(scene, sender);
+        self.note_gap(context, sender);
         true
     }
 
     /// Handles another member's receipt of messages.
     pub(super) fn on_receipt(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         here: &InstalledView,
         from: ProcessId,
         receipt: &Receipt,
@@ -160,16 +160,16 @@ impl Dissemination {
         // The sender sent these messages before this receipt, but casts may be lost or late.
         if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
             stream.announce(*sent);
-            self.note_gap(scene, from);
+            self.note_gap(context, from);
         }
         // Other members can repair messages that the sender's link cannot deliver: their receipts show that
         // they hold these messages.
         for (&sender, &count) in &receipt.counts {
             // Only members have streams, and a correct member sends no count for other processes.
             let Some(next) = self.streams.get(sender).map(|stream| stream.received() + 1) else { continue };
-            let reached = sender == from || scene.linked.contains(&sender);
+            let reached = sender == from || context.linked.contains(&sender);
             if sender != here.me && !reached && count >= next && !self.has_asked(sender, next) {
-                self.ask(scene, here, from, (sender, next));
+                self.ask(context, here, from, (sender, next));
             }
         }
     }
@@ -192,13 +192,13 @@ impl Dissemination {
     /// Requests a stream from this number on from one of its holders.
     pub(super) fn ask(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         here: &InstalledView,
         holder: ProcessId,
         (sender, from): (ProcessId, u64),
     ) {
         self.asked.insert(sender, from);
-        here.say(scene, vec![holder], Direct::Want { sender, from });
+        here.say(context, vec![holder], Direct::Want { sender, from });
     }
 
     /// Forgets which streams were requested, so that requests may be repeated at once.
@@ -208,12 +208,12 @@ impl Dissemination {
 
     /// Notes that a stream may have a gap. The gap is requested only if it stays open for a while, because
     /// casts may overtake one another.
-    fn note_gap(&mut self, scene: &mut Scene<'_>, sender: ProcessId) {
+    fn note_gap(&mut self, context: &mut MemberContext<'_>, sender: ProcessId) {
         let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { return };
         if self.gaps_at.is_none() && !self.has_asked(sender, stream.received() + 1) {
-            let at = scene.now + scene.settings.gap_patience;
+            let at = context.now + context.settings.gap_patience;
             self.gaps_at = Some(at);
-            scene.effects.wake(at);
+            context.effects.wake(at);
         }
     }
 
@@ -224,11 +224,11 @@ impl Dissemination {
 
     /// Whether gaps have been open for long enough to be requested. If not, has the process call the members
     /// at the time when they will have been.
-    pub(super) fn are_gaps_due(&self, scene: &mut Scene<'_>) -> bool {
+    pub(super) fn are_gaps_due(&self, context: &mut MemberContext<'_>) -> bool {
         match self.gaps_at {
-            Some(at) if at <= scene.now => true,
+            Some(at) if at <= context.now => true,
             Some(at) => {
-                scene.effects.wake(at);
+                context.effects.wake(at);
                 false
             }
             None => false,
@@ -236,23 +236,29 @@ impl Dissemination {
     }
 
     /// Requests the gaps in the streams of these members.
-    pub(super) fn ask_for_gaps(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
+    pub(super) fn ask_for_gaps(
+        &mut self,
+        context: &mut MemberContext<'_>,
+        here: &InstalledView,
+        others: &[ProcessId],
+    ) {
         self.gaps_at = None;
         for &sender in others {
             let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { continue };
             let next = stream.received() + 1;
             let holds = |id: &&ProcessId| {
                 let received = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
-                scene.linked.contains(id) && (**id == sender || received.is_some_and(|count| *count >= next))
+                context.linked.contains(id)
+                    && (**id == sender || received.is_some_and(|count| *count >= next))
             };
             // Only the sender of a missing message holds it for certain.
             let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
             let Some(&holder) = holder.filter(|_| !self.has_asked(sender, next)) else { continue };
             let holes = stream.holes(HOLES_MAX);
             self.asked.insert(sender, next);
-            scene.effects.gaps += 1;
+            context.effects.gaps += 1;
             for (first, last) in holes {
-                here.say(scene, vec![holder], Direct::Gap { sender, first, last });
+                here.say(context, vec![holder], Direct::Gap { sender, first, last });
             }
         }
     }
@@ -260,40 +266,45 @@ impl Dissemination {
     /// Sends part of a stream again.
     pub(super) fn repeat(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         here: &InstalledView,
         to: ProcessId,
         sender: ProcessId,
         (first, last): (u64, u64),
     ) {
         let Some(stream) = self.streams.get(sender) else {
-            scene.effects.refused += 1;
+            context.effects.refused += 1;
             return;
         };
-        let Some(run) = stream.messages(first..=last, scene.settings.piece_bytes) else { return };
+        let Some(run) = stream.messages(first..=last, context.settings.piece_bytes) else { return };
         let MessageRun { first, last, messages, .. } = run;
         if sender == here.me {
-            scene.effects.fallbacks += u64::from(self.lanes.repaired(to, (first, last), scene.now));
+            context.effects.fallbacks += u64::from(self.lanes.repaired(to, (first, last), context.now));
         }
-        scene.effects.resent += last - first + 1;
-        here.say(scene, vec![to], Direct::Soft { sender, first, messages });
+        context.effects.resent += last - first + 1;
+        here.say(context, vec![to], Direct::Soft { sender, first, messages });
     }
 
     /// Sends the new messages of this member's stream: by the group's address to the members that multicast
     /// reaches, as separate casts in small pieces to the members that only such casts reach, and over links
     /// to all other members.
-    pub(super) fn send_own(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
-        let (sender, now) = (here.me, scene.now);
-        let window = scene.settings.cast_window_bytes;
-        let room = scene.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
+    pub(super) fn send_own(
+        &mut self,
+        context: &mut MemberContext<'_>,
+        here: &InstalledView,
+        others: &[ProcessId],
+    ) {
+        let (sender, now) = (here.me, context.now);
+        let window = context.settings.cast_window_bytes;
+        let room = context.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
         // Other members may learn of the address, and begin to listen to it, a little later than this member.
-        let known = now.since(self.addressed) >= scene.settings.interval * 2;
+        let known = now.since(self.addressed) >= context.settings.interval * 2;
         let address = self.address.filter(|_| known);
         while self.sent < self.own(sender).received() {
             let first = self.sent + 1;
             let takes = |lanes: &Lanes, id: &ProcessId, way, bytes| {
                 (way == CastRoute::Alone || address.is_some())
-                    && scene.linked.contains(id)
+                    && context.linked.contains(id)
                     && lanes.is_open(*id, way, now, bytes, window)
             };
             let (mut heard, mut casts, mut links) = (Vec::new(), Vec::new(), others.to_vec());
@@ -320,27 +331,27 @@ impl Dissemination {
                 }
             }
             if heard.is_empty() && casts.is_empty() {
-                run = self.own(sender).messages(first..=u64::MAX, scene.settings.piece_bytes);
+                run = self.own(sender).messages(first..=u64::MAX, context.settings.piece_bytes);
             }
             // In a view without other members, messages are freed before they can be sent.
             let Some(MessageRun { first, last, messages, .. }) = run else { break };
             self.sent = last;
             let direct = Direct::Soft { sender, first, messages };
             if heard.is_empty() && casts.is_empty() {
-                here.say(scene, links, direct);
+                here.say(context, links, direct);
                 continue;
             }
             if !links.is_empty() {
-                here.say(scene, links, direct.clone());
+                here.say(context, links, direct.clone());
             }
             let message = Message::Group { group: here.group, view: here.view.number, direct };
             if !casts.is_empty() {
-                scene.effects.cast += casts.len() as u64;
-                scene.effects.casts.push((Destination::Many(casts), message.clone()));
+                context.effects.cast += casts.len() as u64;
+                context.effects.casts.push((Destination::Many(casts), message.clone()));
             }
             if let Some(address) = address.filter(|_| !heard.is_empty()) {
-                scene.effects.multicast += 1;
-                scene.effects.multicasts.push((address, heard, message));
+                context.effects.multicast += 1;
+                context.effects.multicasts.push((address, heard, message));
             }
         }
     }
@@ -348,22 +359,22 @@ impl Dissemination {
     /// Sends receipts that are due.
     pub(super) fn send_receipts(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         here: &InstalledView,
         others: &[ProcessId],
         queue: &OrderedQueue,
     ) {
-        let tree = here.tree(scene);
-        if tree.is_large() && self.own(here.me).bytes >= scene.settings.window_bytes / 2 {
+        let tree = here.tree(context);
+        if tree.is_large() && self.own(here.me).bytes >= context.settings.window_bytes / 2 {
             self.receipts.ask_for_room();
         }
-        if let Some((to, asks)) = self.receipts.settle(scene.now, others, tree) {
+        if let Some((to, asks)) = self.receipts.settle(context.now, others, tree) {
             let (of, counts, ordered) =
                 (Holders::Sender, self.streams.counts(), vec![queue.confirmed_through()]);
-            here.say(scene, to, Direct::Receipts { of, asks, ordered, counts });
+            here.say(context, to, Direct::Receipts { of, asks, ordered, counts });
         }
         if tree.is_large() {
-            self.send_branch_receipts(scene, here, tree, queue);
+            self.send_branch_receipts(context, here, tree, queue);
         }
     }
 
@@ -397,7 +408,7 @@ impl Dissemination {
     /// Sends the receipt of this member's branch up the tree, and the receipt of all members down the tree.
     fn send_branch_receipts(
         &mut self,
-        scene: &mut Scene<'_>,
+        context: &mut MemberContext<'_>,
         here: &InstalledView,
         tree: Tree,
         queue: &OrderedQueue,
@@ -410,7 +421,7 @@ impl Dissemination {
         let up = up.map(|(sum, above)| (Holders::Branch, here.ranked(above..above + 1), sum));
         let down = down.map(|sum| (Holders::Everyone, self.receivers_below(here, tree), sum));
         for (of, to, Sum { counts, ordered }) in up.into_iter().chain(down) {
-            here.say(scene, to, Direct::Receipts { of, asks: false, ordered, counts });
+            here.say(context, to, Direct::Receipts { of, asks: false, ordered, counts });
         }
     }
 
@@ -423,13 +434,18 @@ impl Dissemination {
 
     /// Sends each of these members those messages of this member's stream that the receiver already lacked at
     /// the last tick.
-    pub(super) fn push_on(&mut self, scene: &mut Scene<'_>, here: &InstalledView, others: &[ProcessId]) {
+    pub(super) fn push_on(
+        &mut self,
+        context: &mut MemberContext<'_>,
+        here: &InstalledView,
+        others: &[ProcessId],
+    ) {
         let (me, all) = (here.me, self.streams.received(here.me));
         for &other in others {
             let receipt = self.streams.receipt_of(other);
             let held = receipt.and_then(|receipt| receipt.counts.get(&me)).copied().unwrap_or(0);
             if held < all && self.held_before.insert(other, held) == Some(held) {
-                self.repeat(scene, here, other, me, (held + 1, u64::MAX));
+                self.repeat(context, here, other, me, (held + 1, u64::MAX));
             }
         }
     }

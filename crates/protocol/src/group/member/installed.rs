@@ -1,6 +1,6 @@
 //! The view that is installed at a member, and messages to the view's other members.
 
-use super::scene::Scene;
+use super::context::MemberContext;
 use crate::{
     ecast::Position,
     group::{Direct, GroupId, Message, View, receipts::Tree},
@@ -23,9 +23,9 @@ impl InstalledView {
     }
 
     /// Returns the member's place in the tree of its view.
-    pub(super) fn tree(&self, scene: &Scene<'_>) -> Tree {
+    pub(super) fn tree(&self, context: &MemberContext<'_>) -> Tree {
         let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
-        Tree { rank, members: self.view.members.len(), width: scene.settings.receipts_at_once }
+        Tree { rank, members: self.view.members.len(), width: context.settings.receipts_at_once }
     }
 
     /// Returns the members of these ranks.
@@ -34,15 +34,21 @@ impl InstalledView {
     }
 
     /// Sends a message of this view.
-    pub(super) fn say(&self, scene: &mut Scene<'_>, to: Vec<ProcessId>, direct: Direct) {
-        self.say_in(self.view.number, scene, to, direct);
+    pub(super) fn say(&self, context: &mut MemberContext<'_>, to: Vec<ProcessId>, direct: Direct) {
+        self.send_in_view(self.view.number, context, to, direct);
     }
 
     /// Sends a message that concerns the given view.
-    pub(super) fn say_in(&self, view: Position, scene: &mut Scene<'_>, to: Vec<ProcessId>, direct: Direct) {
+    pub(super) fn send_in_view(
+        &self,
+        view: Position,
+        context: &mut MemberContext<'_>,
+        to: Vec<ProcessId>,
+        direct: Direct,
+    ) {
         if !to.is_empty() {
             let message = Message::Group { group: self.group, view, direct };
-            scene.effects.sends.push((Destination::Many(to), message));
+            context.effects.sends.push((Destination::Many(to), message));
         }
     }
 }

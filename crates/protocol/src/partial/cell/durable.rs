@@ -30,7 +30,7 @@ pub(super) enum Wait {
 /// Whether a message is a question that shows no write to another process. It may overtake messages that wait
 /// for the disk, because its answer counts only for a read, and no promise depends on the order of the
 /// question and earlier messages.
-pub(super) fn shows_nothing(message: &Message) -> bool {
+pub(super) fn shows_no_write(message: &Message) -> bool {
     let Message::Request(Request { demand, .. }) = message else { return false };
     matches!(demand, Demand::Ask | Demand::Read(_) | Demand::Digest)
 }
@@ -47,8 +47,8 @@ impl Cell {
         let Past { reserved, horizon, replica, bytes, .. } = past;
         let mut cell = Cell { replica, resumed: true, ..Cell::new(me, settings, offset, now) };
         cell.replica.persist();
-        cell.clock.go_on_behind(reserved);
-        cell.coordinator.go_on_behind(reserved);
+        cell.clock.continue_above(reserved);
+        cell.coordinator.continue_above(reserved);
         cell.horizons = Horizons::resumed(horizon);
         if let Some(journal) = &mut cell.journal {
             journal.resume(reserved, bytes);

@@ -2,7 +2,7 @@
 
 use super::{
     Cell, Event,
-    durable::{Wait, shows_nothing},
+    durable::{Wait, shows_no_write},
 };
 use crate::{
     id::ProcessId,
@@ -153,8 +153,8 @@ impl Cell {
     /// Returns `None` for any other read.
     pub(super) fn read_here(&self, operation: &Operation, now: Time) -> Option<OperationOutcome> {
         let Operation { map, key, level, delay, action, .. } = operation;
-        let is_such = *action == Action::Read && *level == Level::One && delay.is_zero();
-        if !is_such || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
+        let is_plain_read = *action == Action::Read && *level == Level::One && delay.is_zero();
+        if !is_plain_read || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
             return None;
         }
         // A read in a map with background repair may, by chance, have to ask the other owners, too.
@@ -229,7 +229,7 @@ impl Cell {
                             .expect("every owner of a key is a cell of the layout")
                             .peer
                             .id;
-                        if self.journal.is_some() && shows_nothing(&message) {
+                        if self.journal.is_some() && shows_no_write(&message) {
                             out.send_aside(Destination::One(peer), message);
                         } else {
                             out.send(Destination::One(peer), message, after);

@@ -11,7 +11,7 @@
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
     outbox::{OutboxAnswer, RequestKey, WantedPage},
-    work::{Crowded, Purpose, QueuedStep},
+    work::{DeferredRead, Purpose, QueuedStep},
 };
 use crate::{
     ecast::{MemberCommand, Position},
@@ -63,7 +63,7 @@ impl Storage {
     /// Adds the next crowded read (a read that did not fit its batch) alone, unless the queued steps have the
     /// turn. Returns whether a read was added.
     fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
-        let Some(Crowded { at, asked: (client, token), ranges, operation, since }) =
+        let Some(DeferredRead { at, asked: (client, token), ranges, operation, since }) =
             self.queue.next_crowded()
         else {
             return false;
@@ -188,7 +188,7 @@ impl Storage {
                         self.outboxes.unwanted(at);
                     }
                     let asked = (client, token);
-                    self.queue.put_aside(Crowded { at, asked, ranges, operation, since });
+                    self.queue.put_aside(DeferredRead { at, asked, ranges, operation, since });
                     done = done.max(at);
                 }
                 (Purpose::Read { at, client, token, ranges, operation, since, .. }, TaskResult::Long) => {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{
     outbox::RequestKey,
     task::{Task, TaskKind},
-    work::{Crowded, Purpose, QueuedStep},
+    work::{DeferredRead, Purpose, QueuedStep},
 };
 use crate::{ecast::Position, time::Time};
 
@@ -19,7 +19,7 @@ pub(super) struct EngineQueue {
     /// Time at which the current batch was handed to the engine.
     pub(super) begun: Time,
     /// Reads that did not fit their batches.
-    crowded: VecDeque<Crowded>,
+    crowded: VecDeque<DeferredRead>,
     /// Whether the last batch consisted of one read from `crowded`.
     crowded_last: bool,
 }
@@ -57,12 +57,12 @@ impl EngineQueue {
     }
 
     /// Puts a read aside that did not fit its batch.
-    pub(super) fn put_aside(&mut self, read: Crowded) {
+    pub(super) fn put_aside(&mut self, read: DeferredRead) {
         self.crowded.push_back(read);
     }
 
     /// Takes the next crowded read, unless the queued steps have the turn.
-    pub(super) fn next_crowded(&mut self) -> Option<Crowded> {
+    pub(super) fn next_crowded(&mut self) -> Option<DeferredRead> {
         let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.steps.is_empty();
         let next = if turn_of_steps { None } else { self.crowded.pop_front() };
         self.crowded_last = next.is_some();
@@ -103,7 +103,7 @@ impl EngineQueue {
     /// Drops the crowded reads that `unwanted` selects. Returns the positions whose versions the engine kept
     /// for them.
     pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(RequestKey) -> bool) -> Vec<Position> {
-        let (gone, stay): (VecDeque<Crowded>, VecDeque<Crowded>) =
+        let (gone, stay): (VecDeque<DeferredRead>, VecDeque<DeferredRead>) =
             std::mem::take(&mut self.crowded).into_iter().partition(|it| unwanted(it.asked));
         self.crowded = stay;
         gone.into_iter().map(|it| it.at).collect()

@@ -399,7 +399,7 @@ impl Protocol for Storage {
             Input::Drained => {
                 self.begin_checkpoint(cx.now, out);
                 self.execute(cx, out);
-                self.tend_pause(cx, out);
+                self.advance_pause(cx, out);
                 self.member_input(cx, Input::Drained, out);
             }
         }

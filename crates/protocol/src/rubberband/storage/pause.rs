@@ -58,7 +58,7 @@ impl Storage {
             Control::Away if self.is_away() && self.pause.going => self.pause.away = Some(at),
             // A former life of this process submitted the message and has ended. The present life runs, so it
             // reports back.
-            Control::Away if self.is_away() => self.say_back(),
+            Control::Away if self.is_away() => self.announce_return(),
             Control::Back { caught_up: false } if self.is_away() => self.pause.back = Some(at),
             _ => {}
         }
@@ -69,7 +69,7 @@ impl Storage {
         matches!(stands, Some(StorageState::Away { .. }))
     }
 
-    fn say_back(&mut self) {
+    fn announce_return(&mut self) {
         self.membership.say(Control::Back { caught_up: false });
     }
 
@@ -78,12 +78,12 @@ impl Storage {
     pub(super) fn replayed(&mut self) {
         self.pause.back = None;
         if self.is_away() {
-            self.say_back();
+            self.announce_return();
         }
     }
 
     /// Lets the process stop, or serve again, once it has no work left that must come first.
-    pub(super) fn tend_pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+    pub(super) fn advance_pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.pause.back.is_some_and(|back| self.executed >= back) {
             self.pause.back = None;
             let back = Control::Back { caught_up: true };

@@ -90,7 +90,7 @@ impl Storage {
     /// Delivers again the messages behind the checkpoint.
     pub(super) fn replay(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(events) = self.replay.take() else { return };
-        self.membership.meet_all(out);
+        self.membership.request_member_links(out);
         for event in events {
             self.membership.replay(event);
             while let Some(item) = self.membership.next(out) {
@@ -101,7 +101,7 @@ impl Storage {
         self.replayed();
         if let Some(config) = self.membership.config() {
             let me = self.membership.me;
-            self.verdicts.owe_all(config.storage.keys().copied().filter(|process| *process != me));
+            self.verdicts.owe_all_decisions(config.storage.keys().copied().filter(|process| *process != me));
         }
         let stands = self.config().and_then(|config| config.storage.get(&self.membership.me)).copied();
         if let Some(StorageState::Receiving { change }) = stands

@@ -252,7 +252,7 @@ impl Verdicts {
 
     /// Owes all decisions to each of these members, because this process came back from its disk and does not
     /// know which decisions they have.
-    pub(super) fn owe_all(&mut self, others: impl Iterator<Item = ProcessId>) {
+    pub(super) fn owe_all_decisions(&mut self, others: impl Iterator<Item = ProcessId>) {
         let all: VecDeque<Position> = self.owed.keys().chain(self.settled.keys()).copied().collect();
         if !all.is_empty() {
             self.debts.extend(others.map(|process| (process, all.clone())));
@@ -443,7 +443,7 @@ mod tests {
         // The journal of a process that comes back contains the decisions, too.
         let mut again = self::verdicts(4);
         assert!(verdicts.encode(1).iter().all(|piece| again.take_in(piece)));
-        again.owe_all([1, 2].into_iter().map(process));
+        again.owe_all_decisions([1, 2].into_iter().map(process));
         again.note_settled(process(2), Position(30));
         assert_eq!(again.known(Position(7)), Some((vec![Range::ALL], None)));
         for verdicts in [&mut verdicts, &mut again] {

@@ -110,7 +110,7 @@ pub(super) enum Purpose {
 }
 
 /// A read that did not fit its batch. The engine keeps its version.
-pub(super) struct Crowded {
+pub(super) struct DeferredRead {
     pub(super) at: Position,
     pub(super) asked: RequestKey,
     pub(super) ranges: Vec<Range>,

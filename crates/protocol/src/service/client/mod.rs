@@ -187,18 +187,18 @@ impl Protocol for Client {
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
                 if self.selector.on_deadline(cx.now) {
-                    self.send_anew(cx.now, out);
+                    self.mark_calls_unsent(cx.now, out);
                 }
                 self.give_up(cx.now, out);
             }
             Input::Linked { peer, .. } => {
                 if self.selector.linked(peer) {
-                    self.send_anew(cx.now, out);
+                    self.mark_calls_unsent(cx.now, out);
                 }
             }
             Input::Unlinked { peer } => {
                 if self.selector.unlinked(peer) {
-                    self.send_anew(cx.now, out);
+                    self.mark_calls_unsent(cx.now, out);
                 }
             }
             Input::Persisted(_) | Input::Progress { .. } => {}
@@ -231,7 +231,7 @@ impl Client {
             Body::Redirect { leader, members } => {
                 self.selector.learn(&members, out);
                 if self.selector.redirected(&self.settings, from, leader, cx.now) {
-                    self.send_anew(cx.now, out);
+                    self.mark_calls_unsent(cx.now, out);
                 }
             }
             Body::Members { members } => {
@@ -491,7 +491,7 @@ impl Client {
     }
 
     /// Marks all calls as unsent, because the client now asks another replica or has a new link.
-    fn send_anew(&mut self, now: Time, out: &mut dyn Sink<Self>) {
+    fn mark_calls_unsent(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|_| true, out);
         self.abandoned.clear();
         self.calls.unsend_all();

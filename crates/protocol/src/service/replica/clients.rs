@@ -33,7 +33,7 @@ impl Replica {
                 RequestBody::Open { .. } => self.refused += 1,
             }
         }
-        self.go_on(out);
+        self.handle_waiting_requests(out);
     }
 
     pub(super) fn redirect(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut dyn Sink<Self>) {
@@ -64,7 +64,7 @@ impl Replica {
     }
 
     /// Queues a message without answers, by which a client learns that its calls are under way.
-    pub(super) fn reassured(&mut self, client: ProcessId, session: SessionId) {
+    pub(super) fn queue_notice(&mut self, client: ProcessId, session: SessionId) {
         self.answers.entry((client, session)).or_default();
     }
 

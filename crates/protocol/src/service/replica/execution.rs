@@ -17,7 +17,7 @@ use crate::{
 
 impl Replica {
     /// Handles waiting requests, as far as there is room.
-    pub(super) fn go_on(&mut self, out: &mut dyn Sink<Self>) {
+    pub(super) fn handle_waiting_requests(&mut self, out: &mut dyn Sink<Self>) {
         self.grant(out);
         while let Some(reign) = &mut self.reign
             && reign.settled
@@ -171,7 +171,7 @@ impl Replica {
             (Access::Commit(transaction), _) => reign.gather_commit(number, client, id, done, transaction),
         }
         self.answer_reads();
-        self.go_on(out);
+        self.handle_waiting_requests(out);
     }
 
     /// Ends the sessions that have been idle for too long.

@@ -69,7 +69,7 @@ impl Replica {
             self.resume_execution(out);
         }
         self.answer_reads();
-        self.go_on(out);
+        self.handle_waiting_requests(out);
         self.checkpoint(cx, out);
     }
 

@@ -175,23 +175,23 @@ impl Replica {
 
     /// Aborts the transactions that have changed something, because a checkpoint is wanted.
     pub(super) fn abort_changed(&mut self, out: &mut dyn Sink<Self>) {
-        self.abort_those(Transaction::has_changed, out);
+        self.abort_matching(Transaction::has_changed, out);
     }
 
     /// Aborts the transactions of a client whose link has broken.
     pub(super) fn abort_of(&mut self, client: ProcessId, out: &mut dyn Sink<Self>) {
-        self.abort_those(|it| it.client == client, out);
+        self.abort_matching(|it| it.client == client, out);
     }
 
     /// Aborts the transactions whose clients have been silent for too long.
     pub(super) fn abort_idle(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let idle: Duration = self.settings.transaction_idle;
-        self.abort_those(|it| it.stage == TransactionProgress::Idle && now.since(it.heard) >= idle, out);
+        self.abort_matching(|it| it.stage == TransactionProgress::Idle && now.since(it.heard) >= idle, out);
     }
 
     /// Notifies clients whose calls wait for locks that these calls are under way. Otherwise the clients
     /// would turn to another replica, and lose their transactions.
-    pub(super) fn reassure(&mut self) {
+    pub(super) fn notify_waiting_clients(&mut self) {
         let Some(Transactions { open, locks, .. }) = self.reign.as_ref().map(|reign| &reign.transactions)
         else {
             return;
@@ -201,13 +201,14 @@ impl Replica {
         let waiting = locks.requests().map(|called| (called.client, called.session));
         let clients: Vec<_> = busy.chain(waiting).collect();
         for (client, session) in clients {
-            self.reassured(client, session);
+            self.queue_notice(client, session);
         }
     }
 
-    fn abort_those(&mut self, which: impl Fn(&Transaction) -> bool, out: &mut dyn Sink<Self>) {
-        let those = self.reign.as_ref().map(|reign| reign.transactions.those(which)).unwrap_or_default();
-        for transaction in those {
+    fn abort_matching(&mut self, which: impl Fn(&Transaction) -> bool, out: &mut dyn Sink<Self>) {
+        let matching =
+            self.reign.as_ref().map(|reign| reign.transactions.matching(which)).unwrap_or_default();
+        for transaction in matching {
             self.abort(transaction, Abort::Gone, out);
         }
     }

@@ -21,7 +21,7 @@ impl PendingSend {
 
 /// The open commands of one member's caller.
 #[derive(Debug, Default)]
-pub(super) struct Front {
+pub(super) struct CallerCommands {
     /// The command to join, until the join is done.
     joins: Option<CommandId>,
     /// The command to leave.
@@ -47,10 +47,10 @@ pub(super) struct Front {
     last: u64,
 }
 
-impl Front {
+impl CallerCommands {
     /// Makes the commands of a member that joins by the command `id`. Sends get numbers above `last`.
     pub(super) fn joining(id: CommandId, last: u64) -> Self {
-        Front { joins: Some(id), last, ..Front::default() }
+        CallerCommands { joins: Some(id), last, ..CallerCommands::default() }
     }
 
     /// Returns the size of all sends that have not ended, in bytes.
@@ -163,7 +163,7 @@ impl Front {
     }
 
     /// Fails the queued sends, because this process is out of touch.
-    pub(super) fn turn_back(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn fail_queued(&mut self, events: &mut Vec<Event>) {
         let failed = |pending: PendingSend| Event::Done { id: pending.id, result: Err(Failure::OutOfTouch) };
         self.bytes -= self.queue.iter().map(PendingSend::bytes).sum::<usize>();
         events.extend(self.queue.drain(..).map(failed));
@@ -195,24 +195,31 @@ mod tests {
 
     #[test]
     fn sends_take_room_until_they_have_ended() {
-        let mut front = Front::joining(CommandId(1), 7);
+        let mut caller_commands = CallerCommands::joining(CommandId(1), 7);
         for id in 0..3 {
-            assert_eq!(front.push(pending(id, SendStrength::Ordered), 3 * BYTES), Ok(()));
+            assert_eq!(caller_commands.push(pending(id, SendStrength::Ordered), 3 * BYTES), Ok(()));
         }
-        while front.submit().is_some() {}
+        while caller_commands.submit().is_some() {}
         let full = Err(Failure::Full(3 * BYTES));
-        assert_eq!(front.push(pending(3, SendStrength::Soft), 3 * BYTES), full, "they are on their way");
-        assert_eq!((front.settle(7), front.settle(8)), (None, Some(CommandId(0))));
-        assert_eq!(front.settle(8), None, "it has ended");
-        assert_eq!(front.push(pending(3, SendStrength::Soft), 3 * BYTES), Ok(()));
+        assert_eq!(
+            caller_commands.push(pending(3, SendStrength::Soft), 3 * BYTES),
+            full,
+            "they are on their way"
+        );
+        assert_eq!((caller_commands.settle(7), caller_commands.settle(8)), (None, Some(CommandId(0))));
+        assert_eq!(caller_commands.settle(8), None, "it has ended");
+        assert_eq!(caller_commands.push(pending(3, SendStrength::Soft), 3 * BYTES), Ok(()));
         // Losing touch with the routers does not end the sends that were already submitted to the order.
         let mut events = Vec::new();
-        front.turn_back(&mut events);
+        caller_commands.fail_queued(&mut events);
         assert_eq!(events, [Event::Done { id: CommandId(3), result: Err(Failure::OutOfTouch) }]);
-        assert_eq!(front.push(pending(4, SendStrength::Soft), 3 * BYTES), Ok(()));
-        assert_eq!(front.push(pending(5, SendStrength::Soft), 3 * BYTES), full);
-        assert_eq!((front.settle(9), front.settle(10)), (Some(CommandId(1)), Some(CommandId(2))));
-        assert!(front.pop().is_some());
-        assert_eq!((front.bytes, front.numbered()), (0, 10));
+        assert_eq!(caller_commands.push(pending(4, SendStrength::Soft), 3 * BYTES), Ok(()));
+        assert_eq!(caller_commands.push(pending(5, SendStrength::Soft), 3 * BYTES), full);
+        assert_eq!(
+            (caller_commands.settle(9), caller_commands.settle(10)),
+            (Some(CommandId(1)), Some(CommandId(2)))
+        );
+        assert!(caller_commands.pop().is_some());
+        assert_eq!((caller_commands.bytes, caller_commands.numbered()), (0, 10));
     }
 }

@@ -72,7 +72,7 @@ impl Effects {
 }
 
 /// The resources that a member borrows from its process for one call.
-pub(in crate::group) struct Scene<'a> {
+pub(in crate::group) struct MemberContext<'a> {
     pub(in crate::group) now: Time,
     pub(in crate::group) settings: &'a Settings,
     pub(in crate::group) linked: &'a BTreeSet<ProcessId>,
