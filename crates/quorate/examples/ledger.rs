@@ -144,7 +144,7 @@ where
             if let Some(why) = self.member.ended() {
                 say(format_args!("out {why}"));
                 self.locks.lock().expect("nobody panics with it").clear();
-                self.return_to_it()?;
+                self.rejoin()?;
                 in_touch = true;
             }
             let is = !matches!(self.member.read(|_| ()), Err(Error::OutOfTouch));
@@ -158,7 +158,7 @@ where
     }
 
     /// Joins again, as soon as anybody can be reached.
-    fn return_to_it(&mut self) -> Result<(), Error> {
+    fn rejoin(&mut self) -> Result<(), Error> {
         loop {
             match self.group.join(ledger()).wait() {
                 Ok(member) => self.member = member,

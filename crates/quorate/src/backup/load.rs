@@ -90,7 +90,7 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             return Err(SqlError::from(failure).into());
         }
     }
-    let mut made = Made { tables: &tables, all: Vec::new(), unsure: Vec::new() };
+    let mut made = RestoredTables { tables: &tables, all: Vec::new(), unsure: Vec::new() };
     match made.bring_back(it, &verified, &chosen) {
         Ok(()) => Ok(Summary {
             tables: chosen.into_iter().map(|place| verified.tables[place].clone()).collect(),
@@ -101,7 +101,7 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
 }
 
 /// The tables that a restore has made so far.
-struct Made<'a> {
+struct RestoredTables<'a> {
     tables: &'a Arc<ClusterBackend>,
     all: Vec<Loading>,
     /// Tables that may have been made, or may still be made, because the outcome of a request is unknown.
@@ -127,7 +127,7 @@ struct LoadBatch {
     rows: Vec<Row>,
 }
 
-impl Made<'_> {
+impl RestoredTables<'_> {
     fn bring_back(&mut self, it: &Transfer, verified: &Summary, chosen: &[usize]) -> Result<(), Error> {
         let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
         let contents = Reader::open(file).map_err(|error| it.wrong(error))?.contents().clone();

@@ -94,11 +94,11 @@ impl Requests {
         self.config.borrow().clone()
     }
 
-    /// Waits for a configuration for which `is_so` returns true.
-    pub(crate) async fn config_where(&self, mut is_so: impl FnMut(&Config) -> bool) {
+    /// Waits for a configuration for which `is_met` returns true.
+    pub(crate) async fn config_where(&self, mut is_met: impl FnMut(&Config) -> bool) {
         let mut configs = self.config.subscribe();
         // The sender is in `self`, so it is not dropped meanwhile.
-        let _ = configs.wait_for(|config| config.as_deref().is_some_and(&mut is_so)).await;
+        let _ = configs.wait_for(|config| config.as_deref().is_some_and(&mut is_met)).await;
     }
 
     pub(super) fn is_adrift(&self) -> bool {

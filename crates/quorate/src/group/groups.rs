@@ -21,7 +21,7 @@ use tracing::warn;
 
 use super::{
     Key, Member, Object, checkpoint::Loaded, keeper::Keeper, key::GroupKeys, member, process::Process,
-    replica::Brought, shared::Seat,
+    replica::JoinerState, shared::Seat,
 };
 use crate::{
     address::{advertised, ask_domain, bind},
@@ -391,7 +391,7 @@ impl Group {
             let numbers = process.shared.numbers.clone();
             let group_keys =
                 key.or(from_file).map(|key| Arc::new(GroupKeys::new(group, process.me(), key, numbers)));
-            let brought = Brought { object, loaded };
+            let brought = JoinerState { object, loaded };
             let (me, is_alone) = (process.me(), group_keys.is_some() || keeper.is_some());
             let seat = |id| Seat::new(name.clone(), group, (me, id), group_keys, keeper, brought, sender);
             let (seat, is_first) = process.seat(group, is_alone, seat)?;

@@ -31,7 +31,7 @@ use super::{
     key::{GroupKeys, OpenError},
     message::{head_bytes, number_of},
     open_queries::{ANSWER_BYTES_MAX, OpenQueries},
-    replica::{Brought, LocalReplica},
+    replica::{JoinerState, LocalReplica},
     shared::{Delivery, GroupShared, ReplicaContext, Replicated, Seat},
 };
 use crate::{error::Error, lock::lock};
@@ -46,7 +46,7 @@ impl Seat {
         (me, id): (ProcessId, SeatId),
         group_keys: Option<Arc<GroupKeys>>,
         keeper: Option<Arc<Keeper>>,
-        Brought { object, loaded }: Brought<R>,
+        JoinerState { object, loaded }: JoinerState<R>,
         ready: oneshot::Sender<Result<(), Error>>,
     ) -> Seat {
         let local_replica =
@@ -146,11 +146,11 @@ impl Seat {
             return None;
         }
         inbox.closed = true;
-        let for_what =
+        let reason =
             if inbox.waits { "for the object of another member of this process" } else { "to be applied" };
         let bytes = inbox.bytes;
         Some(Error::not_member(format!(
-            "this member does not keep up: {bytes} bytes of updates wait {for_what}, and at most \
+            "this member does not keep up: {bytes} bytes of updates wait {reason}, and at most \
              {bytes_max} may wait"
         )))
     }
@@ -310,7 +310,7 @@ impl Seat {
     pub(super) fn set_end_sender(&self, sender: oneshot::Sender<Result<CommandOutcome, Failure>>) {
         *lock(&self.out) = Some(sender);
         if self.over().is_some() {
-            self.say_out();
+            self.report_end();
         }
     }
 
@@ -322,7 +322,7 @@ impl Seat {
         }
     }
 
-    fn say_out(&self) {
+    fn report_end(&self) {
         if let Some(sender) = lock(&self.out).take() {
             // The caller may have lost interest.
             let _ = sender.send(Ok(CommandOutcome::Left));
@@ -348,7 +348,7 @@ impl Seat {
             let _ = ready.send(Err(why.clone()));
         }
         let first = self.over.set(why).is_ok();
-        self.say_out();
+        self.report_end();
         first
     }
 
@@ -394,7 +394,7 @@ mod tests {
         let object = Handlers::new("test/1", 0_u64)
             .update(|_: &mut u64, _: u64, _: &Origin| ())
             .view(move |_, _| lock(&sees).push(looks.get().expect("it is made").waiting_bytes()));
-        let brought = Brought { object, loaded: None };
+        let brought = JoinerState { object, loaded: None };
         let (sender, _) = oneshot::channel();
         let seat = Seat::new(String::from("g"), GroupId(1), (ME, SeatId(0)), None, None, brought, sender);
         let seat = Arc::new(seat);

@@ -228,7 +228,7 @@ impl<R: Object> Member<R> {
             if held.seat.over().is_some() || held.seat.leaving.swap(true, Ordering::AcqRel) {
                 return Ok(());
             }
-            let going = Going(Some(held.clone()));
+            let going = LeaveGuard(Some(held.clone()));
             let kept = match held.process.shared.close(&held.seat) {
                 Some(closing) => finish(&held.seat, closing).await,
                 None => Ok(()),
@@ -243,15 +243,15 @@ impl<R: Object> Member<R> {
 
 /// A member that has marked itself as leaving and has not left. When this value is dropped, the member
 /// leaves: the mark stops the drop of the last clone from doing so.
-struct Going(Option<Arc<MemberHandle>>);
+struct LeaveGuard(Option<Arc<MemberHandle>>);
 
-impl Going {
+impl LeaveGuard {
     fn has_gone(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Going {
+impl Drop for LeaveGuard {
     fn drop(&mut self) {
         if let Some(held) = self.0.take() {
             drop(held.process.shared.leave(&held.seat));

@@ -41,7 +41,7 @@ pub(super) struct LocalReplica<R> {
 }
 
 /// The state that a member brings along, used if no other process has the group's state.
-pub(super) struct Brought<R> {
+pub(super) struct JoinerState<R> {
     pub(super) object: R,
     /// The state from the member's checkpoint file, or the reason why the file cannot be used.
     pub(super) loaded: Option<Result<Loaded<R>, Error>>,

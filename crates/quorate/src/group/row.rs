@@ -14,7 +14,7 @@ use quorate_protocol::group::{SEATS_MAX, SeatId};
 pub(super) struct SeatRow<T> {
     /// Number of this row among the rows of the process. A later row of the same group has a larger number.
     life: u64,
-    seated: Vec<Seated<T>>,
+    seated: Vec<SeatEntry<T>>,
     /// Number of seats that were given out so far.
     given: u32,
     /// The seats that the protocol was last informed of.
@@ -24,7 +24,7 @@ pub(super) struct SeatRow<T> {
 }
 
 #[derive(Debug)]
-struct Seated<T> {
+struct SeatEntry<T> {
     id: SeatId,
     seat: T,
     /// Whether a view includes the member, so that it gets deliveries.
@@ -74,7 +74,7 @@ impl<T: Clone> SeatRow<T> {
         }
         let id = SeatId(self.given);
         self.given = self.given.checked_add(1)?;
-        self.seated.push(Seated { id, seat: seat(id), inside: false, whole: false, leaving: false });
+        self.seated.push(SeatEntry { id, seat: seat(id), inside: false, whole: false, leaving: false });
         self.get(id)
     }
 
@@ -122,7 +122,7 @@ impl<T: Clone> SeatRow<T> {
 
     /// Returns the next command to the protocol about the seats of this process in the group.
     pub(super) fn seat_command(&self) -> SeatCommand {
-        let stays = |seated: &&Seated<T>| !seated.leaving;
+        let stays = |seated: &&SeatEntry<T>| !seated.leaving;
         if self.leaves {
             return SeatCommand::Nothing;
         }

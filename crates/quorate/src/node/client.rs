@@ -38,7 +38,7 @@ impl Node {
         if let Some(client) = &*lock(client) {
             return Ok(client.clone());
         }
-        let mut settings = settings.clone().moved_beside(*address);
+        let mut settings = settings.clone().at_further_address(*address);
         settings.domain = settings.domain.or(domain);
         // A durable node without a role has disks for its replicas; its client of tables needs none.
         settings.durable = false;

@@ -318,7 +318,7 @@ impl MemberInner {
                 End::Wedged => life.generation,
                 End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => break end,
             };
-            let kept = self.work.take_remains(&life.process);
+            let kept = self.work.take_handover(&life.process);
             warn!(process = %life.me, "{end}; this node comes back as a new process");
             // The next life listens at the same socket.
             life.process.stop();

@@ -21,7 +21,7 @@ pub(super) trait RoleWork: Any + Send + Sync {
 
     /// Takes what the process of an ended life leaves to the next life. Returns whether that process left
     /// anything.
-    fn take_remains(&self, _process: &Process) -> bool {
+    fn take_handover(&self, _process: &Process) -> bool {
         false
     }
 

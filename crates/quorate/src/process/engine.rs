@@ -291,7 +291,7 @@ impl Process {
 
     /// Takes the state that a storage process leaves to its next life after its exclusion, and its engine.
     /// The next life keeps the rows. Returns this state only once.
-    pub(crate) fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
+    pub(crate) fn take_handover(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);
         self.engine()?.worker.submit(Job::Hand(sender)).ok()?;

@@ -162,7 +162,7 @@ impl Host {
             name,
             state,
             begin,
-            ExecutionMode { restoring: Restoring::default(), any_order: false, made: one_by_one },
+            ExecutionMode { restoring: Restoring::default(), any_order: false, made: sequential_executor },
         )
     }
 
@@ -181,7 +181,7 @@ impl Host {
         export: &Export,
         replicas: u8,
     ) -> Result<(), Error> {
-        self.restore_with(name, first, (export, replicas), (false, one_by_one))
+        self.restore_with(name, first, (export, replicas), (false, sequential_executor))
     }
 
     /// Restores a service with threads of its own: [`Node::restore_loop`](crate::Node::restore_loop).
@@ -510,7 +510,7 @@ fn make_service<S: Service>(
 }
 
 /// Wraps a service that executes its requests in order of arrival.
-fn one_by_one<S: Service>(executor: ServiceExecutor<S>) -> ExecutorKind {
+fn sequential_executor<S: Service>(executor: ServiceExecutor<S>) -> ExecutorKind {
     match S::SHORT {
         true => ExecutorKind::Inline(Box::new(executor)),
         false => ExecutorKind::Threaded(Box::new(executor)),

@@ -34,7 +34,7 @@ impl Builder {
     }
 
     /// Returns the settings with an address for a further process.
-    pub(in crate::node) fn moved_beside(mut self, address: SocketAddr) -> Builder {
+    pub(in crate::node) fn at_further_address(mut self, address: SocketAddr) -> Builder {
         (self.listen, self.advertise) = self.further_addresses(address);
         self
     }

@@ -120,9 +120,9 @@ impl RoleWork for StorageWork {
         })
     }
 
-    fn take_remains(&self, process: &Process) -> bool {
+    fn take_handover(&self, process: &Process) -> bool {
         let mut rows = lock(&self.rows);
-        *rows = process.take_remains(ENGINE_PATIENCE);
+        *rows = process.take_handover(ENGINE_PATIENCE);
         rows.is_some()
     }
 }

@@ -168,9 +168,9 @@ fn what_does_not_decode_is_refused_to_a_client_and_ends_a_backup() {
     assert!(executor.object.state.0.is_empty());
 }
 
-struct Ear(Arc<Mutex<(Vec<service::Command>, Option<String>)>>);
+struct ResultCollector(Arc<Mutex<(Vec<service::Command>, Option<String>)>>);
 
-impl Outlet for Ear {
+impl Outlet for ResultCollector {
     fn results(&self, results: Vec<service::Command>) -> bool {
         self.0.lock().unwrap().0.extend(results);
         true
@@ -189,7 +189,7 @@ fn a_panic_in_execute_is_a_refusal_and_one_in_apply_is_the_end_behind_a_refusal(
     let batch = vec![order(1, ""), order(2, "a"), order(3, "poison"), order(4, "b")];
     tally.backlog.fetch_add(batch.iter().map(weight).sum(), Ordering::Relaxed);
     orders.send(ExecutorOrder::Turn(batch)).unwrap();
-    Box::new(executor).run(waiting, Arc::new(Ear(heard.clone())));
+    Box::new(executor).run(waiting, Arc::new(ResultCollector(heard.clone())));
     let heard = heard.lock().unwrap();
     let works = heard.0.iter().map(|command| match command {
         service::Command::Executed { work, result } => {

@@ -89,7 +89,7 @@ pub(super) async fn withdraw(
 /// A change of a service's replicas.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wish {
+struct ReplicaChange {
     /// The address of the host that becomes a replica.
     new: String,
     /// The address of the replica to remove, if the new replica replaces one.
@@ -103,7 +103,7 @@ pub(super) async fn change_replicas(
     body: Bytes,
 ) -> Result<Response, Fault> {
     is_json(&headers)?;
-    let Wish { new, old } =
+    let ReplicaChange { new, old } =
         serde_json::from_slice(&body).map_err(|error| Fault::Malformed(error.to_string()))?;
     let change = move |host_shared: &HostShared| {
         if !host_shared.serves(&name) {

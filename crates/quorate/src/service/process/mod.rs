@@ -180,7 +180,7 @@ impl Process {
         let EndpointKind::Replica(replica) = &endpoint.kind else {
             unreachable!("a replica changes its set")
         };
-        let is_so = || {
+        let is_current = || {
             let standing = lock(&replica.standing);
             let has = |id: &ProcessId| standing.replicas.iter().any(|(replica, _)| replica == id);
             match change {
@@ -198,7 +198,7 @@ impl Process {
         let mut asked_at = None;
         let mut heard = lock(&endpoint.heard);
         loop {
-            if is_so() {
+            if is_current() {
                 return Ok(true);
             }
             if replica.over.load(Ordering::Relaxed) {
