@@ -288,7 +288,7 @@ impl<'a> PathSearch<'a> {
                 continue; // reached with fewer steps since
             }
             if node == to {
-                return Some(self.way_back(from, to));
+                return Some(self.path_back(from, to));
             }
             let is_joint = node >= self.graph.transactions;
             let steps = steps + u32::from(!is_joint);
@@ -322,7 +322,7 @@ impl<'a> PathSearch<'a> {
         path.iter().filter(|edge| edge.from < self.graph.transactions).count() as u32
     }
 
-    fn way_back(&self, from: u32, to: u32) -> Vec<Edge> {
+    fn path_back(&self, from: u32, to: u32) -> Vec<Edge> {
         let mut path = Vec::new();
         let mut node = to;
         while node != from {

@@ -46,7 +46,9 @@ pub(super) fn infer(all: &mut Inference<'_>) {
                 StepVerb::Unanswered => {}
                 _ => {
                     let agrees = match history.list(step) {
-                        Some(_) if step.verb == StepVerb::Value(Atom::NOTHING) => agrees_nothing(all, known),
+                        Some(_) if step.verb == StepVerb::Value(Atom::NOTHING) => {
+                            agrees_with_absence(all, known)
+                        }
                         Some(_) => agrees_list(all, known, step),
                         None => agrees_value(all, known, step),
                     };
@@ -72,7 +74,7 @@ fn agrees_value(all: &Inference<'_>, known: &Known, step: PackedStep) -> bool {
 }
 
 /// Whether a read in the transaction may return "nothing" for this key.
-fn agrees_nothing(all: &Inference<'_>, known: &Known) -> bool {
+fn agrees_with_absence(all: &Inference<'_>, known: &Known) -> bool {
     let read = known.read.map(|read| all.history.steps[read as usize]);
     known.own.is_empty() && read.is_none_or(|read| all.history.list(read).is_some_and(<[Atom]>::is_empty))
 }

@@ -151,7 +151,7 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
             StepVerb::Prefix(length) => length as usize,
             StepVerb::Value(Atom::NOTHING) => 0,
             StepVerb::Stray(_) => {
-                stray(all, key, step, steps, &appends);
+                judge_non_prefix_read(all, key, step, steps, &appends);
                 continue;
             }
             _ => continue,
@@ -184,7 +184,13 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
 }
 
 /// Judges a read of a list that is no prefix of the key's order.
-fn stray(all: &mut Inference<'_>, key: u32, step: u32, steps: &[u32], appends: &FxHashMap<Atom, Appended>) {
+fn judge_non_prefix_read(
+    all: &mut Inference<'_>,
+    key: u32,
+    step: u32,
+    steps: &[u32],
+    appends: &FxHashMap<Atom, Appended>,
+) {
     let history = all.history;
     let reader = history.owners[step as usize];
     let list = history.list(history.steps[step as usize]).unwrap_or_default();
