@@ -154,7 +154,7 @@ struct Correction(Option<f64>);
 
 /// The predictions for a setting.
 #[derive(Clone, Copy, Debug)]
-struct Outlook {
+struct SettingForecast {
     /// Distance of the prediction from the nearest bound, as a logarithm. Negative if the prediction is
     /// beyond the bound.
     worst: f64,
@@ -416,7 +416,7 @@ impl Controller {
     }
 
     /// Returns the model's corrected prediction for a setting, or `None` without a model.
-    fn outlook(&self, setting: Setting) -> Option<Outlook> {
+    fn outlook(&self, setting: Setting) -> Option<SettingForecast> {
         let window = self.model.as_ref()?.predict(setting);
         let slack = |(line, correction): (&Line, &Correction)| match line.allows_none() {
             true if setting != Setting::STRONG => f64::NEG_INFINITY,
@@ -430,7 +430,7 @@ impl Controller {
             Some(measure) if worst >= MARGIN.ln() => 1e3 - measure.value(&window).max(1e-9).ln(),
             _ => -slacks.iter().map(|slack| (-SHARPNESS * slack).exp()).sum::<f64>().max(1e-300).ln(),
         };
-        Some(Outlook { worst, score })
+        Some(SettingForecast { worst, score })
     }
 
     /// Chooses the most promising place of these stretches as the next setting, or ends the search.
@@ -448,7 +448,7 @@ impl Controller {
         };
         // The middles of the ways show which ways deserve a closer look.
         let rank = |at: usize, x: f64| {
-            let Outlook { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
+            let SettingForecast { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
             Some((worst > -HOPELESS.ln(), score, at, x))
         };
         let better = |a: &Ranked, b: &Ranked| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1));

@@ -233,9 +233,9 @@ const STORAGE: usize = 4;
 /// longer exist.
 fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
     let before = mended(spawned, writers)?;
-    let spinning = [Spinning::start()?, Spinning::start()?];
+    let busy = [BusyProcess::start()?, BusyProcess::start()?];
     thread::sleep(time);
-    drop(spinning);
+    drop(busy);
     let after = mended(spawned, writers)?;
     let differs = |(before, after): &(&Process, &Process)| {
         (&before.incarnation, &before.state) != (&after.incarnation, &after.state)
@@ -244,16 +244,16 @@ fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
 }
 
 /// A process that only uses the processor.
-struct Spinning(Child);
+struct BusyProcess(Child);
 
-impl Spinning {
-    fn start() -> Result<Spinning> {
+impl BusyProcess {
+    fn start() -> Result<BusyProcess> {
         let spin = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        Ok(Spinning(spin.context("cannot start `sh` for a process that only uses processor time")?))
+        Ok(BusyProcess(spin.context("cannot start `sh` for a process that only uses processor time")?))
     }
 }
 
-impl Drop for Spinning {
+impl Drop for BusyProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

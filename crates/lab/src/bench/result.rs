@@ -105,7 +105,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let stage = MeasuredStep::begin(args, cluster, "dying clients");
     let mut read = 0;
     for part in 1..=4 {
-        read += Middle::reach(args, cluster, rows * part / 8).await?.read;
+        read += AbortingClient::reach(args, cluster, rows * part / 8).await?.read;
     }
     come_to(cluster, 0).await?;
     stage.end(read)?;
@@ -113,7 +113,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let stage = MeasuredStep::begin(args, cluster, "clients in the middle");
     let mut middle = Vec::new();
     for _ in 0..args.clients {
-        middle.push(Middle::reach(args, cluster, rows / 64).await?);
+        middle.push(AbortingClient::reach(args, cluster, rows / 64).await?);
     }
     tokio::time::sleep(Duration::from_secs(3)).await;
     come_to(cluster, args.clients as u64).await?;
@@ -230,21 +230,21 @@ async fn copy(client: &Client, mut seen: ArrivedRows) -> Result<u64> {
 }
 
 /// A client in the middle of the result; dropping it breaks the connection there.
-struct Middle {
+struct AbortingClient {
     read: u64,
     _rows: Pin<Box<RowStream>>,
     _client: Client,
     _connection: Aborted,
 }
 
-impl Middle {
-    async fn reach(args: &Args, cluster: &Spawned, row: u64) -> Result<Middle> {
+impl AbortingClient {
+    async fn reach(args: &Args, cluster: &Spawned, row: u64) -> Result<AbortingClient> {
         let (client, connection) = connect(args, cluster).await?;
         let mut rows = Box::pin(select(&client).await?);
         for _ in 0..row {
             rows.try_next().await?.context("the result has fewer rows than the table")?;
         }
-        Ok(Middle { read: row, _rows: rows, _client: client, _connection: connection })
+        Ok(AbortingClient { read: row, _rows: rows, _client: client, _connection: connection })
     }
 }
 

@@ -71,11 +71,11 @@ struct KeysMeasurement {
     p50_us: f64,
     p99_us: f64,
     /// For every process, the cores used, and the processor time per execution.
-    processes: BTreeMap<String, Used>,
+    processes: BTreeMap<String, ProcessUsage>,
 }
 
 #[derive(Serialize)]
-struct Used {
+struct ProcessUsage {
     cores: f64,
     us_per_execution: f64,
 }
@@ -205,7 +205,10 @@ impl System<'_> {
         let executions = run.executions as f64;
         let processes = used.into_iter().map(|(name, time)| {
             let seconds = time.as_secs_f64();
-            (name, Used { cores: seconds / run.seconds, us_per_execution: seconds * 1e6 / executions })
+            (
+                name,
+                ProcessUsage { cores: seconds / run.seconds, us_per_execution: seconds * 1e6 / executions },
+            )
         });
         let measurement = KeysMeasurement {
             bench: "keys",

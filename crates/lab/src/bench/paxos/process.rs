@@ -105,12 +105,12 @@ pub(super) fn run(spec: PaxosProcessSpec) -> Result<()> {
     }
 }
 
-struct Ear {
+struct EventForwarder {
     sender: Sender<ReplicaEvent>,
     prints_acknowledged: bool,
 }
 
-impl Host<PaxosReplica> for Ear {
+impl Host<PaxosReplica> for EventForwarder {
     fn event(&mut self, event: ReplicaEvent, _now: Time) {
         if self.prints_acknowledged || matches!(event, ReplicaEvent::Report(_)) {
             let _ = self.sender.send(event);
@@ -166,8 +166,8 @@ fn router(spec: RouterSpec) -> Result<()> {
     let (sender, events) = unbounded();
     let replica = PaxosReplica::new(paxos, author, spec.value_bytes);
     let config = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
-    let ear = Ear { sender, prints_acknowledged: spec.prints_acknowledged };
-    let handle = Reactor::start_with(replica, ear, config, disk, None)?;
+    let forwarder = EventForwarder { sender, prints_acknowledged: spec.prints_acknowledged };
+    let handle = Reactor::start_with(replica, forwarder, config, disk, None)?;
     say(&begun)?;
     let counters = handle.counters().clone();
     let zero = Arc::new(std::sync::Mutex::new(work(&counters)));

@@ -111,13 +111,13 @@ struct WireMeasurement {
     pass_ms: Option<f64>,
     load_seconds: Option<f64>,
     /// For every process, the cores used, and the processor time per execution.
-    processes: BTreeMap<String, Used>,
+    processes: BTreeMap<String, ProcessUsage>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     slots: Vec<LoadSlot>,
 }
 
 #[derive(Serialize)]
-struct Used {
+struct ProcessUsage {
     cores: f64,
     us_per_query: f64,
 }
@@ -301,7 +301,8 @@ fn print_result(
         processes: used
             .iter()
             .map(|(name, time)| {
-                let used = Used { cores: time.as_secs_f64() / run.seconds, us_per_query: per_query(time) };
+                let used =
+                    ProcessUsage { cores: time.as_secs_f64() / run.seconds, us_per_query: per_query(time) };
                 (name.clone(), used)
             })
             .collect(),
