@@ -219,7 +219,7 @@ impl Charter {
 }
 
 /// Whether the directory contains anything that [`remove`] would remove.
-pub(crate) fn has_anything(directory: &Directory) -> Result<bool> {
+pub(crate) fn has_cluster_files(directory: &Directory) -> Result<bool> {
     Ok(directory.names()?.iter().any(|name| is_kept(name)))
 }
 

@@ -382,7 +382,7 @@ impl NodeConfig {
     fn check_advertised(&self) -> Result<()> {
         let port = self.listen.rsplit_once(':').map_or("0", |(_, port)| port);
         match &self.advertise {
-            None if stands_for_all(&self.listen)? => {
+            None if is_unspecified_address(&self.listen)? => {
                 return Err(Usage(format!(
                     "listen = \"{}\" stands for every address of this machine, so other processes cannot connect to it; add \
                      advertise = \"HOST:{port}\" with the name or address under which the other machines reach this one \
@@ -413,7 +413,7 @@ impl NodeConfig {
             }
         }
         if let (Some(listen), None) = (&self.cell.services_listen, &self.cell.services_advertise)
-            && stands_for_all(listen)?
+            && is_unspecified_address(listen)?
         {
             return Err(Usage(format!(
                 "cell.services_listen = \"{listen}\": other cells cannot connect to this address; add \
@@ -451,7 +451,7 @@ impl NodeConfig {
 const ADVERTISE_BYTES_MAX: usize = 255;
 
 /// Whether `listen` resolves to the unspecified address, which stands for all addresses of this machine.
-fn stands_for_all(listen: &str) -> Result<bool> {
+fn is_unspecified_address(listen: &str) -> Result<bool> {
     let resolved = listen
         .to_socket_addrs()
         .map_err(|error| Usage(format!("cannot resolve the address {listen}: {error}")))?;

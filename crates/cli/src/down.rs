@@ -41,7 +41,7 @@ const PROCESS_END_MAX: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
     let (durable, content) = if args.destroy && !directory.is_held()? {
-        if !charter::has_anything(&directory)? {
+        if !charter::has_cluster_files(&directory)? {
             bail!("no cluster is kept in {}", directory.shown());
         }
         // An unreadable or missing charter does not prevent the removal.

@@ -167,8 +167,8 @@ impl Restart {
             .pid
             .with_context(|| format!("{name} is not running at the moment; see `quorate status`"))?;
         let address = process.bound.as_ref().map(|bound| bound.http.clone());
-        let of_it = || reports::reports_at(std::slice::from_ref(&address)).pop().flatten();
-        let before = of_it().with_context(|| format!("{name} does not answer"))?;
+        let report_of_process = || reports::reports_at(std::slice::from_ref(&address)).pop().flatten();
+        let before = report_of_process().with_context(|| format!("{name} does not answer"))?;
         let began = Instant::now();
         signal(pid, Signal::USR2).with_context(|| format!("cannot signal {name}"))?;
         let after = self.wait_until_well(Some(&before))?;

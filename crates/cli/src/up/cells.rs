@@ -54,13 +54,13 @@ pub(super) fn greet(args: &Args, start: &ClusterStart, cells: &AnsweringCells) -
     let AnsweringCells { address, maps, missing } = cells;
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
     let ClusterSize { routers, cells, .. } = start.plan.size;
-    let do_what = if start.resumes { "continue where they stopped" } else { "are up" };
+    let activity = if start.resumes { "continue where they stopped" } else { "are up" };
     let processes = match start.plan.size.has(ClusterContent::Tables) {
         true => format!("{cells} cells"),
         false => format!("{routers} routers and {cells} cells"),
     };
     report!(
-        "\n{processes} {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is encrypted. {}, and \
+        "\n{processes} {activity}; the Redis protocol is spoken at {host}:{port}, and nothing is encrypted. {}, and \
          connections begin at level {}. {}\n",
         listed(maps),
         args.level(),
@@ -164,8 +164,8 @@ fn listed(maps: &[MapStatus]) -> String {
     };
     let mut text = format!("Map `{}` {first_is}", first.name);
     for map in others {
-        let it_is = copies(map).map_or_else(|| otherwise(map), |copies| copies.to_string());
-        text += &format!(", map `{}` {it_is}", map.name);
+        let copy_count = copies(map).map_or_else(|| otherwise(map), |copies| copies.to_string());
+        text += &format!(", map `{}` {copy_count}", map.name);
     }
     text
 }

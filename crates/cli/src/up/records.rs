@@ -91,7 +91,7 @@ impl ProcessRecords {
     }
 
     /// Writes `cluster.json` again if that has failed, or if the directory is gone.
-    pub(super) fn tend(&mut self, cluster: &Cluster) {
+    pub(super) fn rewrite_if_needed(&mut self, cluster: &Cluster) {
         if self.trouble.is_some() || !self.directory.is_locked_by(&self.lock) {
             self.write(cluster);
         }

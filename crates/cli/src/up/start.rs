@@ -156,8 +156,8 @@ impl Args {
     }
 
     /// Refuses flags that have no meaning for a cluster of this size. The error describes the cluster by
-    /// `it_has`.
-    fn fit(&self, size: &ClusterSize, it_has: &str) -> Result<(), Usage> {
+    /// `description`.
+    fn fit(&self, size: &ClusterSize, description: &str) -> Result<(), Usage> {
         let numbers =
             self.given(&DEFAULT_SIZE).map(|it| (it.flag, it.of, it.given.is_some_and(|given| given > 0)));
         let maps = Some(ClusterContent::Maps);
@@ -173,7 +173,7 @@ impl Args {
                     ClusterContent::Maps => "no cells",
                 };
                 return Err(Usage(format!(
-                    "{flag}: {it_has} {lacks}: leave the flag out, or give another --data-dir"
+                    "{flag}: {description} {lacks}: leave the flag out, or give another --data-dir"
                 )));
             }
         }

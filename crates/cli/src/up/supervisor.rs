@@ -147,7 +147,7 @@ impl Supervisor {
         let (events, failures) = (self.events.1.clone(), self.failures.1.clone());
         let tending = tick(RECORDS_CHECK_INTERVAL);
         let outcome = loop {
-            if let Err(error) = self.start_what_is_due() {
+            if let Err(error) = self.start_due_processes() {
                 break Err(error);
             }
             let timer = self
@@ -160,7 +160,7 @@ impl Supervisor {
                 recv(failures) -> error => break Err(error?),
                 recv(stop) -> _ => break Ok(()),
                 recv(timer) -> _ => {}
-                recv(tending) -> _ => self.records.tend(&self.cluster),
+                recv(tending) -> _ => self.records.rewrite_if_needed(&self.cluster),
             }
         };
         self.stop();
@@ -175,7 +175,7 @@ impl Supervisor {
         pausing.min()
     }
 
-    fn start_what_is_due(&mut self) -> Result<()> {
+    fn start_due_processes(&mut self) -> Result<()> {
         let now = Instant::now();
         for index in 0..self.slots.len() {
             let due = match self.slots[index].life {
