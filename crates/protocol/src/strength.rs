@@ -325,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lead_back() {
+    fn strength_names_parse_back() {
         for strength in Strength::ALL {
             assert_eq!(strength.name().to_uppercase().parse(), Ok(strength));
         }
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_door_that_has_the_word() {
+    fn an_unknown_strength_is_refused_with_the_door_that_offers_it() {
         let tables = "tables read at basic, snapshot or sequential";
         refused::<Strength>("most", &format!("there is no strength 'most': {tables}"));
         refused::<Strength>(

@@ -17,12 +17,12 @@
 //! - **S1, a generation from a router**
 //!   - asserted: only the survivor begins the generation, and begins it once (`ecast::reform`); scenario
 //!     `reform`
-//!   - tested: scripts `a_generation_goes_on` and `reform_goes_on_from_what_is_chosen`; unit tests of members
+//!   - tested: scripts `a_generation_goes_on` and `reform_continues_from_chosen_slots`; unit tests of members
 //!   - mutated: `FenceOpen`, `TailKeptBack`, `TailUnheard`
 //! - **S1, a generation from members**
 //!   - asserted: one founder and a majority of the members begin it (`ecast::refound`); scenario `refound`
-//!   - tested: scripts `all_routers_gone`, `two_new_routers_told_at_once`, `a_founder_dies` and
-//!     `routers_that_live_are_left_alone`; unit tests of the ground
+//!   - tested: scripts `all_routers_gone`, `two_routers_refound_at_the_same_instant`, `a_founder_dies` and
+//!     `refounding_is_refused_while_routers_live`; unit tests of the ground
 //!   - mutated: `BaseForged`, `NumbersForgotten`
 //! - **S2, changing routers**
 //!   - asserted: no entry follows an open change, one change is open at a time, and no router accepts or
@@ -72,19 +72,19 @@
 //!   - asserted: `Change::depart` refuses; the twin of the routing agrees; checker *S14* (`check::holders`),
 //!     which knows the holders of all rows
 //!   - tested: unit tests of the configuration; scripts `suspects_are_judged_together`,
-//!     `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`,
+//!     `suspicions_are_withdrawn`, `a_super_without_links_suspects_in_vain`, `unreachable_is_waited_for`,
 //!     `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`,
 //!     `the_later_keeper_is_taken_up` and `keeper_dies`
 //!   - mutated: `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed`
 //! - **S14, reads that kill**
 //!   - asserted: nothing in product code; checker *query of death* (`system::table::deadly`)
 //!   - tested: scripts `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`,
-//!     `a_read_is_probed` and `a_cut_is_no_death`
+//!     `a_read_is_probed` and `a_read_survives_lost_links`
 //!   - mutated: `ReadAskedAgain`
 //! - **S15, statements are atomic**
 //!   - asserted: a replica publishes only a write whose verdict is favourable here (`Storage::decide`)
 //!   - tested: scripts `atomic_or_void`, `verdict_of_the_dead` and `verdict_from_memory`; unit tests
-//!     `what_a_member_may_have_lost_is_kept` and `a_debt_outlives_the_bound_of_bytes`
+//!     `decisions_that_a_member_may_have_lost_are_kept` and `a_debt_outlives_the_bound_of_bytes`
 //!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `ResultsNotCompared`,
 //!     `WriteSkipped`, `ImportLost`, `RetryAnswered`
 //! - **S16, reads of tables**
@@ -97,15 +97,15 @@
 //! - **S16, reads of services**
 //!   - asserted: every change that a read saw is chosen, and a round covers only what came before the round
 //!     (`service::reads`)
-//!   - tested: scripts `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`,
-//!     `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing`
-//!     and `a_stale_leader_ends_no_session`
+//!   - tested: scripts `a_read_is_confirmed`, `a_read_waits_for_the_changes_it_saw`,
+//!     `a_new_leader_waits_until_it_is_settled`, `an_unconfirmed_read_is_asked_about`,
+//!     `a_stale_leader_gets_no_confirmation` and `a_stale_leader_ends_no_session`
 //!   - mutated: `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled`, `ReadUnchosen`,
 //!     `ConfirmedBefore`, `ToldBefore`, `ExpiredUnconfirmed`
 //! - **S19, partial partitions**
 //!   - asserted: nothing in product code; scenario `graphs`, which computes from the graph who is promised
 //!     what
-//!   - tested: scripts `half_deaf_leader`, `heard_by_another` and `who_cannot_be_heard_reaches_nobody`
+//!   - tested: scripts `half_deaf_leader`, `heard_by_another` and `a_stale_reach_report_is_not_used`
 //!   - mutated: `HearsEverybody`, `GoesNoWayRound`
 //! - **Groups, casts**
 //!   - asserted: a report covers only messages without a gap before them; checker *views*
@@ -127,7 +127,7 @@
 //! - **Groups, quitting**
 //!   - asserted: nothing in product code; checker *one outcome* (`check::views`, `system::group::quits`)
 //!   - tested: scripts `quits`, `quits_in_mid_change`, `quits_and_joins_in_one_view`,
-//!     `quits_before_it_was_taken_in` and `comes_back_without_its_seats`
+//!     `a_member_quits_before_its_admission` and `a_returning_process_has_one_seat`
 //!   - mutated: `SendsDenied`
 //! - **Groups, locks**
 //!   - asserted: a lock has one holder at each place of the order, and its numbers grow with the place
@@ -164,8 +164,8 @@
 //!   - mutated: `ReplicaCountedTwice`, `DigestMismatchIgnored`
 //! - **Maps, no write is forgotten**
 //!   - asserted: nothing in product code; checker *quorum*
-//!   - tested: tests `who_was_away_gets_hints` and
-//!     `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything`
+//!   - tested: tests `a_cell_that_was_away_receives_hints` and
+//!     `a_replacing_cell_counts_for_no_quorum_until_it_has_every_entry`
 //!   - mutated: `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty`
 //! - **Maps, cells forget a deletion once all replicas have it**
 //!   - asserted: no unfinished write is at or below the reported horizon (`partial::horizon`); checker
@@ -182,15 +182,15 @@
 //! - **Maps, counters**
 //!   - asserted: nothing in product code; checker *counters*
 //!   - tested: tests `increments_through_all_cells_are_counted_once`,
-//!     `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`,
-//!     `what_was_taken_in_does_not_count_again` and `counters_have_one_outcome_in_whatever_order`
+//!     `a_coordinator_remembers_increments_that_some_owners_lack`, `the_next_life_begins_another_tally`,
+//!     `merged_tallies_do_not_count_again` and `counters_have_one_outcome_in_any_order`
 //!   - mutated: `TalliesAdded`, `TalliesShared`, `TakenInCountedAgain`
 //! - **Maps on disks**
 //!   - asserted: a cell acknowledges and shows a value only after its record is durable, and reserves its
 //!     stamps (`partial::journal`); checker *quorum*
-//!   - tested: tests `a_read_does_not_show_what_a_power_cut_would_take`,
-//!     `stamps_go_on_above_those_of_before_though_the_clock_was_set_back` and
-//!     `a_cell_comes_back_with_what_it_had`
+//!   - tested: tests `a_read_shows_no_write_that_a_power_cut_would_take`,
+//!     `stamps_continue_above_earlier_stamps_although_the_clock_was_set_back` and
+//!     `a_cell_comes_back_with_its_content`
 //!   - mutated: `StampsReissued`, `SentBeforeDurable`
 //! - **Disks (`seam`)**
 //!   - asserted: recovered records follow from each other (`paxos::record`); the simulator's host numbers its

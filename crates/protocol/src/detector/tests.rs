@@ -26,7 +26,7 @@ fn watching(gap: u64, last: u64, until: u64) -> Detector {
 }
 
 #[test]
-fn a_silent_peer_is_suspected_after_its_habit_explains_it_no_more() {
+fn a_silent_peer_is_suspected_once_its_usual_interval_no_longer_explains_the_silence() {
     let regular = watching(50, 2000, 2700);
     assert_eq!(regular.suspected_from(peer()), Some(at(2600)));
     assert!(!regular.suspects(peer(), at(2599)) && regular.suspects(peer(), at(2600)));
@@ -41,7 +41,7 @@ fn a_silent_peer_is_suspected_after_its_habit_explains_it_no_more() {
 }
 
 #[test]
-fn a_burst_tells_nothing_of_the_habit() {
+fn a_burst_does_not_change_the_measured_interval() {
     let mut detector = watching(50, 1000, 1000);
     for _ in 0..1000 {
         detector.heard(peer(), at(1001));
@@ -74,7 +74,7 @@ fn a_link_may_stay_broken_for_a_moment() {
 }
 
 #[test]
-fn one_that_slept_excuses_everybody() {
+fn a_process_that_slept_suspects_nobody_at_once() {
     let mut detector = watching(50, 1000, 1000);
     detector.unlinked(peer(), at(1000));
     detector.tick(at(1150));

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_is_read_as_it_was_shown_and_nothing_else_is_a_pass() {
+    fn a_pass_decodes_to_its_fence_and_other_bytes_are_no_pass() {
         let later = Fence { routing: 2, ..Fence::of_router(generation(3, 7)) };
         for fence in [Fence::of_router(generation(3, 7)), Fence::of_member(Generation::FIRST), later] {
             let pass = fence.pass();

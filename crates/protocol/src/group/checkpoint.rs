@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_begins_and_nothing_older_unless_forced() {
+    fn the_newest_checkpoint_begins_unless_an_older_one_is_forced() {
         assert!(Record::admits(None, offers(None)) && Record::admits(None, offers(Some(mark(3, 9)))));
         let known = Some(Record::kept(None, mark(1, 20)));
         assert!(Record::admits(known, offers(Some(mark(1, 20)))));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_newer_than_whatever_was_brought() {
+    fn a_saved_checkpoint_is_newer_than_every_offered_one() {
         let mut known = None;
         for brought in [mark(1, 900), mark(7, 40), mark(2, 1_000)] {
             known = Some(Record::brought(known, brought));

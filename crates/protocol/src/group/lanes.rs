@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn until_one_was_confirmed_one_is_under_way() {
+    fn before_the_first_confirmation_only_one_cast_is_in_flight() {
         let mut lanes = Lanes::default();
         assert!(
             lanes.is_open(PEER, CastRoute::Alone, at(0), 60, WINDOW)
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_arrives_the_first_loss_closes_the_lane_for_ever_longer() {
+    fn a_lane_without_arrivals_closes_at_the_first_loss_for_growing_pauses() {
         let mut lanes = Lanes::default();
         let (mut now, mut pauses) = (at(0), Vec::new());
         for number in 1..9 {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_here_and_there_close_nothing() {
+    fn scattered_losses_close_no_lane() {
         let mut lanes = proven();
         for number in (2..40).step_by(2) {
             lanes.cast(PEER, CastRoute::Alone, number, 10);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repair_takes_the_casts_that_it_touches() {
+    fn a_repair_ends_the_casts_that_overlap_it() {
         let mut lanes = proven();
         for last in [5, 9, 12] {
             lanes.cast(PEER, CastRoute::Alone, last, 30);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_under_way_is_of_no_account_in_the_next_view() {
+    fn casts_in_flight_do_not_count_in_the_next_view() {
         let mut lanes = proven();
         lanes.cast(PEER, CastRoute::Alone, 5, 60);
         lanes.begin(|_| true);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn where_multicast_does_not_pass_casts_to_the_member_alone_may() {
+    fn a_lane_for_single_casts_stays_open_when_multicast_is_closed() {
         let mut lanes = proven();
         let open = |lanes: &Lanes, way, millis| lanes.is_open(PEER, way, at(millis), 10, WINDOW);
         assert!(open(&lanes, CastRoute::Multicast, 0), "it is tried");

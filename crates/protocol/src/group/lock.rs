@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_no_view_holds_nothing() {
+    fn a_process_outside_the_view_holds_no_lock() {
         let mut locks = Locks::default();
         for (index, who) in (0..).zip([1, 2, 3]) {
             locks.claim(at(5, index), "l", claim(who, 1));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_claims_anew() {
+    fn a_member_that_comes_back_has_lost_its_claims() {
         let mut locks = Locks::default();
         locks.claim(at(5, 0), "l", claim(1, 1));
         locks.claim(at(5, 1), "l", claim(2, 1));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_its_seat_up_holds_nothing() {
+    fn a_released_seat_holds_no_lock() {
         let mut locks = Locks::default();
         let [first, second] = [0, 1].map(|seat| SeatId(seat).number(1));
         locks.claim(at(5, 0), "l", claim(1, second));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_correct_member_says_is_ignored() {
+    fn claims_that_no_correct_member_makes_are_ignored() {
         let mut locks = Locks::default();
         assert_eq!(locks.claim(at(5, INDEX_MAX + 1), "l", claim(1, 1)), None);
         assert_eq!(locks.claim(Place::Soft(1), "l", claim(1, 1)), None);

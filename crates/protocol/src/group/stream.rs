@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_ahead_is_held_once_the_others_are_here() {
+    fn messages_after_a_gap_are_held_and_count_once_the_gap_is_filled() {
         let mut stream = stream(&[1, 4, 3, 6], 9);
         assert_eq!(stream.received(), 1);
         assert_eq!(stream.holes(9), [(2, 2), (5, 5)]);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_double_is_taken_once() {
+    fn a_duplicate_message_is_taken_once() {
         let mut stream = stream(&[1, 3, 3], 9);
         assert_eq!(stream.take(1, soft(9), 9 * BYTES), TakeResult::Known);
         assert_eq!(stream.ahead_bytes, BYTES);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_ahead_of_others_is_bounded_and_missed_again() {
+    fn messages_after_a_gap_are_bounded_and_missed_again() {
         let stream = stream(&[2, 3, 4, 5], 2);
         assert_eq!(stream.ahead_bytes, 2 * BYTES);
         assert_eq!(stream.holes(9), [(1, 1), (4, 5)]);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_is_missed_by_its_senders_word() {
+    fn a_lost_last_message_is_noticed_by_the_senders_announcement() {
         let mut stream = stream(&[1], 2);
         assert!(!stream.lacks() && stream.holes(9).is_empty());
         stream.announce(2);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_inside_another_message_is_let_go() {
+    fn a_message_that_begins_inside_another_is_dropped() {
         let mut stream = Stream::default();
         for (first, soft) in [several(3, 1), several(5, 1), several(1, 4), several(2, 9)] {
             stream.take(first, soft, 1 << 20);

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_ends_before_what_is_not_whole() {
+    fn reading_a_pack_stops_before_an_incomplete_update() {
         let whole = pack(&["ab", "cd"]);
         for end in 0..=12 {
             let (read, is_whole) = Pack::read(whole.bytes().slice(..end));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_that_is_none_is_refused() {
+    fn bytes_that_are_no_pack_are_refused() {
         let whole = pack(&["ab", "cd"]);
         for end in 0..=12 {
             let mut bytes = BytesMut::new();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_knows_what_fits() {
+    fn a_pack_writer_reports_whether_an_update_fits() {
         let mut writer = PackWriter::default();
         assert!(writer.fits(b"ab", 6) && !writer.fits(b"ab", 5));
         writer.push(b"ab");

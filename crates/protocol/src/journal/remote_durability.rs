@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_the_newest_holds_what_it_told() {
+    fn the_newest_directory_holds_every_reported_record() {
         let mut starts = StartHistory::default();
         let mut report = vec![DurabilityReport::default()];
         for mark in 0..3 * STARTS_MAX as u64 {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_copy_does_not_hold_it_however_often_it_is_started() {
+    fn an_older_copy_never_holds_later_reports_after_any_number_of_starts() {
         for taken_in in 1..6 {
             // The copy is taken after this start and some of its records. Later starts of the original report
             // more records.
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn starts_that_do_not_follow_from_each_other_are_none() {
+    fn a_start_history_with_gaps_or_reversals_is_refused() {
         let start = |number, began| Start { number, mark: 0, began: Ticket(began) };
         assert!(StartHistory::of([start(3, 5), start(4, 5)]).is_some());
         assert_eq!(StartHistory::of([start(3, 5), start(5, 5)]), None);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_node_is_known_what_it_told_last() {
+    fn the_last_report_of_each_node_is_remembered() {
         let report = |mark, durable| DurabilityReport { start: 1, mark, durable: Ticket(durable) };
         let mut remote_durability = RemoteDurability::default();
         assert!(!remote_durability.record(process(1, 1), report(1, 0)), "it has no disk");

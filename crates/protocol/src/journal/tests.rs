@@ -98,7 +98,7 @@ fn notes(range: std::ops::Range<u64>) -> Vec<Bytes> {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_records_are_read_back() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..100);
@@ -121,7 +121,7 @@ fn segments_of_a_life_grow_to_their_full_length() {
 }
 
 #[test]
-fn segments_go_once_nothing_in_them_is_needed() {
+fn segments_are_removed_once_no_record_in_them_is_needed() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..100);
@@ -141,7 +141,7 @@ fn segments_go_once_nothing_in_them_is_needed() {
 /// With [`Settings::gaps`], an owner may keep single old records, and the segments between kept ones are
 /// removed.
 #[test]
-fn segments_between_others_go_where_the_owner_looks_for_gaps() {
+fn middle_segments_are_removed_where_the_owner_allows_gaps() {
     let gaps = Settings { gaps: true, ..SMALL };
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), gaps);
@@ -215,7 +215,7 @@ fn a_torn_tail_is_cut_off() {
 
 /// If any one byte changes, all durable records are still read, or the damage is reported.
 #[test]
-fn rot_is_found() {
+fn damaged_records_are_found() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..30);
@@ -259,7 +259,7 @@ fn journals_of_others_are_refused() {
 }
 
 #[test]
-fn what_never_became_durable_leaves_a_new_journal() {
+fn a_journal_without_durable_records_starts_empty() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     for number in 0..20 {
@@ -291,7 +291,7 @@ fn garbage_is_no_panic() {
 /// The note of other processes' reports stays in the newest segment, whichever segments were removed, also
 /// after a crash.
 #[test]
-fn what_is_known_of_others_is_kept() {
+fn reports_of_other_processes_survive_segment_removal_and_crashes() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     let mut remote_durability = RemoteDurability::default();
@@ -392,7 +392,7 @@ fn older(segment: u64, magic: u32, ticket: u64, durable: u64, contents: &[u8]) -
 /// Bytes that clients chose, left over from an older segment after the end of a newer one, count neither as
 /// records nor as proofs. Reading them takes no longer than reading other bytes.
 #[test]
-fn what_clients_plant_behind_the_end_is_nothing() {
+fn bytes_planted_after_the_end_count_as_neither_records_nor_proofs() {
     let hashed = |files: &Files| Journal::recover(owner(1), SMALL, &files.read()).map(|it| it.hashed_bytes);
     for ticket in [0x0101_0101_0101_0101, 11, 12, 1 << 40] {
         let mut files = Files::default();

@@ -312,7 +312,7 @@ mod tests {
     const TAKEN: Answer = Answer::Written { newer: Stamp::ZERO };
 
     #[test]
-    fn a_hint_stays_until_all_of_it_is_acknowledged() {
+    fn a_hint_stays_until_it_is_acknowledged_completely() {
         let (mut hints, mut next) = (hints(10_000, 8), 0);
         hints.keep(OWNER, MAP, &key("k"), (&put(5, 1), 5), Time(0));
         let rounds = replay(&mut hints, &mut next);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_under_way_at_once() {
+    fn hints_in_flight_are_bounded() {
         let (mut hints, mut next) = (hints(10_000, 2), 0);
         for name in ["a", "b", "c"] {
             hints.keep(OWNER, MAP, &key(name), (&put(5, 1), 5), Time(0));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_is_told() {
+    fn hints_that_are_given_up_are_reported_and_counted() {
         let mut hints = hints(500, 8);
         assert!(!hints.keep(OWNER, MAP, &key("k"), (&put(5, 1), 5), Time(0)));
         assert!(hints.keep(OWNER, MAP, &key("l"), (&put(5, 500), 5), Time(1)));

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_another_layout_give_no_target() {
+    fn reports_of_another_layout_give_no_target() {
         let layout = layout(&[(0, 1), (0, 1)]);
         let mut horizons = Horizons::default();
         horizons.settle(100, None);
@@ -289,7 +289,7 @@ mod tests {
     /// `past` is zero while some horizon does not cover the latest life of a cell, because writes of that
     /// life may be under way, whatever their stamps are.
     #[test]
-    fn what_is_past_is_so_for_all_lives() {
+    fn the_past_covers_the_latest_lives_of_all_cells() {
         let layout = layout(&[(0, 1), (0, 1), (0, 1)]);
         let mut horizons = Horizons::default();
         horizons.reach(Horizon { time: 10, cell: CellNumber(2) });

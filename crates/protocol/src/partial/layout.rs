@@ -472,7 +472,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_place_changes_hands_with_its_tokens() {
+    fn a_replacing_cell_takes_the_tokens_of_its_predecessor() {
         let mut layout = layout(&[(0, 2), (3, 2)]);
         let new = |node| Peer { id: process(node), address: String::new() };
         let former = layout.cell(CellNumber(2)).unwrap().clone();
@@ -488,14 +488,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn numbers_are_of_lives() {
+    fn each_life_of_a_cell_has_its_own_number() {
         let layout = layout(&[(0, 1), (0, 1)]);
         assert_eq!(layout.number(process(2)), Some(CellNumber(2)));
         assert_eq!(layout.number(ProcessId { node: 2, incarnation: Incarnation(7) }), None);
     }
 
     #[test]
-    fn what_was_written_before_there_were_strategies_is_read() {
+    fn maps_stored_before_strategies_existed_are_read() {
         // The byte form is one site with its number of copies, then a byte. In the earlier format that byte
         // stood for read repair alone.
         let map = |strategy| Map { copies: Copies::new([(Site(0), 3)]).unwrap(), strategy };

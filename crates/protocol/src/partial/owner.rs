@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_counts_nobody_twice() {
+    fn a_share_counts_each_owner_once() {
         let share = Share::NONE.with(3).with(3).with(5);
         assert_eq!(share.count(), 2);
         assert_eq!(share.iter().collect::<Vec<_>>(), [3, 5]);

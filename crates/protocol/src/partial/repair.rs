@@ -539,7 +539,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_cell_that_has_found_few_differences() {
+    fn a_comparison_with_few_differences_delays_no_other() {
         let mut repair = Repair::new(RepairSettings::default(), Time(0));
         let (one, other) = (CellNumber(1), CellNumber(2));
         let mut admits = |from, pace, now| repair.admits(from, pace, now);
@@ -560,7 +560,7 @@ mod tests {
 
     /// Arcs that were not compared do not count as differences, however many they are.
     #[test]
-    fn what_has_not_been_asked_about_does_not_differ() {
+    fn arcs_not_yet_compared_do_not_count_as_different() {
         let arcs = (0..1_000).map(|at| Arc { first: Token(at << 32), last: Token((at << 32) + 9) }).collect();
         let (open, wanted) = (Vec::new(), BTreeSet::new());
         let maps = VecDeque::from([(MapId(1), arcs)]);

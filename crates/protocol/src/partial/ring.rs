@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_those_of_the_naive_walk() {
+    fn owners_equal_those_of_a_naive_walk() {
         let mut layout = layout(&[(0, 16), (0, 16), (0, 16), (0, 16), (1, 16), (1, 16), (2, 16)]);
         for per_site in [&[(0u16, 3u8)][..], &[(0, 1)], &[(0, 2), (1, 2)], &[(0, 3), (1, 1), (2, 1)]] {
             let copies = Copies::new(per_site.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_arcs_are_those_of_common_owners() {
+    fn shared_arcs_equal_the_arcs_of_common_owners() {
         let layout = layout(&[(0, 8), (0, 8), (0, 8), (1, 8), (1, 8)]);
         for per_site in [&[(0u16, 3u8)][..], &[(0, 2), (1, 1)], &[(0, 1)]] {
             let copies = Copies::new(per_site.iter().map(|(site, count)| (Site(*site), *count))).unwrap();

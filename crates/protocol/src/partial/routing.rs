@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_is_a_cell_until_there_are_maps() {
+    fn a_joining_process_is_a_cell_only_until_maps_exist() {
         let mut roster = Roster::default();
         for node in 1..=3 {
             apply(&mut roster, node, &join(node)).unwrap();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_is_told_as_it_is_and_changes_nothing() {
+    fn every_refusal_names_its_reason_and_changes_nothing() {
         let mut roster = Roster::default();
         apply(&mut roster, 1, &join(1)).unwrap();
         let mut twin = join(2);

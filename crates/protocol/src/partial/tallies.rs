@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tally_is_gone_on_with_as_long_as_its_last_state_is_known() {
+    fn a_tally_is_continued_while_its_last_state_is_known() {
         let mut memory = OwnTallies::new();
         let first = entry(10, tally(10, 1));
         memory.sends(tally_key(), stamp(10), tally(10, 1));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_memory_is_emptied_and_its_tallies_are_left() {
+    fn a_full_memory_of_tallies_is_emptied() {
         let mut memory = OwnTallies { bytes_max: 2 * (KEPT_BYTES + 1), ..OwnTallies::new() };
         let of = |key: &'static [u8]| (MapId(1), Bytes::from_static(key), true);
         memory.sends(tally_key(), stamp(10), tally(10, 1));
@@ -260,7 +260,7 @@ mod tests {
     /// A coordinator that restarted must not add to an earlier tally too early. The tally's last state may
     /// have left before the restart and have reached only one owner.
     #[test]
-    fn a_tally_of_an_earlier_run_is_gone_on_with_once_all_owners_have_its_last_state() {
+    fn a_tally_of_an_earlier_run_is_continued_once_all_owners_have_its_last_state() {
         let mut memory = OwnTallies::new();
         memory.continue_above(20);
         let found = [entry(5, tally(6, 100)), entry(10, tally(12, 5))];
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn earlier_tallies_are_taken_in_by_one_that_all_owners_have() {
+    fn earlier_tallies_merge_into_a_tally_that_all_owners_have() {
         let own = Continued { begun: stamp(30), tally: tally(40, 7), seen: true };
         let other = Stamp { time: 5, cell: CellNumber(2) };
         let weak = Tally { firm: false, ..tally(6, 1_000) };
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_took_is_taken_back_unless_a_later_state_holds_it() {
+    fn an_increment_that_no_owner_took_is_taken_back_unless_a_later_state_holds_it() {
         let mut memory = OwnTallies::new();
         memory.sends(tally_key(), stamp(10), tally(10, 1));
         memory.sends(tally_key(), stamp(10), tally(12, 5));

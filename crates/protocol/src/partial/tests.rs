@@ -31,7 +31,7 @@ fn string(text: &'static str) -> Option<Value> {
 }
 
 #[test]
-fn what_is_written_is_read_at_every_pair_of_levels() {
+fn writes_are_read_at_every_pair_of_levels() {
     for repair in [ReadRepair::None, ReadRepair::Background { per_million: 1_000_000 }, ReadRepair::Blocking]
     {
         let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, 1);
@@ -132,7 +132,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
 }
 
 #[test]
-fn a_smaller_level_is_fallen_back_to_and_told() {
+fn a_fallback_to_a_smaller_level_is_reported() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     for other in [2, 3] {
         net.cut(1, other);
@@ -265,7 +265,7 @@ fn scanned(net: &mut Net, node: u64, level: Level) -> Vec<(String, Kind)> {
 }
 
 #[test]
-fn a_scan_tells_every_key_once_and_no_deleted_one() {
+fn a_map_scan_lists_every_key_once_and_no_deleted_key() {
     let mut net = Net::new(&[0, 0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let key = |n: u32| -> &'static str { Box::leak(format!("key {n:04}").into_boxed_str()) };
     for n in 0..1_500 {
@@ -371,7 +371,7 @@ fn fields_merge_and_a_delete_stays() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_in_words() {
+fn impossible_operations_are_rejected_with_their_reason() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let large = Action::Put { value: Bytes::from(vec![0; 5 << 20]), lifetime: None };
     assert_eq!(net.act(1, "k", large, Level::One), OperationOutcome::Rejected(Rejection::TooLarge));
@@ -384,7 +384,7 @@ fn what_cannot_be_done_is_refused_in_words() {
 }
 
 #[test]
-fn who_was_away_gets_hints() {
+fn a_cell_that_was_away_receives_hints() {
     let mut net = Net::without_comparing(3);
     net.cut(1, 3);
     net.put(1, "k", "old", Level::Quorum);
@@ -508,7 +508,7 @@ fn a_hint_is_no_acknowledgement() {
 }
 
 #[test]
-fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
+fn a_replacing_cell_counts_for_no_quorum_until_it_has_every_entry() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
     // The write is at cells 1 and 2 only, and cell 2 is lost.
     net.cut(1, 3);
@@ -543,7 +543,7 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
 /// The only holder of a write is lost. The cell that takes its place gets the write from the coordinator's
 /// hints for the other owners, although it has copied from these owners before they got the write.
 #[test]
-fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
+fn a_replacing_cell_gets_the_pending_hints_of_other_owners() {
     let mut net = Net::without_comparing(4);
     let (owners, stranger) = (net.owners("k"), net.stranger("k"));
     for owner in &owners[1..] {
@@ -566,7 +566,7 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
 /// If too few replicas take a write in time for its level, the coordinator keeps it as hints for the other
 /// replicas: they may take the write later.
 #[test]
-fn a_write_that_some_refuse_is_kept_for_them() {
+fn a_write_that_some_replicas_refuse_is_kept_as_hints() {
     let mut net = Net::without_comparing(3);
     net.adjust(1, 1_000_000_000);
     assert_eq!(net.put(1, "k", "v", Level::Quorum), OperationOutcome::MaybeApplied);
@@ -576,7 +576,7 @@ fn a_write_that_some_refuse_is_kept_for_them() {
 }
 
 #[test]
-fn operations_on_a_place_that_changes_hands_end() {
+fn operations_on_a_replaced_cell_end() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.hold(1, 2);
     net.hold(1, 3);
@@ -593,7 +593,7 @@ fn operations_on_a_place_that_changes_hands_end() {
 }
 
 #[test]
-fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself() {
+fn many_keys_are_copied_in_parts_while_new_writes_arrive_directly() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 2)], ReadRepair::None, 1);
     let key = |n: u32| -> &'static str { Box::leak(format!("key {n}").into_boxed_str()) };
     for n in 0..6_000 {

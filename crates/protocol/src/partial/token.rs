@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_told_from_other_arcs() {
+    fn aligned_blocks_are_distinguished_from_other_arcs() {
         let bits = |first, last| Arc { first: Token(first), last: Token(last) }.block_bits();
         assert_eq!(
             (bits(0, u64::MAX), bits(7, 7), bits(8, 15), bits(6, 7)),

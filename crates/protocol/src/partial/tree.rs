@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_print_tells_entries_apart() {
+    fn different_entries_have_different_prints() {
         let stamp = |time| Stamp { time, cell: super::super::CellNumber(1) };
         let field = |time, name: &'static str| {
             Entry::of_fields(stamp(time), [(bytes::Bytes::from_static(name.as_bytes()), None)])

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn keeps_a_range_and_counts_its_bytes() {
+    fn a_log_keeps_a_range_and_counts_its_bytes() {
         let mut log = Log::new(Slot(10));
         for byte in 1..=5 {
             log.push(value(byte, 100));

@@ -416,7 +416,7 @@ impl World {
 }
 
 #[test]
-fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() {
+fn a_cut_pair_is_relayed_and_linked_directly_again_after_healing() {
     // Each pair is cut in one direction, and in both: a router and a member, in both orders, and two members.
     for (from, to) in [(0, 4), (4, 0), (3, 4), (4, 3)] {
         for both in [false, true] {
@@ -457,7 +457,7 @@ fn no_router_relays_a_link_that_an_end_keeps_private() {
 }
 
 #[test]
-fn a_pause_that_ends_tears_nobody_from_its_links() {
+fn the_end_of_a_pause_breaks_no_links() {
     let mut world = world(3, 2);
     let before: Vec<Session> = world.chat(4).links.values().map(|talk| talk.session).collect();
     world.paused.insert(4);
@@ -490,7 +490,7 @@ impl Policy for Club {
 }
 
 #[test]
-fn a_session_stands_only_between_those_who_admit_each_other() {
+fn a_session_stands_only_between_peers_that_admit_each_other() {
     let mut world = world(3, 2);
     world.cut(3, 4, true);
     world.run(3_000);
@@ -522,7 +522,7 @@ fn routers_are_not_relayed() {
 }
 
 #[test]
-fn who_hears_no_router_is_told_how_long_though_its_links_stand() {
+fn a_process_that_hears_no_router_learns_for_how_long_despite_its_links() {
     let mut world = world(3, 2);
     let silence = |world: &World, process: usize| {
         world.now.since(world.chat(process).router_heard.expect("it is told"))

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_slept_counts_anew() {
+    fn a_leader_that_slept_restarts_idle_times() {
         let mut idle = Idle::default();
         assert_eq!(looks(&mut idle, 0..5, &[1]), []);
         assert_eq!(looks(&mut idle, 100..108, &[1]), []);

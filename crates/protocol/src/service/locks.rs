@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_found_where_it_closes() {
+    fn a_deadlock_is_found_by_the_request_that_closes_the_circle() {
         let mut locks = Locks::default();
         for number in 1..=3 {
             assert_eq!(ask(&mut locks, number, write(&[number]), 0), "granted");
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_overtakes_those_that_wait_for_it_and_nobody_else() {
+    fn a_transaction_overtakes_only_requests_that_wait_for_it() {
         let mut locks = Locks::default();
         assert_eq!(ask(&mut locks, 1, read(&[1]), 0), "granted");
         assert_eq!(ask(&mut locks, 0, write(&[1]), 10), "waits");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_overtakes_those_that_wait_behind_one_that_waits_for_it() {
+    fn a_transaction_overtakes_requests_behind_a_request_that_waits_for_it() {
         let mut locks = Locks::default();
         assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted");
         assert_eq!(ask(&mut locks, 0, write(&[1, 2]), 10), "waits", "for 1");
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_does_not_overtake_those_that_wait_for_others() {
+    fn a_transaction_does_not_overtake_requests_that_wait_for_others() {
         let mut locks = Locks::default();
         assert_eq!(ask(&mut locks, 1, write(&[1]), 0), "granted");
         assert_eq!(ask(&mut locks, 2, write(&[2]), 0), "granted");
@@ -329,7 +329,7 @@ mod tests {
     /// A transaction overtakes only the requests that waited for it when its own request came. Nothing
     /// changes if these requests waited for it only through another request, and that one is gone later.
     #[test]
-    fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
+    fn the_overtaken_requests_are_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();
         for number in [1, 3, 4, 5] {
             assert_eq!(ask(&mut locks, number, write(&[number]), 0), "granted");
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_wait_and_no_more() {
+    fn waiting_requests_are_bounded() {
         let mut locks = Locks::default();
         assert_eq!(ask(&mut locks, 1, write(&[]), 0), "granted");
         for name in 0..WAITING_MAX as u32 {

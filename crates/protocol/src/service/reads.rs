@@ -14,15 +14,17 @@
 //! A leader learns in two ways that its reign still stands. One is cheap for many reads, the other for few.
 //!
 //! ```text
-//!  asked      client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
+//!  asked      client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client
+//!  4 hops
+//!
 //!  announced  client ─ Calls ─▶ leader (executes meanwhile)
-//!                └── Reads ──────────────────────▶ backups ─ ReadsConfirmed ─▶ leader ─ Answers ─▶ client  3 hops
+//!  3 hops     └─ Reads ──────────────────▶ backups ─ ReadsConfirmed ─▶ leader ─ Answers ─▶ client
 //! ```
 //!
 //! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round.
-//! *Announced* is the source's way: the client announces the read to all replicas, and each that does not lead
-//! confirms to the leader that it follows. Announced reads save a hop, but cost messages for each read, so they
-//! suit few reads.
+//! *Announced* is the source's way: the client announces the read to all replicas, and each that does not
+//! lead confirms to the leader that it follows. Announced reads save a hop, but cost messages for each read,
+//! so they suit few reads.
 //!
 //! **Attacks on announced reads.**
 //!
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_told_read_needs_a_majority_an_execution_and_what_it_saw() {
+    fn an_announced_read_needs_a_majority_an_execution_and_its_seen_instance() {
         let mut reads = Reads::default();
         assert!(reads.expect(id(1)) && !reads.expect(id(1)));
         reads.follows(process(2), id(1), one_other);
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_told_read_that_nobody_confirms_is_asked_for() {
+    fn an_unconfirmed_announced_read_is_asked_about() {
         let mut reads = Reads::default();
         reads.expect(id(1));
         reads.executed_announced(0, process(100), id(1), CallOutcome::Full, one_other);

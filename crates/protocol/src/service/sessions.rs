@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_for_one_request_until_later_ones_take_its_place() {
+    fn a_call_key_identifies_one_request_until_later_keys_replace_it() {
         let mut sessions = self::sessions(1, 1000);
         let keyed = |number| CallId { session: SessionId::KEYED, number };
         for number in 1..=4 {
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_common_bound_those_that_hold_most_lose_first_and_a_copy_loses_the_same() {
+    fn beyond_the_common_bound_the_largest_sessions_lose_first_and_copies_lose_the_same() {
         let mut sessions = self::sessions(10, 4096);
         sessions.session_bytes_max = 4096;
         (1..=4).for_each(|session| sessions.open(session));
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn while_all_hold_little_those_used_least_recently_lose_first() {
+    fn small_sessions_lose_answers_by_least_recent_use() {
         let mut sessions = self::sessions(4000, 204_800);
         for session in 1..=2000 {
             sessions.open(session);

@@ -67,7 +67,7 @@ fn a_witness_with_a_link_listens_before_it_agrees() {
 }
 
 #[test]
-fn a_word_is_forgotten_when_it_is_old_or_its_link_broke() {
+fn an_opinion_expires_with_its_age_or_its_link() {
     assert_eq!(verdict(2, "1u 2u +200"), "1 2");
     assert_eq!(verdict(2, "1u 2u +201"), "stays");
     assert_eq!(verdict(2, "1u 1x"), "stays");
@@ -75,7 +75,7 @@ fn a_word_is_forgotten_when_it_is_old_or_its_link_broke() {
 }
 
 #[test]
-fn a_super_that_hears_it_keeps_it_for_a_while_and_a_router_for_ever() {
+fn a_super_that_hears_the_suspect_keeps_it_for_a_while_and_a_router_for_ever() {
     let said = |who: &str, times| format!("1u 2u {who}") + &format!(" +200 1u 2u {who}").repeat(times);
     assert_eq!(verdict(4, &said("4h", 75)), "stays");
     assert_eq!(verdict(4, &said("4h", 76)), "1 2");
@@ -85,7 +85,7 @@ fn a_super_that_hears_it_keeps_it_for_a_while_and_a_router_for_ever() {
 }
 
 #[test]
-fn who_is_heard_is_known_by_name() {
+fn the_witness_that_hears_the_suspect_is_named() {
     let assessment = |words: &[(u64, Opinion, u64)]| {
         let mut second_opinion = SecondOpinion::new(1, Time::ZERO);
         for &(witness, opinion, millis) in words {

@@ -164,7 +164,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
 
 scripts! { check:
     one_write
-    who_cannot_be_heard_reaches_nobody
+    a_stale_reach_report_is_not_used
     link_breaks_and_resend
     leader_change_with_unstable_messages
     unreachable_is_waited_for
@@ -173,7 +173,7 @@ scripts! { check:
     replace_while_senders_die
     atomic_or_void
     same_request_takes_effect_once
-    a_repetition_is_never_told_to_be_nothing
+    a_repetition_never_claims_that_nothing_was_applied
     made_up_id_over_two_gateways
     majority_away
     made_up_ids_expire
@@ -185,44 +185,44 @@ scripts! { check:
     a_later_sender_dies
     a_generation_goes_on
     a_generation_goes_on_without_some
-    who_answers_late_was_not_asked_to_join
+    a_late_answer_finds_the_process_out
     all_routers_gone
-    two_new_routers_told_at_once
+    two_routers_refound_at_the_same_instant
     a_founder_dies
-    routers_that_live_are_left_alone
+    refounding_is_refused_while_routers_live
     verdict_of_the_dead
     verdict_from_memory
     replies_move_in_sections
-    nobody_waits
-    nothing_was_sent
+    a_cancelled_read_costs_no_work
+    an_unsent_request_is_known_unapplied
     slow_read
     suspects_are_judged_together
-    a_bad_moment_of_a_super
+    a_super_without_links_suspects_in_vain
     suspicions_are_withdrawn
-    a_hiccup
-    a_ground_that_just_died
+    a_short_interruption_costs_no_place
+    a_removal_waits_for_the_last_copy
     a_node_in_use
     the_next_life_of_a_gateway
     supers_die_at_once
     no_table_without_a_ring
-    a_gateway_that_reaches_nobody
-    who_is_heard_is_not_lost
+    a_gateway_without_a_link_to_one_replica
+    a_process_heard_by_one_router_is_not_lost
     two_supers_contradict_each_other
     a_read_that_kills
     a_read_that_kills_one_of_two
     a_read_of_all_that_kills
     a_read_of_all_that_kills_one_of_two
-    a_read_that_was_merely_there
+    a_death_unrelated_to_a_read
     a_read_is_probed
-    a_cut_is_no_death
+    a_read_survives_lost_links
     keeper_is_dismissed
     keeper_is_taken_up
     the_later_keeper_is_taken_up
     keeper_cut_off
     keeper_dies
     slow_clients
-    reads_that_gather_much
-    who_one_router_hears_stays
-    one_that_is_needed_stays
+    reads_with_large_results_take_turns
+    a_process_heard_by_one_router_stays
+    a_needed_process_does_not_leave
     an_answer_breaks_off
 }

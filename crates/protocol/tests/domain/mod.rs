@@ -106,7 +106,7 @@ fn six() -> Order {
 }
 
 #[test]
-fn parts_do_not_hear_of_each_other() {
+fn parts_do_not_receive_each_others_messages() {
     let mut order = six();
     assert_eq!(order.submit(5, Message::Add(2).encode()), Ok(vec![5, 6]));
     assert_eq!(order.submit(6, Message::Add(3).encode()), Ok(vec![5, 6]));
@@ -139,7 +139,7 @@ fn a_process_is_in_one_part() {
 }
 
 #[test]
-fn what_is_of_no_part_is_refused() {
+fn messages_of_no_part_are_refused() {
     let mut order = six();
     for body in [&[][..], &[0], &[77, 1, 2]] {
         for class in [Class::Control, Class::Data] {
@@ -169,7 +169,7 @@ fn a_change_of_one_part_leaves_the_others_where_they_are() {
 }
 
 #[test]
-fn each_part_says_how_it_is_paced_and_who_is_of_a_node() {
+fn each_part_defines_its_pace_and_its_process_of_a_node() {
     let order = six();
     for node in 1..=6 {
         assert_eq!(Trio::pace(&order.config, process(node)), Pace::Executes, "{node}");
@@ -248,7 +248,7 @@ fn a_domain_from_before_maps_has_none() {
 }
 
 #[test]
-fn a_domain_goes_on_with_what_all_its_parts_report() {
+fn a_continued_domain_merges_the_reports_of_all_its_parts() {
     let order = six();
     let begun = Config::vacant();
     let mut of_tables = Config::vacant();

@@ -152,14 +152,14 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
 scripts! { check:
     first_member
     joiner_gets_the_state
-    joiner_is_handed_what_waits_step_by_step
+    joiner_gets_waiting_messages_step_by_step
     joiner_falls_behind
-    slow_joiner_is_whole
+    a_slow_joiner_counts_as_whole
     quits
     quits_and_joins_in_one_view
     quits_in_mid_change
-    comes_back_without_its_seats
-    quits_before_it_was_taken_in
+    a_returning_process_has_one_seat
+    a_member_quits_before_its_admission
     survivors_late_to_each_other
     strengths_in_one_order
     packed
@@ -176,18 +176,18 @@ scripts! { check:
     joiner_dies
     the_only_member_dies
     giver_dies
-    one_way_round
+    a_third_member_repairs_between_two
     isolated_and_back
     saved
     the_last_one_saves
     stale_is_refused
     the_newest_returns_second
-    newer_than_known
+    an_unreported_checkpoint_is_newer
     stacked
     casts
     casts_do_not_pass
     casts_late_and_twice
-    casts_beyond_what_is_put_aside
+    casts_beyond_the_buffer
     casts_and_a_view
     casts_of_the_dead
     casts_behind_a_gap

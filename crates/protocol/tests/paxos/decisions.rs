@@ -34,7 +34,7 @@ fn accept(slot: u64, value: SlotValue) -> Message {
 }
 
 #[test]
-fn a_stranger_that_knows_no_more_is_told_that_it_is_no_member() {
+fn a_stranger_without_later_slots_learns_that_it_is_no_member() {
     let mut router = third();
     let said = router.hear("9", Message::Prepare(question(ballot(7, "9"))));
     assert!(matches!(said.to("9")[..], [Message::NotMember { chosen: Slot(5), .. }]), "{:?}", said.sent);
@@ -44,7 +44,7 @@ fn a_stranger_that_knows_no_more_is_told_that_it_is_no_member() {
 }
 
 #[test]
-fn a_joiner_that_was_fed_nothing_votes_for_nobody() {
+fn a_joiner_without_a_log_votes_for_no_candidate() {
     let mut router = Alone::joining("4", &Settings::default());
     for message in [Message::PreVote(question(ballot(7, "1"))), Message::Prepare(question(ballot(7, "1")))] {
         let said = router.hear("1", message);
@@ -76,7 +76,7 @@ fn a_ballot_is_promised_again_but_written_once() {
 }
 
 #[test]
-fn nobody_is_helped_to_lead_without_what_it_lacks() {
+fn a_candidate_gets_a_promise_only_with_the_slots_that_it_lacks() {
     let behind = Prepare { chosen: Slot(4), last: Slot(5), ..question(ballot(7, "2")) };
     let said = third().hear("2", Message::Prepare(behind));
     assert!(matches!(said.to("2")[..], [Message::Refused { refusal: Refusal::Behind, .. }]), "collected");
@@ -114,7 +114,7 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
 }
 
 #[test]
-fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
+fn a_pre_vote_describes_the_better_log_and_its_members() {
     // The voter's log ends in a change of the members, or does not. The voter describes its log only if that
     // log beats the candidate's.
     let record = |end| checkpoint("1 2 3", ballot(1, "1"), 5, vec![end]);
@@ -156,7 +156,7 @@ fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
 }
 
 #[test]
-fn phase_1_asks_again_whoever_was_asked() {
+fn phase_1_repeats_its_question_to_every_asked_member() {
     // The change removes router 2, and router 2 may know that the change failed.
     let mut router = Alone::from(
         "3",
@@ -221,7 +221,7 @@ fn promise(ballot_asked: Ballot, last: u64, chosen: u64, start: u64, values: Vec
 }
 
 #[test]
-fn a_promise_without_its_form_is_no_promise() {
+fn a_malformed_promise_does_not_count() {
     let (mut router, own) = candidate();
     let broken = [
         promise(own, 6, 5, 4, vec![value(9)]),
@@ -243,7 +243,7 @@ fn a_promise_without_its_form_is_no_promise() {
 }
 
 #[test]
-fn a_promise_of_the_log_with_a_change_asks_those_whom_it_makes() {
+fn a_promise_with_a_change_makes_the_candidate_ask_the_new_members() {
     let (mut router, own) = candidate();
     let said = router.hear("2", promise(own, 7, 5, 5, vec![value(9), members("1 2 3 4")]));
     assert_eq!(router.state(), StateKind::Candidate, "two of four");
@@ -277,7 +277,7 @@ fn a_refusal_counts_for_its_ballot_only() {
 }
 
 #[test]
-fn a_leader_is_followed_by_its_own_word_and_for_one_record() {
+fn a_leader_is_followed_only_by_its_own_message_and_with_one_record() {
     let mut router = third();
     router.hear("2", heartbeat(ballot(7, "1")));
     router.hear("3", heartbeat(ballot(7, "3")));
@@ -289,7 +289,7 @@ fn a_leader_is_followed_by_its_own_word_and_for_one_record() {
 }
 
 #[test]
-fn what_is_forwarded_fits_into_messages() {
+fn forwarded_proposals_fit_into_messages() {
     let mut router = third();
     router.hear("1", heartbeat(ballot(1, "1")));
     for bytes in [10 << 20, 10 << 20, 20 << 20, 6 << 20, 9 << 20] {
@@ -304,7 +304,7 @@ fn what_is_forwarded_fits_into_messages() {
 }
 
 #[test]
-fn nothing_is_accepted_over_a_gap_or_behind_a_change() {
+fn no_slot_is_accepted_after_a_gap_or_a_change() {
     let mut router = third();
     router.hear("1", accept(8, value(9)));
     assert_eq!(router.last(), 6, "a gap");
@@ -361,7 +361,7 @@ fn a_sync_that_leaves_a_gap_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_taught_is_written_once_and_without_a_gap() {
+fn caught_up_slots_are_written_once_and_without_a_gap() {
     let catch_up =
         |start: u64, values| Message::CatchUp { ballot: ballot(7, "1"), start: Slot(start), values };
     let mut router = third();
@@ -407,7 +407,7 @@ fn parts_of_a_snapshot_must_continue_each_other() {
 }
 
 #[test]
-fn what_is_not_chosen_is_never_collected() {
+fn unchosen_slots_are_never_collected() {
     let settings = Settings { log_bytes_kept: 100, ..Settings::default() };
     let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![value(1000), value(1000)]);
     let mut router = Alone::from("3", &settings, record);
@@ -482,7 +482,7 @@ fn a_payload_larger_than_a_batch_goes_alone() {
 }
 
 #[test]
-fn commands_that_come_to_nothing_are_answered() {
+fn commands_without_effect_are_answered() {
     let mut router = Alone::from("1", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     let refused = |said: &super::alone::Said| match said.events[..] {
         [Event::ChangeRefused { reason, .. }] => Some(reason),
@@ -519,7 +519,7 @@ fn commands_that_come_to_nothing_are_answered() {
 }
 
 #[test]
-fn a_next_life_need_not_wait_where_it_listens_at_the_address_of_the_one_before() {
+fn a_next_life_at_the_same_address_is_admitted_without_waiting() {
     let (mut router, own) = candidate();
     router.hear("2", promise(own, 6, 5, 5, vec![]));
     let elsewhere = Peer { address: String::from("elsewhere:1"), ..peer(process("2b")) };
@@ -570,7 +570,7 @@ fn pulse(beat: u64, way: Option<LeaderRoute>, contacts: &[&str]) -> Message {
 }
 
 #[test]
-fn a_stranger_that_takes_this_router_for_a_member_hears_of_it() {
+fn a_stranger_that_counts_this_router_as_a_member_gets_its_pulse() {
     let mut router = third();
     for stranger in ["8", "9"] {
         router.input(Input::Linked { peer: process(stranger), session: Session(1) });
@@ -637,7 +637,7 @@ fn a_broken_link_to_another_loses_no_proposal() {
 }
 
 #[test]
-fn a_member_goes_by_news_that_does_not_name_it() {
+fn a_member_leaves_on_a_newer_list_without_its_name() {
     let mut router = third();
     let not_member = |chosen, names| Message::NotMember { chosen: Slot(chosen), members: peers(names) };
     for (chosen, names) in [(4, "1 2"), (5, "1 2 3"), (6, "1 3")] {
@@ -649,7 +649,7 @@ fn a_member_goes_by_news_that_does_not_name_it() {
 }
 
 #[test]
-fn a_joiner_knows_who_has_its_node() {
+fn a_joiner_learns_which_process_has_its_node() {
     let mut router = Alone::joining("4b", &Settings::default());
     for name in ["5", "4b"] {
         router.hear("1", Message::NodeInUse { by: peer(process(name)) });

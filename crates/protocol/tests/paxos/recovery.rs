@@ -38,7 +38,7 @@ pub(crate) fn check(world: &World) {
 
 /// A checkpoint replaces all earlier records.
 #[test]
-fn what_a_checkpoint_replaces_is_not_needed() {
+fn records_before_a_checkpoint_are_not_needed() {
     let settings = Settings { checkpoint_bytes: Some(2_000), ..Settings::default() };
     let mut world = World::new(settings, 1);
     let founder = process("1");
@@ -91,7 +91,7 @@ fn wanted(events: &[Event]) -> Option<Slot> {
 /// A user gathers its state over many turns. Meanwhile the log goes on, and the checkpoint contains the
 /// entries behind the state.
 #[test]
-fn a_state_that_takes_its_time_comes_with_the_log_behind_it() {
+fn a_slowly_gathered_state_is_stored_with_the_log_behind_it() {
     let settings = Settings { checkpoint_bytes: Some(2_000), ..Settings::default() };
     let mut alone = Alone::founder(&settings);
     assert!((0..100).any(|_| wanted(&append(&mut alone).0).is_some()), "enough is written for one");
@@ -119,7 +119,7 @@ fn a_state_that_takes_its_time_comes_with_the_log_behind_it() {
 }
 
 #[test]
-fn nothing_written_is_nothing_to_go_on_from() {
+fn an_empty_journal_has_nothing_to_recover() {
     let me = Peer { id: process("1"), address: String::from("h:1") };
     assert!(Paxos::recover(me, Settings::default(), [], Time::ZERO).unwrap().is_none());
 }
@@ -225,7 +225,7 @@ fn records_have_these_bytes() {
 }
 
 #[test]
-fn what_is_known_is_the_newest_log_of_which_a_part_is() {
+fn the_recovered_members_come_from_the_newest_log() {
     let record = |taught| Record::Checkpoint {
         promised: ballot(9, "1"),
         accepted: ballot(4, "1"),
@@ -247,7 +247,7 @@ fn what_is_known_is_the_newest_log_of_which_a_part_is() {
 }
 
 #[test]
-fn a_record_follows_from_those_before_it() {
+fn a_record_must_follow_from_earlier_records() {
     let values = |values: &[&str]| -> Vec<SlotValue> { values.iter().map(|names| members(names)).collect() };
     let accepted = |ballot, start, chosen| Record::Accepted {
         ballot,
@@ -300,7 +300,7 @@ fn a_record_follows_from_those_before_it() {
 }
 
 #[test]
-fn a_recovered_router_tells_its_user_where_it_is() {
+fn a_recovered_router_reports_its_state_to_its_user() {
     let router = Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     let events = router.events;
     assert!(
@@ -310,7 +310,7 @@ fn a_recovered_router_tells_its_user_where_it_is() {
 }
 
 #[test]
-fn a_domain_is_founded_anew_by_one_that_was_fed_nothing() {
+fn only_a_router_without_a_log_can_found_a_domain() {
     let settings = Settings::default();
     assert!(Alone::joining("4", &settings).paxos.can_found());
     let member = Alone::from("3", &settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));

@@ -105,7 +105,7 @@ fn a_newcomer_that_is_silent_is_given_up_in_time() {
 }
 
 #[test]
-fn a_newcomer_that_can_never_follow_is_told_so_once_the_leader_has_ground() {
+fn a_newcomer_that_can_never_follow_is_refused_once_the_reign_is_settled() {
     let refused = |ballot, promised| Message::Refused { ballot, promised, refusal: Refusal::Outbid };
     let (mut router, own) = elected(&roomy());
     let above = ballot(own.round + 1, "4");
@@ -132,7 +132,7 @@ fn remove(router: &mut Alone, own: Ballot) {
 }
 
 #[test]
-fn one_that_was_voted_out_goes_when_a_majority_knows() {
+fn a_removed_router_is_dismissed_once_a_majority_knows_of_its_removal() {
     let (mut router, own) = leading(&Settings::default());
     remove(&mut router, own);
     let linked = |router: &mut Alone| {
@@ -190,7 +190,7 @@ pub(super) fn small_messages() -> Settings {
 }
 
 #[test]
-fn one_that_catches_up_is_fed_on_when_it_has_learned_what_was_sent() {
+fn a_follower_that_catches_up_gets_more_slots_once_it_has_learned_the_last() {
     let (mut router, own) = leading(&small_messages());
     for _ in 0..4 {
         choose(&mut router, own, 10);
@@ -213,7 +213,7 @@ fn one_that_catches_up_is_fed_on_when_it_has_learned_what_was_sent() {
 
 /// A change at the end of the log needs a majority of the members that it makes.
 #[test]
-fn a_reign_is_settled_when_all_that_it_began_with_is_chosen() {
+fn a_reign_is_settled_once_its_initial_slots_are_chosen() {
     let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![members("1 2 3 4")]);
     let mut router = Alone::from("1", &Settings::default(), record);
     let own = router.stand();

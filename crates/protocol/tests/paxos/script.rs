@@ -172,16 +172,16 @@ scripts! { check:
     newcomer_alone_holds_the_change
     newcomer_whose_change_is_gone
     newcomer_that_lost_the_change_answers
-    newcomer_that_is_named_is_fed_on
+    newcomer_named_by_a_change_gets_more_slots
     learner_that_promised_above_its_leader
     half_deaf_leader
     heard_by_another
     heard_by_a_newcomer
     newcomer_whose_leader_resigned
-    newcomer_of_an_idle_domain_is_told
-    voted_out_by_routers_that_are_gone
-    reform_though_half_of_the_former_are_there
-    reform_goes_on_from_what_is_chosen
+    newcomer_learns_of_its_dropped_change
+    removed_by_routers_that_are_gone
+    reform_with_half_of_the_former_members
+    reform_continues_from_chosen_slots
     bound_to_a_reign
     bound_and_deposed
     a_reign_is_settled
@@ -189,5 +189,5 @@ scripts! { check:
     a_round_finds_a_later_reign
     a_round_waits_for_an_open_change
     a_snapshot_in_parts
-    a_snapshot_for_a_second_one
+    a_second_receiver_gets_the_next_snapshot
 }

@@ -31,7 +31,7 @@ fn chunks(said: &Said, to: &str) -> Vec<u64> {
 }
 
 #[test]
-fn nothing_learned_is_nothing_to_keep() {
+fn a_router_without_learned_slots_takes_no_checkpoint() {
     let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
     let mut router = Alone::joining("4", &settings);
     let beat = Message::Heartbeat {
@@ -46,7 +46,7 @@ fn nothing_learned_is_nothing_to_keep() {
 }
 
 #[test]
-fn what_a_checkpoint_replaces_goes_when_it_is_on_disk() {
+fn replaced_records_are_removed_once_the_checkpoint_is_on_disk() {
     let settings = Settings { checkpoint_bytes: Some(1), ..Settings::default() };
     let mut router = Alone::founder(&settings);
     router.persisted();
@@ -67,7 +67,7 @@ fn snapshot(router: &mut Alone, slot: u64, bytes: usize) -> Said {
 }
 
 #[test]
-fn the_user_is_asked_once_for_all_that_wait() {
+fn the_user_is_asked_once_for_all_waiting_routers() {
     let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
     let (mut router, own) = leading(&settings);
     assert_eq!(wanted(&waiting(&mut router, own, "4")), [Slot(5)]);
@@ -97,7 +97,7 @@ fn a_snapshot_is_sent_as_it_is_taken() {
 }
 
 #[test]
-fn an_old_snapshot_is_no_use_where_the_log_behind_it_is_gone() {
+fn an_old_snapshot_is_not_sent_if_the_log_behind_it_is_gone() {
     let settings = Settings { log_bytes_kept: 10, ..small_messages() };
     let (mut router, own) = leading(&settings);
     waiting(&mut router, own, "4");
@@ -127,7 +127,7 @@ fn the_log_behind_a_snapshot_is_kept_longer() {
 }
 
 #[test]
-fn a_snapshot_that_everybody_has_is_let_go() {
+fn a_snapshot_that_every_receiver_has_is_dropped() {
     let (mut router, own) = leading(&small_messages());
     waiting(&mut router, own, "4");
     snapshot(&mut router, 5, 20);
@@ -137,7 +137,7 @@ fn a_snapshot_that_everybody_has_is_let_go() {
 }
 
 #[test]
-fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
+fn a_late_state_is_used_if_its_members_are_known() {
     // Without a disk, the router takes the state as the requested one, however late the state comes, and
     // writes nothing.
     let (mut router, own) = leading(&small_messages());
@@ -159,7 +159,7 @@ fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
 }
 
 #[test]
-fn a_state_that_is_gathered_for_the_disk_is_sent_to_those_that_came_to_wait() {
+fn a_state_gathered_for_the_disk_is_sent_to_waiting_routers() {
     let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
     for waits in [true, false] {
         let (mut router, own) = leading(&settings);
@@ -196,7 +196,7 @@ fn parts_are_asked_for_one_at_a_time() {
 /// Parts that a receiver has not taken are kept for it. If the receiver fails, the parts that only it lacked
 /// are freed, and the user gives the next parts to the other receivers.
 #[test]
-fn a_receiver_that_fails_holds_no_other_one_up() {
+fn a_failed_receiver_delays_no_other_receiver() {
     let (mut router, own) = leading(&small_messages());
     waiting(&mut router, own, "4");
     waiting(&mut router, own, "5");

@@ -153,7 +153,7 @@ fn done() -> CallOutcome {
 }
 
 #[test]
-fn what_is_not_answered_is_sent_to_the_next_under_the_same_number() {
+fn an_unanswered_call_is_sent_to_the_next_replica_under_the_same_number() {
     let mut alone = Alone::open();
     assert_eq!(numbers(&alone.call(2, "b")), [(1, 1, vec![2])], "without waiting for the first answer");
     assert_eq!(alone.outcome(1, 1, done()).fates, [(1, Fate::Done(Bytes::from_static(b"r")))]);
@@ -171,7 +171,7 @@ fn what_is_not_answered_is_sent_to_the_next_under_the_same_number() {
 }
 
 #[test]
-fn a_call_of_which_one_attempt_expired_is_made_in_another_session() {
+fn a_call_with_an_expired_attempt_is_made_in_another_session() {
     let mut alone = Alone::open();
     let sent = alone.outcome(1, 1, CallOutcome::Expired).sent;
     let [(_, Body::Open { nonce })] = sent[..] else { panic!("{sent:?}") };
@@ -215,7 +215,7 @@ fn a_call_that_was_given_up_can_be_asked_for_again() {
 }
 
 #[test]
-fn nothing_is_sent_without_a_link_and_that_is_told() {
+fn without_a_link_a_call_ends_as_not_sent() {
     let mut alone = Alone::new();
     (1..=3).for_each(|node| drop(alone.unlink(node)));
     assert_eq!(alone.call(1, "a").sent, []);
@@ -223,7 +223,7 @@ fn nothing_is_sent_without_a_link_and_that_is_told() {
 }
 
 #[test]
-fn more_than_is_kept_is_refused_at_once() {
+fn requests_beyond_the_memory_bound_are_refused_at_once() {
     let mut alone = Alone::new();
     let request = Bytes::from(vec![0; ClientSettings::default().kept_bytes_max + 1]);
     let call = ClientCommand::Call { command: CommandId(1), read: false, keys: Vec::new(), request };
@@ -231,7 +231,7 @@ fn more_than_is_kept_is_refused_at_once() {
 }
 
 #[test]
-fn few_reads_are_told_to_all_and_many_are_not() {
+fn few_reads_are_announced_to_all_replicas_and_many_are_not() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     let most = ClientSettings::default().announced_reads_max as u64;
@@ -256,7 +256,7 @@ fn few_reads_are_told_to_all_and_many_are_not() {
 }
 
 #[test]
-fn a_session_that_is_used_by_nobody_is_kept_alive() {
+fn an_unused_session_is_kept_alive() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     let alive = ClientSettings::default().alive_every;
@@ -266,7 +266,7 @@ fn a_session_that_is_used_by_nobody_is_kept_alive() {
 }
 
 #[test]
-fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_for() {
+fn leaders_announce_new_replicas_and_idle_clients_contact_them() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     let reached = alone.answer(1, Body::Members { members: peers(4..=6) }).reached;
@@ -282,7 +282,7 @@ fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_fo
 
 /// Two users may have chosen the same key, or one user may call twice under it.
 #[test]
-fn two_that_ask_under_one_key_are_told_the_same() {
+fn two_calls_under_one_key_get_the_same_answer() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     let keyed = |command, request: &'static [u8]| {
@@ -307,7 +307,7 @@ fn two_that_ask_under_one_key_are_told_the_same() {
 
 /// If the later call began the transaction again, the commit would lack the earlier calls.
 #[test]
-fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
+fn a_later_call_without_room_does_not_begin_its_transaction_again() {
     let mut alone = Alone::open();
     alone.outcome(1, 1, done());
     assert_eq!(begins(&alone.part(2, 7)), [true]);

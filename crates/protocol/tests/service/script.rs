@@ -126,10 +126,10 @@ scripts! { check:
     one_at_a_time
     a_refusal_and_a_draw
     a_read_is_confirmed
-    a_read_waits_for_what_it_saw
-    a_told_read_saves_a_hop
-    a_told_read_is_asked_for
-    a_stale_leader_is_told_nothing
+    a_read_waits_for_the_changes_it_saw
+    an_announced_read_saves_a_hop
+    an_unconfirmed_read_is_asked_about
+    a_stale_leader_gets_no_confirmation
     deposed_with_a_full_pipeline
     deposed_while_the_host_executes
     a_reply_is_lost
@@ -145,10 +145,10 @@ scripts! { check:
     a_checkpoint_does_not_wait_for_room
     no_room
     results_wait_for_room_in_the_log
-    a_full_log_is_no_end
+    calls_continue_after_a_full_log
     replies_of_reads_are_counted
     a_stale_leader_ends_no_session
-    clients_hear_of_new_replicas
+    clients_get_the_list_of_new_replicas
     a_transaction_commits
     a_transaction_is_lost_with_its_leader
     a_deposed_leader_reverts_transactions
@@ -159,10 +159,10 @@ scripts! { check:
     a_checkpoint_holds_no_open_transaction
     a_transaction_has_one_call_at_a_time
     a_transaction_with_too_much_is_aborted
-    a_transaction_overtakes_those_behind_its_waiters
+    a_transaction_overtakes_requests_behind_its_waiters
     a_commit_is_repeated_at_the_next_leader
-    a_key_stands_for_one_call
-    strangers
+    a_call_key_identifies_one_request
+    forwarded_proposals_to_a_follower_are_dropped
     a_leader_without_a_host_resigns
     a_backup_without_a_host_leaves
 }

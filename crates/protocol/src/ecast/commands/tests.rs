@@ -47,7 +47,7 @@ fn a_change_outlives_the_leader_that_was_asked() {
 }
 
 #[test]
-fn what_is_refused_at_once_ends_at_once() {
+fn commands_that_are_refused_end_at_once() {
     let mut domain = Routers::founded();
     let leader = domain.leader();
     domain.ask(leader, 1, Change::Add(peer(1)));

@@ -87,7 +87,7 @@ fn a_member_that_only_a_follower_hears_is_served_as_by_the_leader() {
 }
 
 #[test]
-fn a_member_that_changes_its_router_is_sent_the_rest_on_the_new_way() {
+fn a_member_that_changes_its_router_gets_the_rest_over_the_new_route() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
@@ -111,7 +111,7 @@ fn a_member_that_changes_its_router_is_sent_the_rest_on_the_new_way() {
 }
 
 #[test]
-fn a_way_goes_over_as_many_routers_as_it_takes() {
+fn a_route_passes_through_several_routers() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     let (near, far) = (followers[0], followers[1]);
@@ -132,7 +132,7 @@ fn a_way_goes_over_as_many_routers_as_it_takes() {
 }
 
 #[test]
-fn what_has_gone_far_enough_goes_no_further() {
+fn a_message_without_hops_left_is_not_forwarded() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
@@ -161,7 +161,7 @@ fn what_has_gone_far_enough_goes_no_further() {
 }
 
 #[test]
-fn what_is_handed_on_is_one_whole_message_of_its_kind() {
+fn only_one_whole_message_of_the_right_kind_is_forwarded() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
@@ -186,7 +186,7 @@ fn what_is_handed_on_is_one_whole_message_of_its_kind() {
 }
 
 #[test]
-fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
+fn a_router_reports_the_members_it_reaches_to_one_router_at_a_time() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
@@ -214,7 +214,7 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
 
 /// The list that a router reports to the next router omits members that the next router reaches itself.
 #[test]
-fn a_router_is_not_told_of_those_that_it_reaches_itself() {
+fn a_report_of_reached_members_omits_those_that_the_receiver_reaches_itself() {
     let mut domain = Routers::founded();
     let (leader, followers) = (domain.leader(), domain.followers());
     let reach = |node: u64| Message::Reach { members: vec![process(node)] };

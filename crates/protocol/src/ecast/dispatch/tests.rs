@@ -103,7 +103,7 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
 }
 
 #[test]
-fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
+fn an_unreachable_member_delays_nobody_and_later_gets_missed_messages() {
     let mut leader = Leader::new(order());
     leader.flush();
     // A first message was sent to the member before it went away, and a second one comes while it is away.
@@ -136,7 +136,7 @@ fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
 }
 
 #[test]
-fn one_that_is_away_and_dies_is_waited_for_no_more() {
+fn an_unreachable_member_that_dies_is_no_longer_awaited() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["*~\u{2}", "a"]));
@@ -152,7 +152,7 @@ fn one_that_is_away_and_dies_is_waited_for_no_more() {
 }
 
 #[test]
-fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
+fn messages_that_are_not_durable_are_sent_again_to_a_returning_member() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["a", "b"]));
@@ -184,7 +184,7 @@ fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
 }
 
 #[test]
-fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
+fn a_lost_message_is_logged_as_stable_once_it_is_confirmed_again_and_durable() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["a"]));
@@ -201,7 +201,7 @@ fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
 /// A router that comes back from its disk during a reform learns several messages at once, after members have
 /// confirmed them. It waits for no second confirmation of them.
 #[test]
-fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
+fn a_message_confirmed_before_its_routing_is_not_awaited() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.order.learn(block(1, 2, &["a"]));
@@ -217,7 +217,7 @@ fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_injected_in_front_of_what_was_confirmed_holds_nothing_back() {
+fn an_injection_before_confirmed_messages_delays_nothing() {
     let mut leader = Leader::new(order());
     leader.flush();
     assert!(leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()));
@@ -232,7 +232,7 @@ fn what_is_injected_in_front_of_what_was_confirmed_holds_nothing_back() {
 }
 
 #[test]
-fn one_that_leaves_need_not_have_it_durable() {
+fn a_leaving_member_need_not_make_messages_durable() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["a", "b"]));
@@ -244,7 +244,7 @@ fn one_that_leaves_need_not_have_it_durable() {
 }
 
 #[test]
-fn what_an_earlier_leader_logged_as_stable_is_neither_sent_nor_missed() {
+fn messages_that_an_earlier_leader_logged_as_stable_are_not_sent_again() {
     let mut order = order();
     order.learn(block(1, 2, &["a", "b"]));
     // A new leader learns its predecessor's entry after its own election.
@@ -260,7 +260,7 @@ fn what_an_earlier_leader_logged_as_stable_is_neither_sent_nor_missed() {
 }
 
 #[test]
-fn the_departed_hold_nothing_back() {
+fn departed_members_delay_nothing() {
     let mut leader = Leader::new(order());
     leader.flush();
     leader.learn(block(1, 2, &["a"]));
@@ -275,7 +275,7 @@ fn the_departed_hold_nothing_back() {
 }
 
 #[test]
-fn a_silent_destination_keeps_its_own_messages_and_no_others() {
+fn a_silent_destination_retains_only_its_own_messages() {
     let mut leader = Leader::new(order());
     leader.learn(block(1, 2, &["a"]));
     let log_stability = |leader: &mut Leader| {
@@ -310,7 +310,7 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
 /// S7: messages that an unreachable destination has not executed use no credit, whether they were routed
 /// before or after it became unreachable. Messages routed after its return count again.
 #[test]
-fn who_is_waited_for_costs_no_credit() {
+fn messages_to_an_unreachable_destination_use_no_credit() {
     let mut leader = Leader::new(order());
     let outstanding = |leader: &Leader| {
         leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize].outstanding
@@ -347,7 +347,7 @@ fn who_is_waited_for_costs_no_credit() {
 }
 
 #[test]
-fn whoever_asks_before_the_log_knows_is_told_when_it_does() {
+fn a_sender_that_asks_before_the_log_knows_is_answered_later() {
     let mut leader = Leader::new(order());
     leader.learn(block(1, 2, &["a"]));
     leader.flush();
@@ -424,7 +424,7 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
 
 /// Messages that nobody has to execute use no credit.
 #[test]
-fn what_nobody_executes_costs_no_credit() {
+fn messages_that_nobody_executes_use_no_credit() {
     let mut leader = Leader::new(order());
     let outstanding = |leader: &Leader| {
         leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize].outstanding
@@ -439,7 +439,7 @@ fn what_nobody_executes_costs_no_credit() {
 }
 
 #[test]
-fn so_much_is_under_way_to_one_destination() {
+fn unconfirmed_bytes_to_one_destination_are_bounded() {
     let mut leader = Leader::new(order());
     leader.flush();
     let large = "x".repeat(5 << 20);
@@ -456,7 +456,7 @@ fn so_much_is_under_way_to_one_destination() {
 /// A new leader receives a confirmation of a message that its predecessor sent. A message injected at the new
 /// leader is delivered after that message, not before it.
 #[test]
-fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
+fn an_injection_stays_behind_messages_sent_by_an_earlier_leader() {
     let mut order = order();
     order.learn(block(1, 2, &["a"]));
     let mut leader = Leader::new(order);
@@ -466,7 +466,7 @@ fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
 }
 
 #[test]
-fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
+fn a_destination_that_catches_up_counts_for_credit_when_its_queue_is_long() {
     let mut destination = Destination::new(process(1), true, Pace::Receives);
     let route = |destination: &mut Destination, at, bytes| destination.route(Position(at), bytes).execution;
     assert!(!route(&mut destination, 1, u32::MAX), "nothing waited there");
@@ -484,7 +484,7 @@ fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
 /// A new leader may receive a member's progress report before it learns the messages. It does not wait for
 /// messages that the report covers, only for later ones.
 #[test]
-fn what_a_member_has_told_of_what_comes_to_it_is_not_waited_for() {
+fn messages_covered_by_an_early_progress_report_are_not_awaited() {
     let mut destination = Destination::new(process(1), true, Pace::Executes);
     assert!(destination.confirm(Position(2), Position(1)).is_empty());
     assert!(destination.keep(Position(1)).is_empty());

@@ -98,7 +98,7 @@ fn a_round_that_began_before_an_injection_does_not_confirm_it() {
 
 /// The leader is cut off and does not know that it was deposed. Another leader orders a message meanwhile.
 #[test]
-fn a_deposed_leader_confirms_nothing_and_refuses_what_is_open() {
+fn a_deposed_leader_confirms_nothing_and_refuses_open_injections() {
     let (mut domain, leader) = domain();
     domain.silent = Some(leader);
     domain.inject_latest(leader, MEMBER, 5);

@@ -101,7 +101,7 @@ fn tails(out: &Out) -> Vec<&Tail> {
 }
 
 #[test]
-fn who_hears_of_a_later_leader_and_was_not_asked_is_out() {
+fn a_member_that_meets_a_later_leader_without_a_report_is_wedged() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
     let out = receive(&mut member, SURVIVOR, lead(SURVIVOR, later));
@@ -114,7 +114,7 @@ fn who_hears_of_a_later_leader_and_was_not_asked_is_out() {
 }
 
 #[test]
-fn who_was_asked_says_so_again_until_it_is_delivered_to() {
+fn a_member_repeats_its_report_until_a_delivery_arrives() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
     let out = receive(&mut member, SURVIVOR, Message::Gather { generation: later });
@@ -142,7 +142,7 @@ fn submits(out: &Out) -> bool {
 /// A member that may be out submits nothing. Otherwise its join message would be ordered again, for a process
 /// that is out.
 #[test]
-fn who_may_be_out_submits_nothing() {
+fn a_member_that_may_be_out_submits_nothing() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = member();
     member.submit(1, Class::Control, Bytes::from_static(b"join"));
@@ -164,7 +164,7 @@ fn who_may_be_out_submits_nothing() {
 /// routers of the next generation that do not know the member. A submission to these routers, even of its
 /// joining, would be ordered for a process that is out.
 #[test]
-fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
+fn nothing_is_submitted_to_a_router_that_has_not_named_the_leader() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     let seen = |member: &mut Member, input: Input<Member>| {
@@ -196,7 +196,7 @@ fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
 }
 
 #[test]
-fn what_a_generation_did_not_hear_was_delivered_before_it() {
+fn deliveries_that_a_generation_did_not_learn_of_belong_to_the_generation_before() {
     let first = Generation::FIRST.next(process(SURVIVOR));
     let second = first.next(process(ROUTER));
     let before = |heard: bool| {
@@ -213,7 +213,7 @@ fn what_a_generation_did_not_hear_was_delivered_before_it() {
 }
 
 #[test]
-fn a_generation_beside_its_own_is_not_listened_to() {
+fn messages_of_a_conflicting_generation_are_refused() {
     let (own, other) = (Generation::FIRST.next(process(SURVIVOR)), Generation::FIRST.next(process(ROUTER)));
     assert!(own.is_beside(other) && !own.is_later(other) && !other.is_later(own));
     let mut member = member();
@@ -229,7 +229,7 @@ fn a_generation_beside_its_own_is_not_listened_to() {
 /// Two processes that joined in the lost part report to a survivor whose log ends at 1: one joined at
 /// position 2, the other at `joined`. A process that joined behind a position that nobody knows is out.
 #[test]
-fn who_joined_behind_what_nobody_knows_is_out() {
+fn a_process_that_joined_behind_an_unknown_position_is_out() {
     let stays = |joined: u64| {
         let generation = Generation::FIRST.next(process(SURVIVOR));
         let mut gathering =
@@ -254,7 +254,7 @@ fn who_joined_behind_what_nobody_knows_is_out() {
 }
 
 #[test]
-fn what_was_delivered_in_another_generation_does_not_count() {
+fn deliveries_of_another_generation_do_not_count() {
     let recovered = |before: Generation, known: bool| {
         let generation = Generation::FIRST.next(process(SURVIVOR));
         let mut gathering =
@@ -281,7 +281,7 @@ fn what_was_delivered_in_another_generation_does_not_count() {
 /// Regression: a leader repeated all its answers each time that a router reported a new way to the member.
 /// The member took the answers for news of a message that had been lost, and never sent that message again.
 #[test]
-fn answers_that_were_known_do_not_put_off_sending_again() {
+fn repeated_outcomes_do_not_delay_a_resend() {
     let mut member = member();
     let submit = MemberCommand::Submit { token: 1, class: Class::Control, body: Bytes::from_static(b"m") };
     give(&mut member, Time::ZERO, Input::Command(submit));
@@ -336,7 +336,7 @@ fn old_news_of_the_routers_changes_nothing() {
 }
 
 #[test]
-fn who_leads_no_more_is_left_for_its_successor() {
+fn a_member_leaves_a_deposed_leader_for_its_successor() {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     word(&mut member, 1, &[1, 2, 3], Some(1), 5);
     word(&mut member, 3, &[1, 2, 3], None, 5);
@@ -361,7 +361,7 @@ fn who_leads_no_more_is_left_for_its_successor() {
 }
 
 #[test]
-fn what_was_sent_is_sent_again_when_its_way_may_be_another() {
+fn messages_are_sent_again_when_their_route_may_have_changed() {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     word(&mut member, 1, &[1, 2], Some(1), 5);
     let confirms = |out: &Out| out.sent.iter().any(|message| matches!(message, Message::Confirm { .. }));
@@ -380,7 +380,7 @@ fn what_was_sent_is_sent_again_when_its_way_may_be_another() {
 }
 
 #[test]
-fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
+fn a_silent_leader_is_doubted_once_another_router_knows_no_leader() {
     for (other_says, adrift) in [(None, true), (Some(1), false)] {
         let mut member = Member::new(process(MEMBER), MemberSettings::default());
         word(&mut member, 1, &[1, 2], Some(1), 5);
@@ -422,7 +422,7 @@ fn data_goes_as_far_as_credit_and_window_allow() {
 }
 
 #[test]
-fn whoever_is_no_member_any_more_does_nothing() {
+fn a_wedged_member_submits_nothing_and_ignores_messages() {
     let mut member = member();
     receive(&mut member, ROUTER, Message::Notice(Notice { wedged: true, ..Notice::default() }));
     assert!(!member.can_send());
@@ -443,7 +443,7 @@ fn whoever_is_no_member_any_more_does_nothing() {
 }
 
 #[test]
-fn nobody_but_routers_delivers() {
+fn deliveries_from_processes_other_than_routers_are_refused() {
     let mut member = member();
     let refused = member.refused();
     receive(&mut member, 55, Message::Deliver(block(2, 1)));
@@ -467,7 +467,7 @@ fn routers_are_looked_for_while_no_leader_is_heard() {
 }
 
 #[test]
-fn what_was_executed_is_confirmed_once() {
+fn an_execution_is_confirmed_once() {
     let settings = MemberSettings { executes: true, ..MemberSettings::default() };
     let mut member = Member::new(process(MEMBER), settings);
     word(&mut member, 1, &[1], Some(1), 5);
@@ -489,7 +489,7 @@ fn what_was_executed_is_confirmed_once() {
 }
 
 #[test]
-fn one_repair_is_asked_for_what_is_missing() {
+fn one_repair_is_requested_for_a_gap() {
     let mut member = member();
     let repairs = |member: &mut Member| {
         let out = linked(member);
@@ -505,7 +505,7 @@ fn one_repair_is_asked_for_what_is_missing() {
 }
 
 #[test]
-fn what_is_injected_fits_exactly_where_the_order_stands() {
+fn an_injected_message_is_accepted_only_at_the_present_position() {
     let mut member = member();
     receive(&mut member, ROUTER, Message::Deliver(block(4, 1)));
     for (at, previous, expected) in [(4, 4, true), (5, 4, true), (5, 5, false), (3, 1, false), (4, 1, true)] {
@@ -526,7 +526,7 @@ fn what_is_injected_fits_exactly_where_the_order_stands() {
 }
 
 #[test]
-fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
+fn a_recovered_member_keeps_its_numbers_and_submissions() {
     let submissions = Submissions {
         passed: 3,
         messages: vec![(10, Bytes::from_static(b"d")), (11, Bytes::from_static(b"e"))],
@@ -575,7 +575,7 @@ fn a_generation_begins_with_one_router() {
 /// A member reports the counted members of its own generation only, even if it heard of those of other
 /// generations.
 #[test]
-fn whose_answers_counted_is_told_of_the_own_generation() {
+fn a_member_reports_the_counted_members_of_its_own_generation_only() {
     let (own, next) = (Generation::FIRST.next(process(SURVIVOR)), process(ROUTER));
     let counted =
         |generation: Generation, node: u64| Message::Counted { generation, members: vec![process(node)] };
@@ -597,7 +597,7 @@ fn whose_answers_counted_is_told_of_the_own_generation() {
 /// The founder may not have received this member's report. Until the founder has it, the member submits
 /// nothing to the founder, unless the member has no deliveries.
 #[test]
-fn a_founder_is_submitted_to_once_it_has_heard() {
+fn a_member_submits_to_a_founder_once_the_founder_has_its_report() {
     let later = Generation::FIRST.next(process(SURVIVOR));
     for delivered in [true, false] {
         let mut member = match delivered {
@@ -645,7 +645,7 @@ fn taken(behind: u64, blocks: &[(u64, u64)]) -> (Vec<u64>, bool) {
 }
 
 #[test]
-fn one_that_does_not_say_all_that_it_has_is_out() {
+fn a_member_with_an_incomplete_report_is_out() {
     assert_eq!(taken(2, &[(3, 2), (5, 3)]), (vec![3, 5], true), "4 was not for it");
     assert_eq!(taken(2, &[(1, 0), (2, 1), (3, 2), (5, 3)]), (vec![3, 5], true), "what the survivor has");
     assert_eq!(taken(2, &[(5, 4)]), (vec![5], false), "something was for it at 4");

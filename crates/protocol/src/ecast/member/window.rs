@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_that_waits_does_not_fill_the_window() {
+    fn a_waiting_message_does_not_fill_the_window() {
         let mut window = Window::default();
         let mut waiting = Vec::new();
         for number in 1..=10_000 {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_aside_is_sent_unless_it_was() {
+    fn messages_put_aside_are_sent_if_they_were_not_sent_before() {
         let large = || Bytes::from_static(&[0; 100]);
         let window_of = |before: bool| {
             let mut window = Window::default();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_stands_aside_for_a_million_others() {
+    fn a_message_put_aside_survives_a_million_others() {
         let mut window = Window::default();
         let mut over = Vec::new();
         for number in 1..=ASIDE_MAX + 100_000 {

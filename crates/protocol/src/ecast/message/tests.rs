@@ -110,7 +110,7 @@ fn hot_messages_keep_their_bytes() {
 }
 
 #[test]
-fn what_a_founder_hears_keeps_its_bytes() {
+fn messages_to_a_founder_keep_their_bytes() {
     let (whom, generation) =
         ("0700000000000000 ab000000000000000700000000000000", Generation::FIRST.next(process(7)));
     let g1 = "01000000 ab000000000000000700000000000000";

@@ -66,7 +66,7 @@ fn die(domain: &mut Routers, node: u64) {
 }
 
 #[test]
-fn one_that_dies_is_expelled_and_nothing_is_kept_for_it() {
+fn a_dead_member_is_expelled_and_nothing_is_kept_for_it() {
     let mut domain = domain();
     let leader = domain.leader();
     die(&mut domain, MEMBER);
@@ -81,7 +81,7 @@ fn one_that_dies_is_expelled_and_nothing_is_kept_for_it() {
 }
 
 #[test]
-fn one_that_others_judge_stays() {
+fn a_member_judged_by_other_processes_is_not_expelled() {
     let mut domain = domain();
     die(&mut domain, 7);
     run(&mut domain, &[MEMBER], 5_000);
@@ -89,7 +89,7 @@ fn one_that_others_judge_stays() {
 }
 
 #[test]
-fn an_idle_one_stays() {
+fn an_idle_member_is_not_expelled() {
     let mut domain = domain();
     run(&mut domain, &[7, MEMBER], 10_000);
     assert!(is_member(&domain, MEMBER));
@@ -97,7 +97,7 @@ fn an_idle_one_stays() {
 }
 
 #[test]
-fn one_that_stands_still_has_its_time() {
+fn a_silent_member_is_expelled_only_after_its_time() {
     let mut domain = domain();
     run(&mut domain, &[7], 1_200);
     assert!(is_member(&domain, MEMBER));
@@ -108,7 +108,7 @@ fn one_that_stands_still_has_its_time() {
 }
 
 #[test]
-fn one_that_any_router_hears_stays() {
+fn a_member_that_any_router_hears_is_not_expelled() {
     let mut domain = domain();
     let (leader, follower) = (domain.leader(), domain.followers()[0]);
     domain.unlink(leader, process(MEMBER));
@@ -147,7 +147,7 @@ fn a_lone_router_judges_alone() {
 }
 
 #[test]
-fn one_that_lives_is_told_that_it_is_out_and_nothing_of_what_it_never_sent() {
+fn an_expelled_living_member_receives_its_removal_and_no_outcomes() {
     let mut domain = domain();
     let sent = run(&mut domain, &[7], 3_000);
     let notices: Vec<Notice> = sent
@@ -160,7 +160,7 @@ fn one_that_lives_is_told_that_it_is_out_and_nothing_of_what_it_never_sent() {
 }
 
 #[test]
-fn an_expulsion_that_its_subject_overtook_is_void() {
+fn an_expulsion_is_void_if_the_member_was_heard_later() {
     let mut order: Order<Toy> = Order::new([process(MEMBER)].into(), 9);
     assert!(order.learn(block(MEMBER, 1, &["a"])).appended.is_some());
     let expel = |order: &mut Order<Toy>, learned| {

@@ -33,7 +33,7 @@ fn a_block_is_appended_from_its_senders_next_number_on() {
 }
 
 #[test]
-fn who_departed_does_not_come_back() {
+fn a_departed_process_is_not_admitted_again() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join"]), block(2, 1, &["*join", "a"])]);
     let learned = order.learn(block(2, 3, &["*leave", "behind"]));
@@ -49,7 +49,7 @@ fn who_departed_does_not_come_back() {
 }
 
 #[test]
-fn what_is_stable_is_forgotten_from_the_front_with_its_configuration() {
+fn stable_messages_are_forgotten_from_the_front_with_their_configuration() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a"]), block(2, 1, &["*join"]), block(1, 3, &["b"])]);
     assert_eq!(order.configs(), 3);
@@ -65,7 +65,7 @@ fn what_is_stable_is_forgotten_from_the_front_with_its_configuration() {
 }
 
 #[test]
-fn what_is_stable_behind_an_open_message_is_not_kept() {
+fn stable_messages_behind_an_open_message_are_not_kept() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "open"]), stable(&[(1, 1)])]);
     for number in 3..1000 {
@@ -84,7 +84,7 @@ fn what_is_stable_behind_an_open_message_is_not_kept() {
 }
 
 #[test]
-fn what_was_said_once_is_refused_by_whoever_learned_it() {
+fn a_repeated_message_is_refused_by_every_copy_that_learned_the_first() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a!", "a!", "b!"])]);
     assert_eq!(live(&order), "1:1.1 join, 2:1.2 a!, 3:1.3! a!, 4:1.4 b!");
@@ -114,7 +114,7 @@ fn a_snapshot_goes_on_as_the_original() {
 }
 
 #[test]
-fn a_sender_is_told_the_outcome_of_each_of_its_messages() {
+fn the_outcome_of_each_message_is_kept_for_its_sender() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a", "b", "c"])]);
     order.settle(&[(1, 2)], &[(4, Outcome::MaybeApplied)], &mut EntryEffects::default());
@@ -155,7 +155,7 @@ fn a_domain_is_founded_once() {
 }
 
 #[test]
-fn the_configuration_of_what_is_stable_is_forgotten_with_it() {
+fn the_configurations_of_stable_messages_are_forgotten_with_them() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a"]), stable(&[(1, 1)])]);
     assert_eq!((order.base(), order.configs()), (Position(1), 1));
@@ -163,7 +163,7 @@ fn the_configuration_of_what_is_stable_is_forgotten_with_it() {
 }
 
 #[test]
-fn a_recovered_number_lies_within_what_can_be_under_way() {
+fn a_recovered_number_lies_within_the_window() {
     let plausible = [(4, false), (5, true), (4 + NUMBERS_MAX, true), (5 + NUMBERS_MAX, false)];
     for (number, expected) in plausible {
         assert_eq!(is_plausible(number, 5), expected, "{number}");
@@ -209,7 +209,7 @@ fn a_generation_begins_where_the_log_ends_and_nowhere_else() {
 }
 
 #[test]
-fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
+fn outcomes_known_to_a_sender_stay_settled_in_the_next_generation() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a", "b", "c", "d"])]);
     order.learn(LogEntry::encode_recovered(&recovery(5, 5, &[])));
@@ -228,7 +228,7 @@ fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
 /// Regression: a sender knew the outcomes of messages that the new generation lacked, but could not
 /// acknowledge them until an older outcome came. Until then none of its messages was ordered.
 #[test]
-fn what_a_sender_knows_the_outcomes_of_is_not_waited_for() {
+fn outcomes_known_to_a_sender_are_not_awaited() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a", "b"])]);
     order.learn(LogEntry::encode_recovered(&recovery(3, 3, &[])));
@@ -276,7 +276,7 @@ fn a_ground_that_does_not_decode_begins_nothing() {
 }
 
 #[test]
-fn a_refusal_is_told_to_strangers_and_kept_of_members() {
+fn a_refusal_is_sent_to_strangers_and_kept_for_members() {
     let mut order = order();
     let learned = order.learn(block(1, 1, &["*join", "*what?", "a!", "*what!"]));
     assert_eq!(live(&order), "1:1.1 join, 2:1.2! what?, 3:1.3 a!, 4:1.4! what!");

@@ -41,7 +41,7 @@ fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
 }
 
 #[test]
-fn the_history_begins_where_nobody_lacks_anything() {
+fn the_history_begins_where_no_member_lacks_messages() {
     // The third member has delivered nothing since position 5. It lacks nothing up to 20 nevertheless,
     // because the first member's base is 20.
     let all = &[7, 8, 9];
@@ -56,7 +56,7 @@ fn the_history_begins_where_nobody_lacks_anything() {
 }
 
 #[test]
-fn who_lags_behind_what_others_keep_is_out() {
+fn a_member_behind_the_kept_history_of_others_is_out() {
     let all = &[7, 8, 9];
     let witnesses =
         [(7, witness(90, 20, 60, all)), (8, witness(70, 20, 10, all)), (9, witness(5, 0, 0, all))];
@@ -64,7 +64,7 @@ fn who_lags_behind_what_others_keep_is_out() {
 }
 
 #[test]
-fn one_that_kept_all_behind_the_ground_stays() {
+fn a_member_that_kept_everything_behind_the_ground_stays() {
     let all = &[7, 8];
     let kept = |kept| chosen(&[(7, witness(30, 20, kept, all)), (8, witness(5, 0, 0, all))]);
     assert_eq!(kept(20), Some((20, vec![7, 8], vec![7, 8])));
@@ -72,7 +72,7 @@ fn one_that_kept_all_behind_the_ground_stays() {
 }
 
 #[test]
-fn one_that_was_removed_and_does_not_know_has_no_say() {
+fn the_report_of_a_removed_member_does_not_count() {
     // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for members.
     let witnesses = [
         (7, witness(15, 20, 0, &[7, 9])),
@@ -83,7 +83,7 @@ fn one_that_was_removed_and_does_not_know_has_no_say() {
 }
 
 #[test]
-fn who_has_not_heard_of_the_last_beginning_stays_if_it_counted() {
+fn a_member_that_missed_the_last_generation_stays_if_it_counted_there() {
     let last = Generation { number: 4, ..Generation::FIRST };
     let heard = |counted: &[u64]| {
         let mut heard = witness(30, 20, 0, &[7, 8]);
@@ -139,7 +139,7 @@ fn begun() -> (Routers, ProcessId) {
 }
 
 #[test]
-fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
+fn a_member_without_deliveries_stays_if_it_joined_behind_the_ground() {
     let (domain, founder) = begun();
     let began = domain.routers[&founder].reformed().expect("a generation has begun");
     // Nobody knows the messages that process 8 was sent when it joined, before the ground.

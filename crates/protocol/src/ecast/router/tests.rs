@@ -55,7 +55,7 @@ fn stable(messages: &[Message]) -> Vec<(u64, u32)> {
 }
 
 #[test]
-fn a_member_speaks_for_itself_and_of_what_was() {
+fn messages_in_the_name_of_others_or_of_the_future_are_refused() {
     let mut domain = Routers::founded();
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
@@ -90,7 +90,7 @@ fn a_member_speaks_for_itself_and_of_what_was() {
 }
 
 #[test]
-fn every_router_answers_what_the_log_knows_of_a_senders_messages() {
+fn every_router_reports_the_outcomes_that_the_log_knows() {
     let mut domain = Routers::founded();
     let (leader, follower) = (domain.leader(), domain.followers()[0]);
     domain.join(leader, &[7]);
@@ -144,7 +144,7 @@ fn opinions_are_for_members() {
 }
 
 #[test]
-fn only_routers_go_round_by_each_other() {
+fn only_routers_send_detour_messages() {
     let mut domain = Routers::founded();
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
@@ -167,7 +167,7 @@ fn only_routers_go_round_by_each_other() {
 }
 
 #[test]
-fn all_begin_with_what_the_founder_began_with() {
+fn all_routers_begin_with_the_founders_configuration() {
     let domain = Routers::founded_with(&[5]);
     for (id, router) in &domain.routers {
         assert!(router.config().contains(&process(5)), "{id:?}");
@@ -182,7 +182,7 @@ fn all_begin_with_what_the_founder_began_with() {
 }
 
 #[test]
-fn a_founder_says_once_what_the_domain_begins_with() {
+fn a_founder_proposes_the_first_configuration_once() {
     let mut founder = router(1, 1, &[5]);
     let mut out = Nowhere::default();
     let mut random = || 7;
@@ -271,7 +271,7 @@ fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
 
 /// A position that only a member has delivered is kept, however much of the beginning is durable.
 #[test]
-fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
+fn a_survivor_restarted_before_the_cut_gathers_from_members_again() {
     let (mut without, mut with) = (0, 0);
     for more in 0.. {
         let reaches = std::cell::Cell::new(false);
@@ -348,7 +348,7 @@ fn gathering() -> (Routers, ProcessId) {
 }
 
 #[test]
-fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
+fn before_the_cut_nothing_is_ordered_and_nobody_is_admitted() {
     let (mut domain, survivor) = gathering();
     let last = domain.routers[&survivor].position();
     let members = vec![peer(7)];
@@ -380,7 +380,7 @@ fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
 }
 
 #[test]
-fn whoever_did_not_follow_is_told_nothing_but_that() {
+fn a_member_that_did_not_follow_receives_only_its_removal() {
     let (mut domain, survivor) = gathering();
     let (last, generation) = (domain.routers[&survivor].position(), domain.routers[&survivor].generation());
     domain.say(process(7), survivor, tail(generation, last));
@@ -432,7 +432,7 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
 /// At the next generation, a member that was fenced off is asked like any other member, so that it learns
 /// that it is out.
 #[test]
-fn one_that_is_out_is_asked_too_while_members_are_heard() {
+fn a_fenced_member_is_asked_for_its_report_too() {
     let (mut domain, survivor) = gathering();
     let (last, generation) = (domain.routers[&survivor].position(), domain.routers[&survivor].generation());
     domain.say(process(7), survivor, tail(generation, last));

@@ -13,7 +13,7 @@ fn reported_levels(meter: &mut Meter, members: usize, messages: &[usize]) -> Vec
 }
 
 #[test]
-fn a_rate_is_told_when_it_has_changed_by_two_levels() {
+fn a_rate_is_reported_when_it_has_changed_by_two_levels() {
     let mut meter = Meter::default();
     // The rates are 7, 100, 70, 190, 500, 130, 40, 0 and 0 messages a second.
     let levels = reported_levels(&mut meter, 5, &[70, 1_000, 700, 1_900, 5_000, 1_300, 400, 0, 0]);
@@ -29,7 +29,7 @@ fn two_members_have_no_rate() {
 }
 
 #[test]
-fn who_tells_for_the_first_time_takes_back_what_another_one_told() {
+fn a_member_that_begins_to_report_corrects_the_rate_of_its_predecessor() {
     let mut meter = Meter::default();
     meter.count(1_000);
     assert_eq!(meter.read(10.0, None, true), None, "another one tells");

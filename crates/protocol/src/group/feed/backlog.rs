@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_place_in_the_order_keeps_it() {
+    fn ordered_updates_keep_their_place_among_soft_updates() {
         let (mut behind, at) = (EventBacklog::default(), Place::Ordered(Position(9), 0));
         behind.push(deliver(7, Place::Soft(1), "a"));
         behind.push(deliver(8, at, "o"));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_begin_anew_and_runs_that_are_long_begin_another_event() {
+    fn a_restarted_numbering_or_a_long_run_begins_another_event() {
         let mut behind = EventBacklog::default();
         behind.push(deliver(7, Place::Soft(4), "a"));
         behind.push(deliver(7, Place::Soft(1), "b"));

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_asked_for_at_its_pace() {
+    fn a_state_is_requested_at_its_rate() {
         let giver = ProcessId { node: 1, incarnation: Incarnation(1) };
         let mut feed = Feed::default();
         feed.begin(giver, Position(3), Time::ZERO);

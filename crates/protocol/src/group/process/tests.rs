@@ -49,7 +49,7 @@ impl Alone {
 }
 
 #[test]
-fn who_hears_no_router_is_out_of_touch_though_its_links_stand() {
+fn a_member_that_hears_no_router_is_out_of_touch_despite_its_links() {
     let me = Peer { id: ProcessId { node: 9, incarnation: Incarnation(1) }, address: String::new() };
     let process = Process::new(me, Settings::default(), MemberSettings::default());
     let mut alone = Alone { process, now: Time::ZERO + Duration::from_secs(10) };

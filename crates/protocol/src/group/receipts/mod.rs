@@ -265,7 +265,7 @@ mod tests {
     const LARGE: Tree = Tree { rank: 1, members: 32, width: 8 };
 
     #[test]
-    fn in_a_small_view_all_are_told_at_the_end_of_a_turn() {
+    fn in_a_small_view_receipts_go_to_all_members_at_the_end_of_a_turn() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         assert_eq!(receipts.settle(Time(1), &others, SMALL), None);
         receipts.owe();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_large_view_a_branch_tells_at_each_tick_while_anything_is_held() {
+    fn in_a_large_view_a_branch_sends_its_receipt_at_each_tick_while_it_holds_messages() {
         let mut receipts = Receipts::default();
         assert_eq!(branch(&mut receipts, &[1], None), None);
         receipts.tick(LARGE, (0, 0), WaitReason::Nothing, false);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_tells_at_once_what_a_safe_message_waits_for() {
+    fn a_branch_sends_news_for_a_waiting_safe_message_at_once() {
         let mut receipts = Receipts::default();
         receipts.hurry(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[5, 6], None), Some(vec![5, 6]));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_tells_of_each_member_where_some_are_enough() {
+    fn a_branch_reports_each_member_where_some_members_suffice() {
         let mut receipts = Receipts::default();
         receipts.note_receipt_from_below(SafeNews::Some);
         receipts.note_receipt_from_below(SafeNews::All);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_tells_at_once_what_lets_it_deliver() {
+    fn the_root_sends_news_that_allows_its_delivery_at_once() {
         let mut receipts = Receipts::default();
         receipts.note_receipt_from_below(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 4], Some(0)), None, "these are not enough");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_apart_from_the_one_above_tells_all_in_its_turn() {
+    fn a_member_cut_off_from_its_parent_sends_to_all_members_in_its_turn() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         let mut ticks = Vec::new();
         for tick in 0..8 {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_asks_at_each_tick_and_what_is_stuck_by_turns() {
+    fn a_flush_requests_receipts_at_each_tick_and_stuck_messages_by_turns() {
         let (mut receipts, others) = (Receipts::default(), [process(2)]);
         let mut asks = |waits| {
             let asks = (0..4).map(|_| {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_large_view_those_who_asked_are_told_until_their_time_is_over() {
+    fn in_a_large_view_requests_for_receipts_are_answered_until_they_expire() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         receipts.asked_by(process(3), Time(10));
         assert_eq!(receipts.settle(Time(1), &others, LARGE), Some((vec![process(3)], false)));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_large_view_others_are_asked_if_nothing_was_let_go_for_a_turn() {
+    fn in_a_large_view_receipts_are_requested_after_a_turn_without_progress() {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         let turn = |receipts: &mut Receipts, held, freed| {
             let sent = (0..4).filter_map(|_| {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everybody_is_in_it_once() {
+    fn the_tree_contains_every_member_once() {
         for (members, width) in [(1, 1), (2, 1), (9, 2), (9, 8), (65, 8), (73, 8), (74, 8), (100, 3)] {
             let root = Tree { rank: 0, members, width };
             assert_eq!(root.above(), None);

@@ -71,7 +71,7 @@ impl Domain {
 }
 
 #[test]
-fn control_goes_to_whom_it_concerns() {
+fn control_messages_go_only_to_the_members_concerned() {
     let mut domain = Domain::new(&[1, 2, 3, 4]);
     assert_eq!(domain.join(1), [1]);
     assert_eq!(domain.join(2), [1, 2]);
@@ -86,7 +86,7 @@ fn control_goes_to_whom_it_concerns() {
 }
 
 #[test]
-fn who_leaves_hears_that_it_is_out() {
+fn a_leaving_member_receives_its_removal() {
     let mut domain = Domain::new(&[1, 2]);
     domain.join(1);
     domain.join(2);
@@ -119,7 +119,7 @@ fn a_stale_suspicion_is_refused() {
 }
 
 #[test]
-fn a_joiner_is_given_its_group_alone() {
+fn a_joiner_receives_the_state_of_its_own_group_only() {
     let mut domain = Domain::new(&[1, 2]);
     domain.join(1);
     let join = join("seven");
@@ -168,7 +168,7 @@ impl Domain {
 }
 
 #[test]
-fn to_an_idle_group_the_newest_checkpoint_comes_first() {
+fn an_idle_group_admits_the_newest_checkpoint_first() {
     let mut domain = Domain::new(&[1]);
     assert!(domain.comes_and_keeps(&join("seven"), Some(mark(5))), "nothing is known");
     let kept = Control::Kept { group: GROUP, checkpoint: mark(6) };
@@ -188,7 +188,7 @@ fn to_an_idle_group_the_newest_checkpoint_comes_first() {
 }
 
 #[test]
-fn a_group_with_members_takes_in_whoever_comes() {
+fn a_group_with_members_admits_any_joiner() {
     let mut domain = Domain::new(&[1, 2, 3]);
     domain.join(1);
     domain.submit(1, &Control::Kept { group: GROUP, checkpoint: mark(3) }).expect("it is told");
@@ -277,7 +277,7 @@ impl Domain {
 }
 
 #[test]
-fn a_busy_group_gets_an_address_of_which_its_members_alone_are_told() {
+fn the_address_of_a_busy_group_is_sent_to_its_members_only() {
     let mut domain = Domain::new(&[1, 2, 3, 4, 5]);
     domain.join(1);
     domain.join(2);

@@ -94,7 +94,7 @@ struct Before {
 }
 
 #[test]
-fn a_group_comes_back_from_its_bytes_and_without_seats_they_are_the_former_ones() {
+fn a_group_is_decoded_from_its_bytes_and_without_seats_has_the_former_bytes() {
     let mut group = group(&[1, 2]);
     let mut stored = Vec::new();
     for at in [20, 30, 40] {
@@ -118,7 +118,7 @@ fn a_group_comes_back_from_its_bytes_and_without_seats_they_are_the_former_ones(
 }
 
 #[test]
-fn seats_that_no_correct_process_says_change_nothing() {
+fn seats_that_no_correct_process_announces_change_nothing() {
     let mut group = group(&[1, 2]);
     let many: Vec<u32> = (0..=SEATS_MAX as u32).collect();
     for wrong in [&[][..], &[0], &[1, 0], &[1, 1], &many] {
@@ -156,7 +156,7 @@ fn reports_make_the_cut_and_repairs_the_view() {
 }
 
 #[test]
-fn who_lost_its_state_comes_back_before_the_view_without_it() {
+fn a_member_that_lost_its_state_rejoins_in_the_view_that_removes_it() {
     let mut group = group(&[1, 2]);
     group.step(Position(20), &GroupStep::Drop(process(1)));
     assert_eq!(group.step(Position(21), &GroupStep::Join(peer(1))), Some(vec![]), "it waits");
@@ -172,7 +172,7 @@ fn who_lost_its_state_comes_back_before_the_view_without_it() {
 }
 
 #[test]
-fn who_comes_back_begins_with_the_first_seat() {
+fn a_member_that_comes_back_begins_with_the_first_seat() {
     let mut group = group(&[1, 2]);
     group.step(Position(10), &GroupStep::Seats(process(1), seats(&[0, 1])));
     agree(&mut group, 11);
@@ -198,7 +198,7 @@ fn a_save_is_a_view_of_the_same_members() {
 }
 
 #[test]
-fn who_holds_the_cut_need_not_say_so() {
+fn a_member_that_holds_the_cut_need_not_confirm_it() {
     let mut group = group(&[1, 2]);
     group.step(Position(20), &GroupStep::Leave(process(2)));
     group.step(Position(21), &report(1, 20, &[(2, 3)]));
@@ -224,7 +224,7 @@ fn a_second_suspicion_voids_reports_and_cut() {
 }
 
 #[test]
-fn who_comes_and_goes_meanwhile_is_in_one_view() {
+fn joins_and_leaves_during_a_change_end_in_one_view() {
     let mut group = group(&[1, 2, 3]);
     group.step(Position(20), &GroupStep::Join(peer(4)));
     assert_eq!(group.step(Position(21), &GroupStep::Join(peer(5))), Some(vec![]));
@@ -240,7 +240,7 @@ fn who_comes_and_goes_meanwhile_is_in_one_view() {
 }
 
 #[test]
-fn another_gives_the_state_if_the_giver_goes() {
+fn another_member_gives_the_state_if_the_giver_leaves() {
     let mut group = group(&[1, 2]);
     group.step(Position(20), &GroupStep::Join(peer(3)));
     for node in [1, 2] {
@@ -282,7 +282,7 @@ fn a_state_that_arrived_is_not_forgotten() {
 }
 
 #[test]
-fn the_last_that_has_the_state_is_not_let_go() {
+fn the_last_member_with_the_state_stays() {
     let mut group = group(&[1]);
     group.step(Position(20), &GroupStep::Join(peer(2)));
     group.step(Position(20), &GroupStep::Leave(process(1)));

@@ -28,7 +28,7 @@ fn merged(writes: &[&Entry]) -> Entry {
 
 /// The same writes give the same entry in any order, with repetitions, and with merges in between.
 #[test]
-fn merging_has_one_outcome_in_whatever_order() {
+fn merging_has_one_outcome_in_any_order() {
     let writes = [
         string(10, "s"),
         field(5, "a", Some("early")),
@@ -68,7 +68,7 @@ fn tally(begun: u64, time: u64, sum: i64) -> Entry {
 
 /// Every order of increments and of writes of the whole key gives one entry, and no increment counts twice.
 #[test]
-fn counters_have_one_outcome_in_whatever_order() {
+fn counters_have_one_outcome_in_any_order() {
     let other = |begun, sum| {
         let stamp = Stamp { time: begun, cell: CellNumber(2) };
         Entry::of_tally(stamp, Tally { stamp, sum, firm: true, sole: false })
@@ -106,7 +106,7 @@ fn counters_have_one_outcome_in_whatever_order() {
 }
 
 #[test]
-fn a_base_that_is_no_number_hides_its_tallies_and_fields_hide_all() {
+fn a_base_that_is_no_number_hides_its_tallies_and_fields_hide_both() {
     let text = merged(&[&string(10, "x"), &tally(12, 12, 1)]);
     assert_eq!((text.value(0), text.count(0)), (Value::String(bytes("x")), None));
     let hash = merged(&[&string(10, "5"), &tally(12, 12, 1), &field(13, "a", Some("v"))]);
@@ -153,7 +153,7 @@ fn a_value_expires_by_the_wall_clock() {
 }
 
 #[test]
-fn what_a_write_concerns() {
+fn a_write_competes_with_the_stamps_of_its_key_or_field() {
     let entry = merged(&[&string(10, "x"), &field(20, "a", Some("v"))]);
     assert_eq!(entry.newest_competing(&string(5, "y")), stamp(20));
     assert_eq!(entry.newest_competing(&field(5, "a", None)), stamp(20));

@@ -94,7 +94,7 @@ fn a_journal_that_does_not_follow_from_itself_is_refused() {
 
 /// A stretch replaces all earlier content of the same part of the map, even keys that no later record has.
 #[test]
-fn a_stretch_takes_the_place_of_what_was_there() {
+fn a_stretch_replaces_earlier_content_of_its_part() {
     let stamp = |time| Stamp { time, cell: CellNumber(1) };
     let entry = |time| Entry::whole(stamp(time), Some(Bytes::from_static(b"v")), None);
     let merged = |key: &'static [u8], time| {

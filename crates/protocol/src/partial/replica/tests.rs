@@ -74,7 +74,7 @@ const fn small(entry_bytes_max: usize, store_bytes_max: usize) -> Limits {
 }
 
 #[test]
-fn who_holds_a_newer_stamp_says_so() {
+fn a_replica_with_a_newer_stamp_answers_with_it() {
     let mut rig = Rig::new(WIDE);
     assert_eq!(rig.demand("k", Demand::Ask), Answer::HighestStamp(Stamp::ZERO));
     assert_eq!(rig.put("k", 100, 1), TAKEN);
@@ -110,7 +110,7 @@ fn copies_that_the_horizon_covers_are_passed_over() {
 /// A value expired by this cell's clock, which is at 1,000. It is forgotten only once the horizon has reached
 /// the time at which the value expires: then even the slowest clock has reached that time.
 #[test]
-fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
+fn expired_entries_are_forgotten_once_every_clock_has_passed_their_end() {
     let mut rig = Rig::new(WIDE);
     let write = Entry::whole(stamp(100), Some(Bytes::from_static(b"v")), Some(500));
     rig.demand("k", Demand::Write(write));
@@ -123,7 +123,7 @@ fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
 /// A late state of a tally is ignored if all cells have forgotten the deletion that ended the tally. The
 /// tally went on before its coordinator received the deletion.
 #[test]
-fn a_tally_that_ended_is_passed_over_though_it_went_on() {
+fn later_states_of_an_ended_tally_are_ignored() {
     let mut rig = Rig::new(WIDE);
     let tally = |begun: u64, time: u64| {
         let tally = Tally { stamp: stamp(time), sum: 1, firm: true, sole: false };

@@ -66,7 +66,7 @@ pub(super) fn is_regular(history: &[Seen]) -> bool {
 }
 
 #[test]
-fn the_judges_know_what_is_wrong() {
+fn the_test_checkers_detect_known_violations() {
     let wrote = |start, end, value| Seen { start, end, what: What::Wrote(Some(value)) };
     let read = |start, end, value| Seen { start, end: Some(end), what: What::Read(value) };
     let stale = [wrote(1, Some(2), 7), wrote(3, Some(4), 8), read(5, 6, Some(7))];

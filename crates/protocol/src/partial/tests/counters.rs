@@ -219,7 +219,7 @@ fn starts_of_a_cell_leave_no_tallies_behind() {
 /// One owner has earlier tallies, and another owner has the state that has taken these tallies in. Reads,
 /// hints and comparing merge the copies in any order.
 #[test]
-fn what_was_taken_in_does_not_count_again() {
+fn merged_tallies_do_not_count_again() {
     let mut net = Net::on_disks(3, ReadRepair::None, 2_000, 1);
     for start in 0..3 {
         add(&mut net, 1, "k", 1 << start, Level::Quorum);
@@ -256,7 +256,7 @@ fn what_was_taken_in_does_not_count_again() {
 /// At level one the first increment goes to one replica. The second increment goes to another replica, in a
 /// state that holds both increments.
 #[test]
-fn a_coordinator_remembers_what_not_all_owners_have() {
+fn a_coordinator_remembers_increments_that_some_owners_lack() {
     let mut net = Net::without_comparing(4);
     let (node, owners) = (net.stranger("k"), net.owners("k"));
     for away in &owners[1..] {
@@ -550,12 +550,12 @@ fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
 }
 
 #[test]
-fn a_quorum_counts_what_was_acknowledged_before() {
+fn a_quorum_counts_all_increments_acknowledged_before() {
     quorums_count(300, in_memory);
 }
 
 #[test]
-fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
+fn a_quorum_on_disk_counts_all_increments_acknowledged_before() {
     quorums_count(150, on_disks);
 }
 

@@ -82,7 +82,7 @@ fn a_write_leaves_at_once_when_its_stamp_is_covered() {
 /// A write has reached two replicas of three, whose disks lag, when its coordinator dies. No read shows the
 /// write while a power cut would take it away.
 #[test]
-fn a_read_does_not_show_what_a_power_cut_would_take() {
+fn a_read_shows_no_write_that_a_power_cut_would_take() {
     for synced in [false, true] {
         let mut net = Net::on_disks(3, ReadRepair::Blocking, LARGE, 1);
         net.put(1, "k", "old", Level::All);
@@ -124,7 +124,7 @@ fn a_key_that_is_on_disk_is_read_though_others_wait() {
 }
 
 #[test]
-fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
+fn stamps_continue_above_earlier_stamps_although_the_clock_was_set_back() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
     let before = stamp(&net.put(1, "k", "v", Level::Quorum));
     net.cut_power(1);
@@ -198,7 +198,7 @@ fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
 
 /// A report of a cell's progress leaves after the records of everything that the cell has taken and reserved.
 #[test]
-fn a_word_leaves_behind_all_records_before_it() {
+fn a_horizon_report_leaves_after_the_records_before_it() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
     net.put(1, "k", "v", Level::All);
     net.slow_disks(true);
@@ -213,7 +213,7 @@ fn a_word_leaves_behind_all_records_before_it() {
 
 /// An answer to a request from before the power cut must not count for a later request.
 #[test]
-fn numbers_of_requests_go_on_behind_those_of_before() {
+fn request_numbers_continue_after_a_restart() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
     for _ in 0..20 {
         net.put(1, "k", "v", Level::All);
@@ -253,7 +253,7 @@ fn a_cell_has_arrived_once_its_copies_are_on_disk() {
 
 /// Power fails after each step of a checkpoint in turn, and the cell loses nothing.
 #[test]
-fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
+fn a_checkpoint_removes_nothing_before_it_is_complete() {
     for syncs in 0..5 {
         let mut net = Net::on_disks(3, ReadRepair::None, 4_000, 1);
         net.put(1, "k", "v", Level::All);
@@ -279,7 +279,7 @@ fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
 /// A cell comes back with its content after random writes, deletions and forgetting, wherever a checkpoint
 /// was when the power failed. The journal does not grow with overwritten values.
 #[test]
-fn a_cell_comes_back_with_what_it_had() {
+fn a_cell_comes_back_with_its_content() {
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
     for seed in 0..40 {
         let checkpoint = [4_000, 20_000, LARGE][seed as usize % 3];

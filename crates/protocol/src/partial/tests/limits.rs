@@ -133,7 +133,7 @@ fn an_owner_that_refuses_a_write_for_want_of_room_lacks_it() {
 /// While a cell is away clients delete keys that never existed. The cell comes back, and all tombstones are
 /// forgotten.
 #[test]
-fn tombstones_of_what_was_never_there_are_bounded_and_collected() {
+fn tombstones_of_keys_that_never_existed_are_bounded_and_collected() {
     let mut net = limited(3, small(600, 4_000), ReadRepair::None);
     net.frame_bytes_max = 8_000;
     send_away(&mut net, 3);

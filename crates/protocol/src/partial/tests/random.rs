@@ -208,7 +208,7 @@ fn quorums_are_atomic_with_blocking_repair() {
 /// The runs are hard enough to catch weaker levels and modes. Otherwise the two tests above would prove
 /// nothing.
 #[test]
-fn what_is_not_promised_does_not_hold() {
+fn weaker_levels_violate_the_stronger_promises() {
     let one =
         || Plan { repair: ReadRepair::None, reads: &[Level::One], writes: &[Level::One], operations: 40 };
     let is_irregular = |seed: u64| run(&one(), seed).histories().iter().any(|history| !is_regular(history));

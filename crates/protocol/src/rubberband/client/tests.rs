@@ -157,7 +157,7 @@ fn a_request_without_a_place_in_the_order_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn one_that_ended_before_leaves_no_deadline_behind() {
+fn a_request_that_ended_early_leaves_no_deadline() {
     let mut client = client(Some(WAIT));
     let start = Time::ZERO + Duration::from_secs(1);
     give(&mut client, start, control(1));
@@ -178,7 +178,7 @@ fn one_that_ended_before_leaves_no_deadline_behind() {
 }
 
 #[test]
-fn without_a_bound_it_waits_until_it_is_cancelled() {
+fn a_request_without_a_bound_waits_until_it_is_cancelled() {
     let mut client = client(None);
     let start = Time::ZERO + Duration::from_secs(1);
     give(&mut client, start, control(1));
@@ -188,7 +188,7 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
 }
 
 #[test]
-fn one_that_is_out_refuses_requests_at_once() {
+fn a_wedged_client_refuses_requests_at_once() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     led(&mut client);
     // A notice without outcomes or credit; its last byte reports that the process is no longer a member.
@@ -201,7 +201,7 @@ fn one_that_is_out_refuses_requests_at_once() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_called_off_if_more_would_come() {
+fn an_unwanted_answer_is_cancelled_if_more_pieces_would_come() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     let range = Range { low: 0, high: 9 };
     give(&mut client, START, read(1, Strength::Basic, &[range]));

@@ -99,7 +99,7 @@ fn a_suspicion_that_was_refuted_is_void() {
 }
 
 #[test]
-fn who_leaves_with_the_last_rows_stays() {
+fn a_leaving_process_with_the_last_rows_stays() {
     let town = town(2, &[0, 10], "AA");
     assert_eq!(standing(&after(&town, "L1")), "2");
     assert_eq!(standing(&after(&town, "?1 L2")), "1? 2!");
@@ -107,7 +107,7 @@ fn who_leaves_with_the_last_rows_stays() {
 }
 
 #[test]
-fn one_that_is_away_is_a_replica_and_no_ground() {
+fn an_away_process_is_a_replica_and_no_source() {
     let (pair, three) = (town(2, &[0, 10, 20, 30], "AAAA"), town(3, &[0, 10, 20, 30], "AAAA"));
     for (town, messages, expected) in [
         (&pair, "A1", "1~ 2 3 4"),
@@ -142,7 +142,7 @@ fn one_that_is_away_is_a_replica_and_no_ground() {
 }
 
 #[test]
-fn one_that_is_away_takes_writes_and_is_waited_for_by_nobody() {
+fn an_away_process_takes_writes_and_delays_nobody() {
     let away = after(&town(2, &[0, 10, 20, 30], "AAAA"), "A1");
     let found = away.write_destinations(&[Range { low: 0, high: 9 }]).expect("2 has it");
     assert_eq!(found.processes[..], [process(1), process(2)]);
@@ -172,7 +172,7 @@ fn only_supers_suspect_and_never_themselves() {
 }
 
 #[test]
-fn nobody_is_removed_on_the_word_of_one() {
+fn no_process_is_removed_on_the_suspicion_of_one_witness() {
     let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1");
     for (witnesses, allowed) in [
         (vec![], false),
@@ -212,7 +212,7 @@ fn dismissed(config: &Config, process: ProcessId) -> Result<Option<Config>, Refu
 }
 
 #[test]
-fn a_keeper_goes_when_others_have_its_rows_and_not_before() {
+fn a_keeper_is_dismissed_only_once_others_have_its_rows() {
     let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100");
     let keeper = life(1, 77);
     let kept = keeping(&town, keeper, process(1), 0, 99);
@@ -311,7 +311,7 @@ fn with_client(config: &Config, node: u64) -> (Config, ProcessId) {
 }
 
 #[test]
-fn what_a_session_has_forgotten_is_not_given_back() {
+fn numbers_that_a_session_has_forgotten_stay_forgotten() {
     let (town, other) = with_client(&town(2, &[0, 10], "AA"), 20);
     let (mut town, client) = with_client(&town, 21);
     let session = client.incarnation.0;
@@ -349,7 +349,7 @@ fn what_a_session_has_forgotten_is_not_given_back() {
 }
 
 #[test]
-fn a_keeper_speaks_for_its_former_life_as_far_as_it_went() {
+fn a_keeper_stands_for_its_former_life_up_to_its_last_position() {
     let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100");
     let kept = keeping(&town, life(1, 77), process(1), 0, 99);
     assert!(kept.has_keeper_of(process(1), Position(99)));
@@ -358,7 +358,7 @@ fn a_keeper_speaks_for_its_former_life_as_far_as_it_went() {
 }
 
 #[test]
-fn the_range_that_was_refused_is_told() {
+fn a_refusal_names_the_refused_range() {
     for low in [0, 512, 1 << 40, 3 << 62] {
         assert_eq!(refusal::as_range(refusal::range(low)), Some(low));
     }
@@ -369,7 +369,7 @@ fn the_range_that_was_refused_is_told() {
 }
 
 #[test]
-fn who_becomes_unreachable_changes_the_placement_once() {
+fn an_unreachable_process_changes_the_placement_once() {
     let town = town(2, &[0, 10], "AA");
     let versions = |messages: &str| {
         let changed = after(&town, messages);
@@ -382,7 +382,7 @@ fn who_becomes_unreachable_changes_the_placement_once() {
 }
 
 #[test]
-fn whoever_was_told_other_terms_stays_outside() {
+fn a_process_with_other_terms_is_not_admitted() {
     let town = town(2, &[0, 10], "AA");
     let own = town.terms();
     for (terms, joins) in
@@ -409,7 +409,7 @@ fn with_standbys(config: &Config, nodes: &[u64]) -> Config {
 }
 
 #[test]
-fn a_ring_is_placed_once_and_as_it_was_seen() {
+fn a_ring_is_placed_once_and_only_as_expected() {
     let bare = with_standbys(&town(2, &[], ""), &[1, 2]);
     let place = |config: &Config, expected| {
         let place = Control::Place { expected, ring: vec![(0, process(1)), (10, process(2))] };
@@ -423,7 +423,7 @@ fn a_ring_is_placed_once_and_as_it_was_seen() {
 }
 
 #[test]
-fn nobody_takes_the_place_of_one_that_may_have_what_nobody_else_has() {
+fn a_process_that_may_hold_the_only_copy_is_not_replaced() {
     let replace = |states: &str, suspected: &str| {
         let config = after(&with_standbys(&town(2, &[0, 10, 20], states), &[5]), suspected);
         let source = |range: &Range| {
@@ -490,7 +490,7 @@ fn a_message_that_names_a_key_twice_is_malformed() {
 }
 
 #[test]
-fn the_configuration_goes_with_a_joining_to_whoever_joins() {
+fn a_joining_process_receives_the_configuration() {
     let town = town(2, &[0, 10], "AA");
     let (name, address) = (String::new(), String::new());
     let join = Control::Join { role: Role::Gateway, name, address, terms: None, keeps: None }.encode();

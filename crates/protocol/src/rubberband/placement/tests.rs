@@ -77,7 +77,7 @@ fn a_write_goes_to_every_replica_in_a_group_per_segment() {
 }
 
 #[test]
-fn a_receiver_takes_writes_and_vouches_for_none() {
+fn a_receiving_replica_takes_writes_and_answers_for_none() {
     let config = ring(2, &[10, 20, 30], "ARA");
     assert_eq!(written(&config, &[range(15, 15)]), "12 in 1");
     assert_eq!(written(&config, &[range(15, 25)]), "123 in 1 3");
@@ -90,7 +90,7 @@ fn a_receiver_takes_writes_and_vouches_for_none() {
 }
 
 #[test]
-fn what_an_unreachable_process_holds_takes_no_writes() {
+fn a_range_at_an_unreachable_process_takes_no_writes() {
     let config = ring(2, &[10, 20, 30], "AUA");
     assert_eq!(written(&config, &[range(5, 5)]), "31 in 31");
     assert_eq!(written(&config, &[range(5, 15)]), "refused by 10-19");
@@ -105,7 +105,7 @@ fn what_an_unreachable_process_holds_takes_no_writes() {
 }
 
 #[test]
-fn the_dead_are_left_out_until_a_range_has_nobody() {
+fn dead_processes_are_left_out_until_a_range_has_no_replica() {
     let config = ring(2, &[10, 20, 30], "ADA");
     assert_eq!(written(&config, &[Range::ALL]), "31 in 31 1 3");
     assert_eq!(assigned(config.assign_write(&[range(15, 25)], 1)), "1: 15-19*, 3: 20-25*");
@@ -120,7 +120,7 @@ fn the_dead_are_left_out_until_a_range_has_nobody() {
 }
 
 #[test]
-fn the_offset_says_who_answers_for_a_write() {
+fn the_offset_selects_the_replicas_that_answer_a_write() {
     let config = ring(2, &[10, 20, 30], "AAA");
     let ranges = [range(5, 25)];
     let even = "1: 5-9 10-19*, 2: 10-19 20-25*, 3: 5-9* 20-25";
@@ -131,7 +131,7 @@ fn the_offset_says_who_answers_for_a_write() {
 }
 
 #[test]
-fn a_read_is_divided_evenly_and_the_offset_says_between_whom() {
+fn a_read_is_divided_evenly_between_replicas_selected_by_the_offset() {
     let config = ring(2, &[10, 20, 30], "AAA");
     let (even, odd) = ("1: 10-19*, 2: 20-29*, 3: 0-9* 30-end*", "1: 0-9* 30-end*, 2: 10-19*, 3: 20-29*");
     for (offset, expected) in [(0, even), (1, odd), (2, even), (3, odd)] {
@@ -179,7 +179,7 @@ impl Walk<'_> {
 }
 
 #[test]
-fn placement_is_what_a_walk_along_the_ring_finds() {
+fn placement_equals_a_walk_along_the_ring() {
     let mut seed = 3u64;
     let mut random = move |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

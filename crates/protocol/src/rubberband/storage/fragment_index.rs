@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_is_kept_and_thin_stretches_are_carried() {
+    fn named_fragments_are_kept_and_thin_stretches_are_copied() {
         let mut fragment_index = FragmentIndex::new(1);
         // The records fill three stretches of 100 bytes, and the beginning of a fourth stretch.
         for number in 1..=7 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_counts_as_on_this_disk() {
+    fn found_fragments_count_as_on_this_disk() {
         let mut fragment_index = FragmentIndex::new(1);
         assert_eq!((fragment_index.since(), fragment_index.next()), (1, 1));
         fragment_index.found(4, Ticket(2), 10, 1);

@@ -64,7 +64,7 @@ fn basic(token: u64, placement: u64, low: u64, high: u64) -> Direct {
 }
 
 #[test]
-fn a_basic_read_is_taken_where_all_of_it_is_complete() {
+fn a_basic_read_is_accepted_only_where_its_whole_range_is_complete() {
     let version = storage("AAA").config().expect("it is known").placement;
     for (states, placement, low, high, taken) in [
         ("AAA", version, 10, 19, true),
@@ -121,7 +121,7 @@ fn hold(storage: &mut Storage, at: u64) {
 }
 
 #[test]
-fn a_verdict_is_noted_on_what_is_not_settled_yet() {
+fn a_verdict_is_recorded_only_for_unsettled_writes() {
     for (held, at, noted) in [
         (None, 49, false),
         (None, 50, false),
@@ -145,7 +145,7 @@ fn a_verdict_is_noted_on_what_is_not_settled_yet() {
 
 /// Everything delivered counts as executed once no step waits and no write is held.
 #[test]
-fn nothing_is_executed_before_what_waits() {
+fn nothing_counts_as_executed_before_waiting_steps() {
     for (waits, held, executed) in [(false, false, 60), (true, false, 50), (false, true, 50)] {
         let mut storage = storage("AAA");
         let settings = MemberSettings { executes: true, ..MemberSettings::default() };
@@ -176,7 +176,7 @@ fn fetch(change: u64) -> Direct {
 }
 
 #[test]
-fn whoever_asks_for_rows_again_is_answered_once() {
+fn a_repeated_request_for_rows_is_answered_once() {
     let mut storage = storage("AAA");
     for (from, change) in [(1, 5), (1, 6), (3, 5), (1, 5)] {
         assert!(hear(&mut storage, from, fetch(change)).is_empty(), "the change is not here yet");
@@ -214,7 +214,7 @@ fn rows_are_asked_for_elsewhere_when_their_source_refuses_them() {
 }
 
 #[test]
-fn what_is_read_past_the_log_is_no_write() {
+fn only_reads_are_injected_past_the_log() {
     for (kind, taken) in [(DataKind::Read, true), (DataKind::Write, false), (DataKind::FallibleWrite, false)]
     {
         let mut storage = storage("AAA");
@@ -263,7 +263,7 @@ fn a_session_that_is_over_ends_at_the_engine() {
 }
 
 #[test]
-fn a_read_that_takes_many_pages_is_read_on_when_its_client_has_taken_one() {
+fn a_paged_read_continues_when_its_client_takes_a_page() {
     let mut storage = storage("AAA");
     let version = storage.config().expect("it is known").placement;
     hear(&mut storage, CLIENT, basic(7, version, 12, 15));
@@ -338,7 +338,7 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
 }
 
 #[test]
-fn who_is_in_reserve_again_was_dismissed() {
+fn a_process_back_in_reserve_was_dismissed() {
     for (stands, dismissed) in
         [(StorageState::Standby, true), (StorageState::Active, false), (StorageState::Unreachable, false)]
     {

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_voids_whatever_the_others_say() {
+    fn one_failure_voids_a_write_despite_other_verdicts() {
         let mut verdicts = verdicts(4);
         let at = Position(3);
         verdicts.add(at, &[Range { low: 0, high: 9 }], None);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_import_may_ask_for_is_kept() {
+    fn decisions_that_an_import_may_ask_for_are_kept() {
         let mut verdicts = verdicts(4);
         for at in 1..=30 {
             decide(&mut verdicts, at, &[], Some(Position(5)));
@@ -432,7 +432,7 @@ mod tests {
     /// A process that comes back from its disk asks for decisions that it had not written. The other
     /// processes have kept these decisions.
     #[test]
-    fn what_a_member_may_have_lost_is_kept() {
+    fn decisions_that_a_member_may_have_lost_are_kept() {
         let mut verdicts = verdicts(4);
         decide(&mut verdicts, 7, &[1, 2], None);
         (8..=30).for_each(|at| decide(&mut verdicts, at, &[2], None));

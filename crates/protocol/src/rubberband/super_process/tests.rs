@@ -55,7 +55,7 @@ fn the_first_in_reserve_that_seems_well_takes_a_place() {
 }
 
 #[test]
-fn what_could_not_be_announced_is_taken_back() {
+fn a_failed_announcement_is_taken_back() {
     let mut super_process = super_process("AAA", &[]);
     super_process.announced.insert(process(1), (None, Time::ZERO));
     // The super's `Join` waits, and there is no router to take the announcement.

@@ -256,7 +256,7 @@ mod tests {
     /// The other replicas name a dead leader until they notice its death. The client then asks the next
     /// replica instead of waiting for that leader.
     #[test]
-    fn a_leader_that_is_gone_is_not_waited_for() {
+    fn a_departed_leader_is_not_awaited() {
         let (mut selector, settings, now) =
             (ReplicaSelector::default(), ClientSettings::default(), Time::ZERO);
         selector.learn(&peers(1..=3), &mut ReachRecorder::default());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_word_about_the_replicas_takes_nobody_away() {
+    fn a_stale_list_of_replicas_removes_no_candidate() {
         let (mut selector, mut wishes) = selector(&[4, 5, 6]);
         selector.learn(&peers([1, 2, 3]), &mut wishes);
         assert!(selector.unlinked(process(4)));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_name_each_other_are_not_asked_in_a_circle() {
+    fn replicas_that_name_each_other_are_not_asked_in_a_circle() {
         let (settings, now) = (ClientSettings::default(), Time::ZERO);
         let (mut selector, _) = selector(&[1, 2]);
         for hop in 0..4 {
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_grows_until_somebody_answers() {
+    fn patience_grows_until_a_replica_answers() {
         let settings = ClientSettings { patience: Duration::from_millis(100), ..ClientSettings::default() };
         let (mut selector, _) = selector(&[1, 2, 3]);
         let mut now = Time::ZERO;

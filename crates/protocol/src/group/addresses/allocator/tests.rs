@@ -125,7 +125,7 @@ fn groups_that_have_nothing_in_common_share_nothing() {
 }
 
 #[test]
-fn twins_share_and_a_stranger_does_not() {
+fn groups_of_the_same_members_share_an_address_and_others_do_not() {
     let candidates = [
         candidate(1, 1..20, 100),
         candidate(2, 1..20, 10),
@@ -149,7 +149,7 @@ fn again(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> Vec<Can
 }
 
 #[test]
-fn what_has_an_address_keeps_it() {
+fn groups_with_an_address_keep_it() {
     let mut dice = Dice(10);
     let mut candidates = of_services(&mut dice, 3_000);
     let (before, _) = judged(&candidates, 1_000);
@@ -169,7 +169,7 @@ fn what_has_an_address_keeps_it() {
 }
 
 #[test]
-fn what_does_not_fit_any_more_goes_elsewhere() {
+fn a_group_that_no_longer_fits_moves_to_another_address() {
     let candidates = [candidate(1, 1..20, 100), candidate(2, 1..20, 10)];
     let (before, _) = judged(&candidates, 16);
     let moved = again(&[candidate(1, 1..20, 100), candidate(2, 10..40, 10)], &before);

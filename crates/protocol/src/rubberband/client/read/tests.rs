@@ -51,7 +51,7 @@ fn two_halves(strength: Strength) -> Client {
 }
 
 #[test]
-fn a_process_that_is_linked_while_a_read_is_under_way_is_asked_whether_it_is_at_it() {
+fn a_process_linked_during_a_read_is_asked_whether_it_executes_the_read() {
     let mut client = two_halves(Strength::Sequential);
     let now = START + Duration::from_millis(100);
     let linked = || Input::Linked { peer: process(1), session: Session(7) };
@@ -76,7 +76,7 @@ fn a_process_that_is_linked_while_a_read_is_under_way_is_asked_whether_it_is_at_
 }
 
 #[test]
-fn processes_die_of_a_read_only_where_they_are_at_it() {
+fn a_death_counts_against_a_read_only_where_the_read_executes() {
     let [one, two, three] = [1, 2, 3].map(process);
     let mut read = attempt();
     read.expected = smallvec![one, two];
@@ -101,7 +101,7 @@ fn processes_die_of_a_read_only_where_they_are_at_it() {
 }
 
 #[test]
-fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
+fn a_read_waits_for_its_user_only_when_every_received_piece_is_unconsumed() {
     let [one, two] = [1, 2].map(process);
     let mut read = attempt();
     assert!(!read.waits_for_user(), "nothing came");
@@ -124,7 +124,7 @@ fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
 }
 
 #[test]
-fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
+fn a_read_is_retried_when_a_replica_that_began_its_answer_is_lost() {
     let mut client = gateway(2, &[0, 10, 20], "AAA", ClientSettings::default());
     led(&mut client);
     said(&mut client, START, read(1, Strength::Sequential, &[range(0, 9)]));
@@ -140,7 +140,7 @@ fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
 }
 
 #[test]
-fn an_answer_is_told_as_it_comes_and_begins_once() {
+fn an_answer_is_passed_on_piece_by_piece_and_begins_once() {
     let mut client = two_halves(Strength::Basic);
     let (low, high) = (range(0, 9), range(10, 19));
     let reply_piece = |client: &mut Client, from, number, last, covers| {
@@ -166,7 +166,7 @@ fn an_answer_is_told_as_it_comes_and_begins_once() {
 }
 
 #[test]
-fn all_who_were_asked_have_to_say_that_they_are_at_it() {
+fn every_asked_process_must_confirm_that_it_executes_the_read() {
     let mut client = two_halves(Strength::Basic);
     let asked = look_after(&mut client);
     let attempt = client.requests[&1].attempt;
@@ -187,7 +187,7 @@ fn all_who_were_asked_have_to_say_that_they_are_at_it() {
 }
 
 #[test]
-fn whoever_answers_need_not_say_that_it_is_at_it() {
+fn a_process_that_answers_need_not_confirm_that_it_executes_the_read() {
     for probing in [false, true] {
         let mut client = two_halves(Strength::Basic);
         look_after(&mut client);
@@ -199,7 +199,7 @@ fn whoever_answers_need_not_say_that_it_is_at_it() {
 }
 
 #[test]
-fn one_that_has_not_told_all_is_called_off_before_another_attempt() {
+fn an_incomplete_answer_is_cancelled_before_another_attempt() {
     for (content, last, is_complete) in [
         (ReplyContent::Answer(Bytes::new()), true, true),
         (ReplyContent::Answer(Bytes::new()), false, false),
@@ -256,7 +256,7 @@ fn a_basic_read_goes_to_all_of_its_processes_or_to_none() {
 }
 
 #[test]
-fn what_no_attempt_could_answer_is_refused() {
+fn a_read_that_no_attempt_could_answer_is_refused() {
     let ask = |client: &mut Client, strength, table| {
         let (ranges, operation) = (smallvec![range(0, 9)], Bytes::new());
         let read = super::super::ClientCommand::Read { token: 1, strength, table, ranges, operation };

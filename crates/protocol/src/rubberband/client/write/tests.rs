@@ -49,7 +49,7 @@ fn asked(said: &RecordingSink<Client>) -> usize {
 }
 
 #[test]
-fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
+fn an_answer_sent_before_the_link_stood_is_requested_soon() {
     // A gateway comes back as a new process, and its users send requests before it knows the configuration.
     // If a write is answered before the link to its replica is up, the client asks for the answer soon.
     let mut client = Client::new(
@@ -76,7 +76,7 @@ fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
 }
 
 #[test]
-fn the_end_of_a_write_lets_go_of_its_own_number_only() {
+fn the_end_of_a_write_releases_only_its_own_number() {
     let mut client = client();
     said(&mut client, START, write(1, None, false, range(0, 9)));
     said(&mut client, START, write(2, None, false, range(0, 9)));
@@ -141,7 +141,7 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
 }
 
 #[test]
-fn what_is_known_of_another_gateways_write_says_nothing_of_an_own_one() {
+fn the_outcome_of_another_gateways_write_does_not_decide_an_own_write() {
     let mut client = client();
     said(&mut client, START, write(1, None, false, range(0, 9)));
     within(START, |cx, out| client.give_up(cx.now, 1, out));
@@ -204,7 +204,7 @@ fn a_write_whose_session_is_over_is_asked_about_once() {
 }
 
 #[test]
-fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
+fn a_write_is_given_up_when_all_processes_that_know_its_outcome_are_unreachable() {
     let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     stable(&mut client, 1);
@@ -276,7 +276,7 @@ fn the_ranges_forget_in_steps_behind_the_newest_numbers() {
 }
 
 #[test]
-fn what_users_may_still_ask_about_is_kept() {
+fn numbers_that_users_may_still_ask_about_are_kept() {
     let mut client = gateway(1, &[0], "A", forgetful());
     led(&mut client);
     client.maybe.extend([(START, 3), (START, 16), (START, 20)]);
@@ -286,7 +286,7 @@ fn what_users_may_still_ask_about_is_kept() {
 }
 
 #[test]
-fn what_is_of_unknown_fate_is_given_up_after_a_time_or_after_many_others() {
+fn writes_of_unknown_fate_are_given_up_after_a_time_or_many_later_writes() {
     let retention = forgetful().retention;
     for (age, numbers, kept) in [
         (retention, 5_000, true),
@@ -304,7 +304,7 @@ fn what_is_of_unknown_fate_is_given_up_after_a_time_or_after_many_others() {
 }
 
 #[test]
-fn too_many_that_are_stuck_hold_the_rest_back_and_are_not_counted_each_time() {
+fn too_many_stuck_numbers_block_forgetting_and_are_not_recounted() {
     let mut client = gateway(1, &[0], "A", forgetful());
     led(&mut client);
     let stuck: RangeInclusive<u64> = 1..=KEPT_MAX as u64 + 1;

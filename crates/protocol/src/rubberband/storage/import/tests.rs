@@ -118,7 +118,7 @@ fn sources_are_read_one_by_one_and_piece_by_piece() {
 }
 
 #[test]
-fn an_import_ends_with_what_its_sources_remember() {
+fn an_import_ends_with_the_replies_that_its_sources_remember() {
     let mut import = import();
     let mut written = Vec::new();
     for (number, source) in (1..).zip([1, 3, 4]) {
@@ -307,7 +307,7 @@ fn a_later_source_may_die_before_its_turn() {
 }
 
 #[test]
-fn the_present_source_takes_another_ones_ranges_behind_its_own() {
+fn the_present_source_takes_the_ranges_of_a_dead_source_after_its_own_ranges() {
     let mut import = import();
     assert_eq!(fetch(&mut import), "1: 10-19 40-end");
     assert!(import.switch(&config("ARAD"), process(4)), "0-9 is left at 1 alone");
@@ -318,7 +318,7 @@ fn the_present_source_takes_another_ones_ranges_behind_its_own() {
 }
 
 #[test]
-fn what_nobody_else_holds_ends_the_import() {
+fn an_import_ends_if_no_other_process_holds_a_range() {
     let mut one = import();
     assert!(!one.switch(&config("DRDA"), process(1)), "10-19 was at 1, 2 and 3");
     let mut other = import();
@@ -329,7 +329,7 @@ fn what_nobody_else_holds_ends_the_import() {
 /// The last source dies while it is asked, or while the engine imports its rows. Whatever follows, the import
 /// never counts as finished, because rows are missing.
 #[test]
-fn what_has_failed_never_finishes() {
+fn a_failed_import_never_finishes() {
     for at_the_engine in [false, true] {
         let copy = vec![(range(10, 19), process(1))];
         let mut import = Import::new(CHANGE, copy, config("ARDA").ranges_of(process(2)));

@@ -61,7 +61,7 @@ fn consumed(outboxes: &mut Outboxes, kib: usize, now: Time) -> String {
 }
 
 #[test]
-fn no_more_is_under_way_than_a_window_and_what_reaches_over_it() {
+fn bytes_in_flight_exceed_the_window_by_at_most_one_piece() {
     let mut outboxes = outboxes();
     assert_eq!(reply(&mut outboxes, ASKED, &[40, 40, 40, 40], at(1)), "40 40");
     assert_eq!(outboxes.held(), 80 << 10);
@@ -91,7 +91,7 @@ fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
 }
 
 #[test]
-fn what_does_not_go_at_once_needs_room() {
+fn pieces_that_are_not_sent_at_once_need_room() {
     let other = (process(31), 1);
     // As many pieces are sent as fill the window, but at least one, however long that piece is. The remaining
     // pieces may fill the memory exactly.
@@ -134,7 +134,7 @@ fn an_answer_that_is_not_taken_is_dropped_after_a_while() {
 }
 
 #[test]
-fn only_what_its_client_takes_keeps_an_answer() {
+fn an_answer_is_kept_only_while_its_client_takes_pieces() {
     for (taken_again, expected) in [(10, "Untaken"), (20, "")] {
         let mut outboxes = outboxes();
         reply(&mut outboxes, ASKED, &[64, 64, 64, 64], at(10));

@@ -97,7 +97,7 @@ fn recovered_from(records: Vec<(Ticket, Bytes)>) -> Result<Option<Back>, Unrecov
 }
 
 #[test]
-fn a_journal_says_what_was_durable() {
+fn a_journal_yields_the_durable_state() {
     let passed = |at| Record::Passed { at: Position(at) };
     let whole = |at, text| vec![began(at), outline(text), Record::Ended];
     for (records, expected) in [
@@ -142,7 +142,7 @@ fn a_journal_says_what_was_durable() {
 }
 
 #[test]
-fn nobody_goes_on_from_what_does_not_follow_or_lacks_rows() {
+fn an_inconsistent_or_incomplete_journal_is_not_recovered() {
     let keeps = KeptRows { former: process(1), place: 0, through: Position(3) };
     let log = Record::Log(crate::paxos::Record::Promised(crate::paxos::Ballot::ZERO));
     let moved = Unrecoverable::Moved(String::from("elsewhere"));
@@ -319,7 +319,7 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
 }
 
 #[test]
-fn a_checkpoint_waits_for_what_it_could_not_hold() {
+fn a_checkpoint_waits_for_state_that_it_cannot_hold() {
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
     let due = |change: fn(&mut Storage)| {
@@ -353,7 +353,7 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
 /// A checkpoint comes sooner if the disk has had little to do. After a crash, the journal behind the last
 /// checkpoint is executed again, which takes many times longer than reading its effects.
 #[test]
-fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
+fn an_idle_disk_gets_its_checkpoint_earlier() {
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(64), ..StorageSettings::default() };
     let mut storage = Storage::new(me, String::from("storage-2"), settings);

@@ -76,7 +76,7 @@ fn a_write_is_pending_until_it_is_done() {
 
 #[test]
 #[should_panic(expected = "would be executed twice")]
-fn what_is_remembered_is_not_done_again() {
+fn a_remembered_write_keeps_its_first_answer() {
     let mut replies = Replies::new(1000, 1000);
     replies.remember(name(1, 1), ALL[0], done(5, ALL[0], 2));
     replies.remember(name(1, 1), ALL[0], done(6, ALL[0], 2));
@@ -137,7 +137,7 @@ fn beyond_the_bound_the_oldest_reasons_go() {
 }
 
 #[test]
-fn a_pin_keeps_what_it_was_and_moves_its_ranges_alone() {
+fn a_pinned_reply_memory_is_frozen_and_moves_only_its_ranges() {
     let mut replies = Replies::new(250, 1000);
     for at in 1..=3 {
         replies.remember(name(1, at), ALL[0], done(at, ALL[0], 80));
@@ -200,7 +200,7 @@ fn a_session_is_forgotten_from_below_or_whole_but_for_single_numbers() {
 /// A memory that moves at any point of a history, and then takes the rest of the history, equals a memory
 /// that did not move.
 #[test]
-fn what_moves_goes_on_as_what_stays() {
+fn a_moved_reply_memory_equals_one_that_stayed() {
     let mut state = 7u64;
     let mut random = move |below: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -241,7 +241,7 @@ fn what_moves_goes_on_as_what_stays() {
 }
 
 #[test]
-fn ranges_are_told_by_their_keys() {
+fn replies_are_found_by_the_keys_of_their_range() {
     let mut replies = Replies::new(1000, 1000);
     replies.remember(name(1, 1), ALL[1], done(5, ALL[1], 2));
     assert_eq!(replies.concerned(&[range(0, 9)]).count(), 0);

@@ -63,7 +63,7 @@ fn with_keeper(states: &str, former: u64, through: u64) -> Config {
 }
 
 #[test]
-fn a_held_write_is_given_up_only_when_nobody_can_know() {
+fn a_held_write_is_given_up_only_when_no_process_can_know_its_verdict() {
     let dead = || town(1, &[0, 10, 20], "AAD");
     for (case, config, departed, unknowing, given_up) in [
         ("3 is out, and 2 has delivered that", dead(), 60, &[(2, 60)][..], true),
@@ -103,7 +103,7 @@ fn remember(storage: &mut Storage, range: Range, at: u64, results: Did) {
 }
 
 #[test]
-fn what_is_remembered_is_told_as_a_verdict() {
+fn a_remembered_outcome_is_returned_as_a_verdict() {
     let name = write_header(&RANGES, true).name;
     let verdict_after = |remembered: &[(Range, u64, Did)], name| {
         let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
@@ -152,7 +152,7 @@ fn replies(said: &RecordingSink<Storage>) -> Vec<String> {
 }
 
 #[test]
-fn who_asks_what_became_of_a_write_is_told_what_is_known() {
+fn a_question_about_a_write_is_answered_from_memory() {
     let name = write_header(&RANGES, true).name;
     let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
     let ask = |storage: &Storage, name| {
@@ -167,7 +167,7 @@ fn who_asks_what_became_of_a_write_is_told_what_is_known() {
 }
 
 #[test]
-fn a_failure_is_told_to_whoever_asked_for_something() {
+fn a_failure_is_sent_to_every_client_that_asked_for_ranges() {
     let failed = Remembered { at: AT, results: Err(Some(bytes("why"))) };
     for (asked, expected) in [(&RANGES[..1], vec!["why 0-9"]), (&[], vec![])] {
         let mut said = RecordingSink::default();
@@ -189,7 +189,7 @@ fn a_write_that_failed_before_fails_in_every_range() {
 }
 
 #[test]
-fn a_repetition_with_other_keys_is_answered_for_those() {
+fn a_repetition_with_other_keys_is_answered_for_these_keys() {
     let name = write_header(&RANGES, true).name;
     for (did, asks, expected) in [
         // The write changed 5-9 and is repeated for 0-4: it is answered as done, and not executed again.
