@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_record_of_a_life_may_keep_those_of_earlier_ones() {
+    fn the_first_record_of_a_life_may_keep_records_of_earlier_lives() {
         let mut records = Records::default();
         records.written(channel(1), 0, Ticket(600));
         let kept = [Ticket(517), Ticket(520)];

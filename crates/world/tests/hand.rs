@@ -194,7 +194,7 @@ fn a_message_waits_until_it_is_delivered() {
 }
 
 #[test]
-fn what_is_held_moves_only_by_hand() {
+fn held_messages_move_only_by_hand() {
     let mut aviary = Aviary::new();
     aviary.world.hold(id(1), id(2));
     for (from, to) in [(1, 2), (1, 2), (2, 1)] {
@@ -257,7 +257,7 @@ fn messages_take_their_time_and_overtake_none() {
 }
 
 #[test]
-fn no_message_has_more_bytes_than_it_may() {
+fn messages_are_bounded_in_bytes() {
     let mut aviary = Aviary::new();
     aviary.world.limit_messages(7);
     let refused = aviary.world.ask(&mut aviary.log, id(1), Asked::Say(id(2), 1));
@@ -265,7 +265,7 @@ fn no_message_has_more_bytes_than_it_may() {
 }
 
 #[test]
-fn a_policy_breaks_the_links_that_it_forbids_and_none_comes_about() {
+fn a_policy_breaks_forbidden_links_and_prevents_new_ones() {
     let mut aviary = Aviary::new();
     aviary.ask(1, Asked::Join(1));
     assert_eq!(aviary.take_log(), ["1 joins 1"], "the others are of no flock");
@@ -282,7 +282,7 @@ fn a_policy_breaks_the_links_that_it_forbids_and_none_comes_about() {
 }
 
 #[test]
-fn the_end_of_a_process_is_told_at_once() {
+fn the_end_of_a_process_is_reported_to_its_peers_at_once() {
     let mut aviary = Aviary::new();
     aviary.ask(2, Asked::Say(id(1), 1));
     aviary.go(|world, log| world.end(log, id(2)));
@@ -295,7 +295,7 @@ fn the_end_of_a_process_is_told_at_once() {
 }
 
 #[test]
-fn time_passes_between_steps_and_the_paused_sleep_through_it() {
+fn time_passes_between_steps_and_paused_processes_miss_it() {
     let mut aviary = Aviary::new();
     let at = |millis: u64| Time(millis * 1_000_000);
     for node in 1..=3 {

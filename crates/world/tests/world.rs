@@ -208,7 +208,7 @@ fn links_are_lossless_and_fifo_within_a_session_under_all_faults() {
 }
 
 #[test]
-fn casts_arrive_as_often_as_they_are_said_to() {
+fn casts_arrive_with_the_configured_probabilities() {
     let casts = CastSettings {
         loss_probability: 0.25,
         doubling_probability: 0.5,

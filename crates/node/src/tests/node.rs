@@ -121,7 +121,7 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
 }
 
 #[test]
-fn a_batch_is_closed_once_for_those_that_got_something() {
+fn a_batch_is_closed_once_for_each_endpoint_with_input() {
     let mut world = talking(&[1, 2, 3]);
     for endpoint in [1, 1, 2] {
         world.hand(0, Input::Command(Command::Dynamic(channel(endpoint), Box::new(Do::Say(1)))));
@@ -152,7 +152,7 @@ fn a_deadline_counts_before_the_batch_is_closed() {
 }
 
 #[test]
-fn a_link_is_shared_and_given_up_with_the_last_that_wants_it() {
+fn a_link_is_shared_and_given_up_by_its_last_endpoint() {
     let mut world = talking(&[1, 2]);
     assert!(world.stands(0, 1));
     world.command_chat(0, 1, Do::Forget(1));
@@ -185,7 +185,7 @@ fn an_endpoint_that_panics_ends_and_others_go_on() {
 
 #[test]
 #[should_panic = "as told"]
-fn a_vital_endpoint_takes_the_process_with_it() {
+fn the_panic_of_a_vital_endpoint_ends_the_process() {
     let mut world: World = World::new(1);
     let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::default())).vital();
     assert!(world.nodes[0].add(new_endpoint).is_ok());
@@ -193,7 +193,7 @@ fn a_vital_endpoint_takes_the_process_with_it() {
 }
 
 #[test]
-fn envelopes_for_nobody_are_counted_and_dropped() {
+fn envelopes_without_an_endpoint_are_counted_and_dropped() {
     let mut world = talking(&[1]);
     world.receive(0, 1, envelope(channel(9), b"anything"));
     let mut foreign = channel(1);
@@ -222,7 +222,7 @@ fn envelopes_for_nobody_are_counted_and_dropped() {
 }
 
 #[test]
-fn what_is_no_message_ends_its_session_and_no_other() {
+fn a_malformed_message_ends_its_session_and_no_other() {
     let mut world = talking(&[1, 2]);
     world.receive(0, 1, envelope(channel(1), b"too short"));
     let events = world.take_events(1);
@@ -259,7 +259,7 @@ fn a_channel_has_one_endpoint_and_every_command_an_end() {
 }
 
 #[test]
-fn records_of_all_stand_in_one_row() {
+fn records_of_all_endpoints_share_one_numbering() {
     let mut world: World = World::new(1);
     let idle = world.chat(0, 3);
     for endpoint in [1, 2] {
@@ -312,7 +312,7 @@ fn records_of_all_stand_in_one_row() {
 }
 
 #[test]
-fn a_fence_parts_one_endpoint_and_not_its_process() {
+fn a_fence_separates_one_endpoint_and_not_its_process() {
     let mut world = talking(&[2]);
     world.chat_with(0, 1, Fence::of_router(Generation::FIRST));
     world.chat_with(1, 1, Fence::of_member(Generation::FIRST));
@@ -372,7 +372,7 @@ fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody()
 }
 
 #[test]
-fn homes_and_guests_of_a_channel_talk_with_each_other() {
+fn typed_and_dynamic_endpoints_of_a_channel_exchange_messages() {
     let mut world: World<Chat> = World::new(2);
     assert!(world.nodes[0].add(NewEndpoint::typed(channel(1), Chat::default())).is_ok());
     assert!(world.nodes[0].typed(channel(1)).is_some() && world.nodes[0].typed(channel(2)).is_none());
