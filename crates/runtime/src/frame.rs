@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_one_by_one() {
+    fn frames_arrive_byte_by_byte() {
         check(1, &[0, 1, 100, 0, 3000], 1, true);
     }
 
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn one_write_and_one_read_move_a_part_of_what_is_large_and_no_payload_is_copied() {
+    fn large_payloads_move_in_parts_without_a_copy() {
         let payload = Bytes::from(vec![7; 15 << 20]);
         let mut writer = FrameWriter::default();
         writer.push(&Raw(payload.clone()), FRAME_BYTES_MAX).unwrap();
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn the_read_buffer_serves_again_when_nobody_holds_on_to_it() {
+    fn the_read_buffer_is_reused_once_no_frame_refers_to_it() {
         let mut reader = FrameReader::default();
         let mut places = std::collections::BTreeSet::new();
         let frame = [&1000_u32.to_le_bytes()[..], &[5; 1000]].concat();

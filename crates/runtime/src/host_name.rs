@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_a_stranger_can_own_is_none_of_ours() {
+    fn only_names_that_no_stranger_can_own_are_accepted() {
         let names = [String::from("metrics.example.org:9100"), String::from("quorate.example.net")];
         for own in [
             "127.0.0.1:24702",

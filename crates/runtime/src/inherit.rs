@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_left_is_taken_and_once() {
+    fn only_an_inherited_socket_is_taken_and_once() {
         let file = tempfile::tempfile().unwrap();
         let number = file.into_raw_fd();
         assert!(take(number).is_err(), "it is this process's own");

@@ -83,7 +83,7 @@ mod tests {
     use super::Metrics;
 
     #[test]
-    fn renders_what_was_counted() {
+    fn metrics_render_their_counts() {
         let metrics = Metrics::new([("node", "3".to_owned())]);
         metrics.counter("frames_sent", "Frames sent").inc_by(7);
         metrics.gauge("links", "Links that stand").set(2);

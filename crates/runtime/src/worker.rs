@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drains_what_waits_into_one_batch_and_finishes_it_on_drop() {
+    fn a_worker_takes_waiting_work_as_one_batch_and_finishes_it_when_dropped() {
         let (started, entered) = mpsc::channel();
         let (open, gate) = mpsc::channel::<()>();
         let (done, batches) = mpsc::channel();

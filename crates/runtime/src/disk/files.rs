@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_are_made_with_those_above_them() {
+    fn directories_are_created_with_their_parents() {
         let place = tempfile::tempdir().unwrap();
         for path in ["a/b/c", "a/b/c", "a/d", ""].map(|path| place.path().join(path)) {
             Directory::create(&path).unwrap();

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_read_as_it_was_written() {
+    fn an_identity_survives_writing_and_reading() {
         for pass in [None, Some(Bytes::new()), identity().pass] {
             let written = Identity { pass, ..identity() };
             assert!(matches!(Identity::decode(&written.encode()), Read::Whole(read) if read == written));
@@ -231,7 +231,7 @@ mod tests {
     /// A damaged identity file has no owner. The test flips each byte in turn, and cuts the text at each
     /// length.
     #[test]
-    fn a_damaged_identity_is_nobodys() {
+    fn a_damaged_identity_has_no_owner() {
         let text = identity().encode();
         for at in 0..text.len() {
             let mut bytes = text.clone().into_bytes();

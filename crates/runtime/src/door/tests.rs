@@ -115,7 +115,7 @@ fn connect(address: SocketAddr) -> BufReader<TcpStream> {
 }
 
 #[test]
-fn answers_come_in_the_order_of_requests_whatever_the_pieces() {
+fn answers_keep_the_order_of_requests_in_any_pieces() {
     let (handle, address) = start(ClientLimits::default());
     let mut client = connect(address);
     let words: Vec<String> = (0..3_000).map(|n| format!("{n}\n")).collect();
@@ -136,7 +136,7 @@ fn answers_come_in_the_order_of_requests_whatever_the_pieces() {
 }
 
 #[test]
-fn clients_are_bounded_in_number_and_one_that_goes_makes_room() {
+fn clients_are_bounded_in_number_and_a_departure_makes_room() {
     let (handle, address) = start(ClientLimits { clients_max: 2, ..ClientLimits::default() });
     let mut clients = [connect(address), connect(address)];
     for client in &mut clients {
@@ -247,7 +247,7 @@ fn a_client_that_reads_a_byte_at_a_time_is_cut_off() {
 }
 
 #[test]
-fn the_client_that_holds_most_is_cut_off_and_not_the_one_that_is_fed() {
+fn the_client_with_the_most_input_is_cut_off_and_not_the_active_client() {
     let limits = ClientLimits { input_bytes_max: 100, ..ClientLimits::default() };
     let (handle, address) = start(limits);
     let mut hoarder = connect(address);
@@ -264,7 +264,7 @@ fn the_client_that_holds_most_is_cut_off_and_not_the_one_that_is_fed() {
 }
 
 #[test]
-fn silent_clients_make_room_for_those_that_speak() {
+fn silent_clients_make_room_for_active_clients() {
     let limits =
         ClientLimits { clients_max: 3, silence_max: Duration::from_millis(50), ..ClientLimits::default() };
     let (handle, address) = start(limits);

@@ -36,7 +36,7 @@ fn note(number: u64) -> Note {
 }
 
 #[test]
-fn what_is_cast_in_one_turn_travels_in_one_datagram() {
+fn casts_of_one_turn_travel_in_one_datagram() {
     let (a, b) = linked(process(1), process(2));
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.command(Command::Cast(to.id, 3));
@@ -65,7 +65,7 @@ fn a_burst_that_no_datagram_holds_is_several() {
 }
 
 #[test]
-fn a_datagram_is_no_longer_than_was_said() {
+fn datagrams_keep_the_configured_length() {
     const BYTES: usize = 600;
     let listen = vec![SocketAddr::from(([127, 0, 3, 20], 0))];
     let a = Process::with(Config { datagrams: Some(BYTES), listen, ..config(id(320)) });
@@ -80,7 +80,7 @@ fn a_datagram_is_no_longer_than_was_said() {
 }
 
 #[test]
-fn who_takes_no_datagrams_is_cast_to_over_the_link() {
+fn a_peer_without_datagrams_gets_casts_over_the_link() {
     let (a, b) = linked(process(5), Process::with(config(id(306))));
     for (from, to) in [(&a, &b), (&b, &a)] {
         from.command(Command::Cast(to.id, 2));
@@ -102,7 +102,7 @@ fn processes_of_one_machine_cast_over_the_link() {
 }
 
 #[test]
-fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
+fn a_process_without_its_datagram_port_uses_links() {
     let (listener, _squatter) = taken();
     let c = config(id(307));
     let listening = vec![Arc::new(listener)];
@@ -181,7 +181,7 @@ fn three(first: u8) -> [Process; 3] {
 }
 
 #[test]
-fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
+fn a_multicast_leaves_once_and_reaches_every_listener() {
     let [a, b, c] = three(20);
     for process in [&a, &b, &c] {
         process.command(Command::Listen(address(0), true));
@@ -202,7 +202,7 @@ fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
 }
 
 #[test]
-fn who_is_not_meant_hears_it_and_counts_it() {
+fn an_unintended_listener_counts_the_multicast() {
     let ([a, b, c], d) = (three(23), process(26));
     for process in [&b, &c, &d] {
         process.command(Command::Listen(address(1), true));

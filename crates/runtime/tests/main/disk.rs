@@ -240,7 +240,7 @@ fn records_come_back() {
 
 /// A process that writes little and restarts often does not leave a full-length segment each time.
 #[test]
-fn what_was_reserved_is_given_back() {
+fn reserved_space_of_a_segment_is_given_back() {
     let place = tempfile::tempdir().unwrap();
     for _ in 0..6 {
         let process =
@@ -276,7 +276,7 @@ fn segments_are_written_over() {
 }
 
 #[test]
-fn what_a_process_shows_is_remembered() {
+fn the_pass_of_a_process_is_kept_on_disk() {
     let place = tempfile::tempdir().unwrap();
     let process = Process::start(open(&place).disk);
     let generation = Generation { number: 3, survivor: Incarnation(7) };
@@ -293,7 +293,7 @@ fn what_a_process_shows_is_remembered() {
 
 /// One peer receives its messages in the order of sending, except those sent aside. Other peers do not wait.
 #[test]
-fn what_waits_for_the_disk_holds_back_what_follows() {
+fn a_message_that_waits_for_the_disk_delays_later_messages_to_its_peer() {
     let place = tempfile::tempdir().unwrap();
     let (disk, faults) = faulty(&place, small());
     let (writer, waiting, other) = (Process::start(disk), Process::in_memory(), Process::in_memory());
@@ -317,7 +317,7 @@ fn what_waits_for_the_disk_holds_back_what_follows() {
 
 /// A message that waits for a session is lost when that session ends, and is not sent in the next one.
 #[test]
-fn what_waits_for_an_ended_session_is_dropped() {
+fn a_message_that_waits_for_an_ended_session_is_dropped() {
     let place = tempfile::tempdir().unwrap();
     let (disk, faults) = faulty(&place, small());
     let (writer, peer) = (Process::start(disk), Process::in_memory());
@@ -380,7 +380,7 @@ fn a_failed_operation_ends_the_process() {
 
 /// A process whose disk is far behind takes no more commands, so its senders wait. Nothing is lost.
 #[test]
-fn a_slow_disk_presses_back() {
+fn a_slow_disk_delays_commands() {
     let place = tempfile::tempdir().unwrap();
     let (disk, faults) = faulty(&place, Settings { waiting_bytes_max: 16 << 10, ..small() });
     let mut config = config(id(1));
@@ -473,7 +473,7 @@ fn directories_of_others_are_refused_by_name() {
 
 /// A flipped byte in a durable record leads to a new incarnation. The old journal is kept.
 #[test]
-fn rot_begins_a_new_process() {
+fn a_damaged_journal_begins_a_new_process() {
     let place = tempfile::tempdir().unwrap();
     let process = Process::start(open(&place).disk);
     (0..10).for_each(|number| process.command(Command::Write(number)));
@@ -499,7 +499,7 @@ fn rot_begins_a_new_process() {
 
 /// Unsynced bytes are missing after a crash. A partial write is a torn tail.
 #[test]
-fn late_files_tear() {
+fn a_journal_ends_at_a_file_that_reached_the_disk_late() {
     let place = tempfile::tempdir().unwrap();
     let mut late = UnsyncedFiles::new(Directory::create(place.path()).unwrap());
     late.create("a", 100).unwrap();

@@ -164,7 +164,7 @@ impl Host<Relay<tables::Process>> for Deaf {
 }
 
 #[test]
-fn what_comes_for_an_endpoint_that_is_not_here_is_counted() {
+fn messages_for_an_absent_endpoint_are_counted() {
     let start = |node: u64, endpoint| {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let me = Peer { id: id(node), address: listener.local_addr().unwrap().to_string() };

@@ -23,7 +23,7 @@ fn next(driven: &mut Driven<Chat, Listener>, events: &Receiver<Event>) -> Event 
 }
 
 #[test]
-fn whoever_asks_drives_its_links() {
+fn a_caller_drives_its_own_links() {
     let server = Process::start();
     server.command(Command::Echo);
     let (sender, events) = unbounded();

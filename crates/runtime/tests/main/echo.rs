@@ -5,7 +5,7 @@
 mod example;
 
 #[test]
-fn what_is_said_to_the_echo_comes_back_in_order() {
+fn the_echo_example_returns_words_in_order() {
     let words = ["one", "", "two"].map(String::from);
     assert_eq!(example::echoed(&words).unwrap(), words);
 }

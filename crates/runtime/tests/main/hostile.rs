@@ -40,7 +40,7 @@ fn garbage_is_counted_and_the_connection_closed() {
 }
 
 #[test]
-fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
+fn datagrams_are_accepted_only_while_the_link_of_their_token_stands() {
     // The unknown process connects from another address than the one that its hello names.
     let listen = vec!["127.0.3.200:0".parse().unwrap()];
     let a = Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), listen, ..config(id(1 << 23)) });
@@ -113,7 +113,7 @@ fn another_domain_or_a_wrong_addressee_is_refused() {
 }
 
 #[test]
-fn who_says_nothing_is_shown_the_door() {
+fn silent_connections_are_closed() {
     let mut patient = config(id(1));
     patient.limits.hello_timeout = Duration::from_secs(1);
     patient.limits.unsettled_max = 8;
@@ -150,7 +150,7 @@ fn check_rejected(bytes: &[u8]) {
 }
 
 #[test]
-fn a_peer_that_sends_what_is_no_message_loses_its_link() {
+fn a_peer_that_sends_malformed_messages_loses_its_link() {
     check_rejected(&1001_u32.to_le_bytes());
     check_rejected(&frame(&[99]));
     check_rejected(&frame(&[crate::chat::NOTE, 1, 2]));
@@ -214,7 +214,7 @@ fn a_peer_that_acknowledges_nothing_loses_its_link_in_time() {
 /// Random damage to handshakes and frames does not make a process panic, and a good peer is served all the
 /// while.
 #[test]
-fn almost_right_bytes_do_no_harm() {
+fn slightly_changed_handshakes_do_no_harm() {
     let (a, b) = pair();
     let mut random = Pcg64Mcg::seed_from_u64(11);
     for round in 0..400 {

@@ -117,7 +117,7 @@ fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
 }
 
 #[test]
-fn both_dial_at_once_and_one_link_comes_of_it() {
+fn simultaneous_dials_make_one_link() {
     for round in 0..300 {
         let (a, b) = (Process::start(), Process::start());
         thread::scope(|scope| {
@@ -160,7 +160,7 @@ fn a_mesh_where_all_dial_all_settles() {
 }
 
 #[test]
-fn a_failed_dial_is_told_once_and_repeated_until_it_succeeds() {
+fn a_failed_dial_is_reported_once_and_repeated_until_success() {
     let a = Process::start();
     let mut later = config(id(50));
     later.listen = vec![free_port()];
@@ -213,7 +213,7 @@ fn another_incarnation_is_another_process() {
 }
 
 #[test]
-fn a_broken_link_is_told_at_both_ends_and_made_again() {
+fn a_broken_link_is_reported_at_both_ends_and_restored() {
     let (a, b) = (Process::start(), Process::start());
     let proxy = Proxy::start(b.address());
     a.command(Command::Reach(b.id, proxy.address.to_string()));
@@ -234,7 +234,7 @@ fn a_broken_link_is_told_at_both_ends_and_made_again() {
 }
 
 #[test]
-fn links_cut_while_both_want_them_always_come_again() {
+fn links_that_both_ends_want_are_always_restored() {
     let (a, b) = (Process::start(), Process::start());
     let (to_a, to_b) = (Proxy::start(a.address()), Proxy::start(b.address()));
     a.command(Command::Reach(b.id, to_b.address.to_string()));
@@ -289,7 +289,7 @@ fn each_session_is_without_a_gap_from_its_first_message_however_links_break() {
 }
 
 #[test]
-fn who_listens_at_an_address_can_be_asked() {
+fn the_process_at_an_address_can_be_discovered() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
@@ -447,7 +447,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream) {
 }
 
 #[test]
-fn a_process_that_dials_itself_is_told_nothing() {
+fn a_process_that_dials_itself_makes_no_link() {
     let a = Process::start();
     a.reach(&a);
     a.note(&a, 3);
@@ -479,7 +479,7 @@ fn generation_at(address: SocketAddr) -> (ProcessId, Generation) {
 }
 
 #[test]
-fn routers_of_an_earlier_generation_are_told_so_whoever_dials() {
+fn routers_of_an_earlier_generation_learn_the_later_one_in_both_dial_directions() {
     let (old, new, member) = (of(true, 1), of(true, 2), of(false, 2));
     old.reach(&new);
     old.unlinked(new.id);
@@ -514,7 +514,7 @@ fn two_generations_of_one_number_are_two_domains() {
 }
 
 #[test]
-fn who_enters_a_generation_has_no_link_to_routers_of_the_one_before() {
+fn a_process_that_enters_a_generation_loses_its_links_to_earlier_routers() {
     let (old, member, peer) = (of(true, 1), of(false, 0), of(false, 3));
     member.reach(&old);
     assert_eq!(member.linked(&old), old.linked(&member), "members may be of any generation before");

@@ -111,7 +111,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, stopped: &AtomicBool) {
 }
 
 #[test]
-fn a_link_that_stops_in_one_direction_is_relayed_until_it_goes_again() {
+fn a_link_that_stops_in_one_direction_is_relayed_until_it_recovers() {
     for towards_the_listener in [true, false] {
         let routers = [id(1), id(2)];
         let (one, other) = (start(routers[0], &routers), start(routers[1], &routers));

@@ -70,7 +70,7 @@ fn a_record_is_complete_before_the_next_input_and_a_batch_ends_with_drained() {
 }
 
 #[test]
-fn messages_to_oneself_come_later_and_in_order_among_others() {
+fn messages_to_self_arrive_later_and_in_order() {
     let (a, b) = pair();
     for number in 0..100 {
         let to = Destination::Many(vec![b.id, a.id]);
@@ -83,7 +83,7 @@ fn messages_to_oneself_come_later_and_in_order_among_others() {
 }
 
 #[test]
-fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
+fn a_full_queue_is_reported_and_a_stopped_reactor_refuses_commands() {
     let mut narrow = config(id(1));
     narrow.limits.commands_max = 1;
     let process = Process::with(narrow);
@@ -105,7 +105,7 @@ fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
 }
 
 #[test]
-fn a_broken_invariant_ends_the_links_and_is_told() {
+fn a_panic_ends_the_links_and_is_reported() {
     let (a, b) = pair();
     b.command(Command::Panic);
     a.unlinked(b.id);
