@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_not_told_is_the_one_that_is_listened_at() {
+    fn an_advertised_port_of_zero_becomes_the_listening_port() {
         let listen: SocketAddr = "0.0.0.0:7400".parse().unwrap();
         assert_eq!(advertised(None, listen), "0.0.0.0:7400");
         assert_eq!(advertised(Some("router-1:0"), listen), "router-1:7400");

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_what_they_are() {
+    fn values_are_read_as_their_types() {
         let row = row();
         assert_eq!(row.get::<i64>("id").unwrap(), 1 << 40);
         assert_eq!(row.get::<Option<&str>>(1).unwrap(), None);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_told_with_its_column() {
+    fn a_type_error_names_the_column() {
         let row = row();
         let message = |error: Error| error.to_string();
         assert_eq!(

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_in_any_part_is_the_callers_and_the_crew_goes_on() {
+    fn a_panic_in_a_part_reaches_the_caller_and_the_threads_survive() {
         let scan_threads = scan_threads(3);
         for culprit in 0..5 {
             let done = AtomicUsize::new(0);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_late_is_not_waited_for_and_leaves_nothing_behind() {
+    fn a_timeout_ends_the_wait_and_leaves_no_sleeper() {
         assert_eq!(block_on(timeout(Duration::from_millis(5), pending::<()>())), None);
         assert_eq!(block_on(timeout(Duration::from_secs(3600), async { 7 })), Some(7));
         let long = sleep(Duration::from_secs(3600));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_waits_for_what_another_one_brings() {
+    fn a_thread_waits_for_a_value_from_another_thread() {
         let (sender, receiver) = oneshot::channel();
         let other = thread::spawn(move || sender.send(7));
         assert_eq!(receiver.wait(), Ok(7));

@@ -260,7 +260,7 @@ mod tests {
 
     #[cfg(feature = "groups")]
     #[test]
-    fn a_closed_table_drops_its_waiters_and_takes_no_other() {
+    fn a_closed_table_drops_its_waiters_and_refuses_new_ones() {
         let waiters: Calls<()> = Waiters::default();
         let (sender, receiver) = bounded(1);
         assert_eq!(waiters.send(sender.clone(), || "closed", |_| Ok(())), Ok(1));

@@ -438,7 +438,7 @@ mod tests {
     const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
     #[test]
-    fn half_open_connections_keep_nobody_out_and_end() {
+    fn half_open_connections_exclude_no_client_and_end() {
         let door = door(limits(), 5);
         let half: Vec<_> = (0..20).map(|_| connect(door, "GET / HT")).collect();
         for _ in 0..10 {
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_is_being_answered_may_be_silent_and_one_that_was_answered_may_not_be_for_ever() {
+    fn a_client_may_be_silent_during_its_answer_and_not_for_ever_after() {
         let door = door(limits(), 5);
         let stream = connect(door, "GET /late HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let answer = rest(stream);

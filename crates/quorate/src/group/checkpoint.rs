@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written_and_damage_is_told() {
+    fn a_file_survives_writing_and_reading_and_damage_is_reported() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("sums.ckpt");
         assert!(read(&path).unwrap().is_none(), "there is none");
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_in_it_and_only_its_owner_may_read_that() {
+    fn a_checkpoint_file_with_a_key_is_readable_by_its_owner_only() {
         use std::os::unix::fs::PermissionsExt;
 
         let place = tempfile::tempdir().unwrap();

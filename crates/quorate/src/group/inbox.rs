@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_applied_is_in_the_inbox_still() {
+    fn deliveries_count_in_the_inbox_until_they_are_applied() {
         let (seat, shared, seen) = member();
         assert_eq!(seat.push(&mut views(3), usize::MAX), None);
         let all = 3 * DELIVERY_BYTES;
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_does_not_keep_up_is_told_once_how_much_waits() {
+    fn a_slow_member_is_warned_once_with_the_waiting_bytes() {
         let (seat, _, _) = member();
         let most = 5 * DELIVERY_BYTES;
         assert_eq!(seat.push(&mut views(5), most), None);

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_opened_once_and_by_nobody_without_the_key() {
+    fn a_sealed_message_is_opened_once_and_only_with_the_key() {
         let key = Key::generate();
         let (one, other) = rings(&key);
         let said = sealed(&one, b"\x00a secret word");
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_new_key_what_was_sealed_before_is_still_opened() {
+    fn messages_sealed_before_a_new_key_are_still_opened() {
         let (former, new) = (Key::generate(), Key::generate());
         let (one, other) = rings(&former);
         let before = sealed(&one, b"\x00before");
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_sealed_with_the_key_of_the_place_at_which_it_was_taken() {
+    fn a_state_is_sealed_with_the_key_of_its_position() {
         let (former, new) = (Key::generate(), Key::generate());
         let (giver, joiner) = rings(&former);
         let secrets = giver.secrets();

@@ -269,7 +269,7 @@ mod tests {
     use crate::group::Key;
 
     #[test]
-    fn wants_are_counted_of_the_members_that_there_are() {
+    fn the_wanted_number_of_answers_counts_present_members() {
         let of = |want: Want| [0, 1, 2, 3, 5].map(|members| want.of(members));
         assert_eq!(of(Want::All), [0, 1, 2, 3, 5]);
         assert_eq!(of(Want::Majority), [1, 1, 2, 2, 3]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_back_from_their_bytes_and_nothing_else_does() {
+    fn query_answers_survive_encoding_and_garbage_is_refused() {
         for answer in
             [QueryAnswer::Reply(vec![1, 2]), QueryAnswer::Declined, QueryAnswer::Failed(b"no".to_vec())]
         {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_sealed_and_opened_and_others_are_no_words() {
+    fn query_answers_are_sealed_and_opened_and_forgeries_are_refused() {
         let process = |node| ProcessId { node, incarnation: Incarnation(0) };
         let group_keys = |node, key: &Key| {
             GroupKeys::new(group::GroupId(1), process(node), key.clone(), std::sync::Arc::default())
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_long_is_told_in_few_words() {
+    fn an_answer_that_is_too_long_becomes_a_short_error() {
         let long = QueryAnswer::Reply(vec![0; 1_000]);
         assert_eq!(long.clone().within(2_000), long);
         let QueryAnswer::Failed(why) = long.within(1_000) else { panic!("it is too long") };

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_behind_another_command_waits_for_a_command_of_its_own() {
+    fn updates_after_another_command_wait_for_their_own_command() {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         put(&outbox, A, SendStrength::Soft, "before", &mut asked);
         outbox.close();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_is_no_longer_than_it_may_be() {
+    fn packs_are_bounded_in_bytes() {
         let (outbox, mut asked) = (Outbox::new(BOUNDS), 0);
         let long = "x".repeat(BOUNDS.soft_bytes / 2 - 4);
         for text in [&long, &long, "y", &"z".repeat(BOUNDS.soft_bytes), "y"] {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_has_no_more_updates_than_it_may_have() {
+    fn packs_are_bounded_in_updates() {
         let (outbox, mut asked) = (Outbox::new(PackBounds { updates: 2, ..BOUNDS }), 0);
         for text in ["a", "b", "c", "d", "e"] {
             put(&outbox, A, SendStrength::Ordered, text, &mut asked);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_put_where_no_command_is_taken() {
+    fn no_update_is_queued_when_commands_are_refused() {
         let outbox = Outbox::new(BOUNDS);
         let untaken = outbox.put((A, SendStrength::Soft), b"a", None, || Err("full"));
         assert!(matches!(untaken, Err(PutError::Untaken("full"))));

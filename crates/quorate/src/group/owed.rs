@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owed_reaches_the_protocol_though_its_queue_is_full() {
+    fn owed_commands_reach_the_protocol_although_its_queue_is_full() {
         let (queue, taken) = bounded(1);
         let owed = Owed::default();
         queue.try_send(Command::Send(Vec::new())).expect("it has room");

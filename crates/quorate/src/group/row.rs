@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_gets_the_object_from_one_that_is_here() {
+    fn a_new_member_gets_the_object_from_a_member_of_its_process() {
         let mut row = row(3);
         assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[0, 1, 2])));
         assert_eq!(seat_command(&mut row), SeatCommand::Nothing, "it was told");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_is_let_go_by_a_view_and_the_last_takes_the_process_along() {
+    fn a_leaving_member_is_released_by_a_view_and_the_last_removes_the_process() {
         let mut row = row(2);
         seat_command(&mut row);
         row.view(&seats(&[0]));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_one_with_the_object_stays_while_others_wait_for_it() {
+    fn the_only_holder_of_the_object_stays_while_members_wait_for_it() {
         let mut row = row(1);
         row.view(&seats(&[0]));
         row.take(|id| id.0);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_before_a_view_told_it_is_forgotten() {
+    fn a_member_that_gives_up_before_its_first_view_is_forgotten() {
         let mut row = row(2);
         row.view(&seats(&[0]));
         row.leave(SeatId(1));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_lost_takes_nobody_along_who_has_another() {
+    fn a_lost_object_ends_no_member_with_its_own_object() {
         let mut row = row(3);
         seat_command(&mut row);
         row.view(&seats(&[0]));

@@ -99,7 +99,7 @@ mod tests {
     struct Positive(std::num::NonZeroU64);
 
     #[test]
-    fn types_that_are_read_alike_have_one_structure_and_others_another() {
+    fn types_with_one_encoding_share_a_structure() {
         assert_eq!(structure::<(String, i64)>(), structure::<(Box<str>, i64)>());
         assert_ne!(structure::<(String, i64)>(), structure::<(String, i32)>());
         assert_ne!(structure::<Option<u8>>(), structure::<u8>());

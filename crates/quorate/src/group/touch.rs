@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_still_lost_is_given_up() {
+    fn only_the_present_loss_of_touch_is_given_up() {
         let touch = Touch::default();
         assert!(touch.is_in() && !touch.is_given_up());
         let first = touch.lose();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_is_told_when_it_changes() {
+    fn a_level_is_sent_when_it_changes() {
         let mut client = connect(&[
             (MAP, "+OK\r\n"),
             (LEVEL_ONE, "+OK\r\n"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_none_are_refused() {
+    fn malformed_answers_are_refused() {
         for answer in
             ["?\r\n", "$999999999999\r\n", "$x\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n", "\n", "\u{e9}\r\n"]
         {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_arrives_late_and_in_order() {
+    fn messages_over_a_distance_arrive_late_and_in_order() {
         let mut distances = far(5);
         let message = numbered;
         let both = Destination::Many(vec![process(1), process(2)]);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_leave_while_a_way_hangs_leaves_at_the_end() {
+    fn messages_during_a_stall_leave_at_its_end() {
         let stall = Stall { span: Duration::from_millis(100), every: Duration::from_millis(4_000) };
         let delays = |node| (0..8_000).map(move |ms| stall.end(Way(node), Time(ms * MS)).0 - ms * MS);
         for node in [1, 2] {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_distance_is_read_as_it_is_written() {
+    fn a_distance_parses_to_its_printed_form() {
         for text in ["0-1=18.5~0!0/0", "2-0=37.5~1.25!100/4000", "1-65535=0~10000!0/0"] {
             assert_eq!(text.parse::<Between>().unwrap().to_string(), text);
         }

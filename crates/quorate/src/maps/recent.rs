@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_told_by_the_wall_clock() {
+    fn the_last_minute_is_given_in_wall_clock_time() {
         let recent = Recent::new(Time(0));
         for second in 1..=90 {
             recent.take(MAP, b"key", || read(second * 1_000 * MS));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_keys_some_are_told_whole_and_of_few_the_newest() {
+    fn many_keys_are_sampled_whole_and_few_keys_keep_their_newest_operations() {
         let recent = Recent::new(Time(0));
         let many = 10 * OPERATIONS_MAX as u64;
         for number in 0..many {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_told() {
+    fn a_malformed_node_number_is_reported() {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join(NUMBER), "seven").unwrap();
         let error = claim(place.path(), None).err().unwrap();

@@ -37,7 +37,7 @@ mod tests {
     use super::Withdrawals;
 
     #[test]
-    fn each_is_told_once_to_whoever_counts() {
+    fn each_withdrawal_is_reported_once_to_a_counting_reader() {
         let withdrawals = Withdrawals::default();
         assert!(withdrawals.beyond(0).is_empty());
         withdrawals.add(7);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_does_not_go_behind_what_another_one_showed() {
+    fn the_clock_never_falls_behind_an_earlier_machines_time() {
         let (mut clock, mut chance) = (Clock::default(), Chance::new());
         let mut cx = machine(&mut clock, &mut chance);
         let first = cx.clock();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_below_a_bound_are_below_it_and_all_come() {
+    fn random_numbers_stay_below_their_bound_and_reach_every_value() {
         let (mut clock, mut chance) = (Clock::default(), Chance::new());
         let mut cx = machine(&mut clock, &mut chance);
         let mut seen = [false; 6];

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_as_it_was_written_and_damage_is_told() {
+    fn a_file_survives_writing_and_reading_and_damage_is_reported() {
         let place = tempfile::tempdir().unwrap();
         let (path, export) = (place.path().join("bank.export"), export(1000));
         export.write(&path).unwrap();

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_executor_waits_until_its_results_were_taken_and_the_log_goes_on() {
+    fn an_executor_waits_for_the_taking_of_its_results_and_for_the_log() {
         let gate = Arc::new(Gate::default());
         let mut latch = Latch::default();
         let passage = gate.pass(QUEUED_BYTES_MAX + 1);

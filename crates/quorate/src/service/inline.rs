@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_long_if_most_of_its_batches_are_or_one_is_very_long() {
+    fn a_service_counts_as_long_after_many_long_batches_or_a_very_long_one() {
         let mut meter = Meter::default();
         let [short, long] = [3, 60].map(Duration::from_micros);
         let mixed = (0..10_000).map(|turn| if turn % 2 == 0 { short } else { long });

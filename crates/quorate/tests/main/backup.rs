@@ -65,7 +65,7 @@ const QUESTIONS: [&str; 3] =
     ["select * from kinds order by id", "select * from \"Spread Out\" order by k", "select * from nothing"];
 
 #[test]
-fn a_backup_keeps_to_its_pace() {
+fn a_backup_stays_within_its_rate() {
     const BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::new(200_000).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (_cluster, db) = cluster(1, 1);

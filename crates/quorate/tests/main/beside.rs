@@ -105,7 +105,7 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
 }
 
 #[test]
-fn clients_of_services_have_no_tables_and_say_so() {
+fn service_clients_refuse_statements() {
     let host = Node::builder().start().wait().unwrap();
     host.serve("count", Count::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let client = quorate::connect([host.address().to_string()]).wait().unwrap();

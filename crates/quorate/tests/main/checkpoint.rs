@@ -93,7 +93,7 @@ fn stale(error: &Error) -> (Option<Mark>, Mark) {
 }
 
 #[test]
-fn the_last_one_out_saves_and_the_first_to_return_goes_on() {
+fn the_last_leaving_member_saves_and_the_first_returning_member_continues() {
     let place = Place::new();
     let (one_node, one) = place.join("one");
     let (_other_node, other) = place.join("other");
@@ -124,7 +124,7 @@ fn the_last_one_out_saves_and_the_first_to_return_goes_on() {
 }
 
 #[test]
-fn a_stale_checkpoint_or_none_is_refused_with_both_unless_the_newer_one_is_given_up() {
+fn a_stale_or_missing_checkpoint_is_refused_unless_the_newer_one_is_given_up() {
     let place = Place::new();
     let (one_node, one) = place.join("one");
     let (other_node, other) = place.join("other");
@@ -160,7 +160,7 @@ fn a_stale_checkpoint_or_none_is_refused_with_both_unless_the_newer_one_is_given
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
+fn wrong_checkpoint_files_are_refused_and_left_unchanged() {
     let place = Place::new();
     let (_node, member) = place.join("good");
     say(&member, "kept");
@@ -201,7 +201,7 @@ fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_written_is_told_and_the_member_leaves_all_the_same() {
+fn an_unwritable_checkpoint_is_reported_and_the_member_still_leaves() {
     let place = Place::new();
     let nowhere = place.refused("no such directory/words");
     assert!(
@@ -252,7 +252,7 @@ fn a_file_is_of_one_member_at_a_time() {
 }
 
 #[test]
-fn the_key_is_in_the_file_and_another_one_is_refused_with_both() {
+fn the_checkpoint_file_has_the_key_and_another_key_is_refused() {
     let place = Place::new();
     let (key, next) = (Key::generate(), Key::generate());
     let (_node, group) = place.group("vault");
@@ -280,7 +280,7 @@ fn the_key_is_in_the_file_and_another_one_is_refused_with_both() {
 }
 
 #[test]
-fn what_was_sent_and_answered_before_a_save_is_in_it() {
+fn updates_answered_before_a_save_are_in_the_checkpoint() {
     let place = Place::new();
     let (one_node, one) = place.join("one");
     let (other_node, other) = place.join("other");

@@ -197,7 +197,7 @@ fn a_power_loss_of_all_hosts_loses_nothing_answered() {
 }
 
 #[test]
-fn a_host_goes_on_from_its_directory_and_founds_nothing_twice() {
+fn a_host_continues_from_its_directory_and_founds_nothing_twice() {
     let place = tempfile::tempdir().unwrap();
     let start =
         |address: &str| Node::builder().listen(address).directory(place.path()).durable().start().wait();
@@ -233,7 +233,7 @@ fn a_host_goes_on_from_its_directory_and_founds_nothing_twice() {
 }
 
 #[test]
-fn a_host_without_a_disk_does_not_join_those_that_have_one() {
+fn a_host_without_a_disk_does_not_join_hosts_with_disks() {
     let place = tempfile::tempdir().unwrap();
     let first = Node::builder().directory(place.path()).durable().start().wait().unwrap();
     first.serve(NAME, Seen::default(), Begin::Found { replicas: 3 }).wait().unwrap();

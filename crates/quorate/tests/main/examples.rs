@@ -96,7 +96,7 @@ fn a_lottery_draws_each_number_once() {
 }
 
 #[test]
-fn a_store_has_what_was_put_there() {
+fn a_key_value_store_returns_stored_values() {
     let (last, addresses, _hosts) = play("key_value", &["fill", "500"], "100 keys");
     assert_eq!(last, "500 keys");
     assert_eq!(call("key_value", &addresses, &["get", "key 77"]), "77");

@@ -127,7 +127,7 @@ fn calls_are_made_at_any_host() {
 
 /// The key works at another host, too, even when the first host is dead.
 #[test]
-fn a_call_with_a_key_takes_effect_once_whichever_host_is_asked() {
+fn a_call_with_a_key_takes_effect_once_at_any_host() {
     let (mut hosts, doors) = hosts();
     assert_eq!(keyed(doors[0], "7f", r#"{"add": "a"}"#), (200, String::from("1")));
     assert_eq!(keyed(doors[1], "7f", r#"{"add": "a"}"#), (200, String::from("1")));
@@ -212,7 +212,7 @@ fn replicas_are_changed_and_copied_at_a_door() {
 }
 
 #[test]
-fn what_is_no_request_is_refused_and_the_door_stays_open() {
+fn malformed_requests_are_refused_and_the_door_stays_open() {
     let host = Node::builder().http("127.0.0.1:0").start().wait().unwrap();
     host.serve("words", Words::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let door = host.http_address().unwrap();
@@ -265,7 +265,7 @@ fn what_is_no_request_is_refused_and_the_door_stays_open() {
 }
 
 #[test]
-fn a_door_that_others_could_reach_needs_a_word() {
+fn a_door_beyond_loopback_needs_a_token() {
     let host = Node::builder().http("0.0.0.0:0").start().wait().unwrap();
     let served = host.serve("words", Words::default(), Begin::Found { replicas: 1 }).wait();
     let refused = served.unwrap_err().to_string();

@@ -12,7 +12,7 @@ use quorate_testing::wait_for;
 use super::service::{Callers, Counter, CounterRequest, Hosts, NAME, builder, connect};
 
 #[test]
-fn a_replica_that_ended_comes_back_in_its_process_and_no_other_service_notices() {
+fn an_ended_replica_comes_back_in_its_process_without_disturbing_other_services() {
     let hosts = Hosts::start(3);
     for (number, host) in hosts.0.iter().enumerate() {
         let begin = if number == 0 { Begin::Found { replicas: 3 } } else { Begin::Join };
@@ -102,7 +102,7 @@ fn durable(directory: &Path, listen: &str, seeds: &[String]) -> Node {
 }
 
 #[test]
-fn a_replica_that_came_back_beside_goes_on_from_its_own_journal_when_its_host_is_started_again() {
+fn a_replica_that_came_back_as_another_process_keeps_its_own_journal() {
     let place = tempfile::tempdir().unwrap();
     let directories: Vec<_> = (0..4).map(|number| place.path().join(number.to_string())).collect();
     let mut hosts: Vec<Node> = Vec::new();

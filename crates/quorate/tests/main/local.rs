@@ -27,7 +27,7 @@ fn count(db: &Db) -> i64 {
 }
 
 #[test]
-fn what_is_written_is_read_at_every_strength() {
+fn written_rows_are_read_at_every_strength() {
     let (_cluster, db) = with_rows(3);
     let changed = db.execute("update t set v = $1 where id >= $2").bind("new").bind(1).wait().unwrap();
     assert_eq!(changed, 2);
@@ -77,7 +77,7 @@ fn a_write_that_was_named_is_done_once() {
 }
 
 #[test]
-fn a_session_keeps_what_a_statement_alone_does_not() {
+fn a_session_keeps_prepared_statements_and_transactions() {
     let (_cluster, db) = with_rows(3);
     let mut session = db.session();
     session.execute("prepare one as select v from t where id = 1").wait().unwrap();

@@ -214,7 +214,7 @@ impl ServiceLoop for Clumsy {
 }
 
 #[test]
-fn a_thread_that_panics_has_its_tasks_rejected_and_goes_on() {
+fn tasks_of_a_panicked_loop_are_rejected_and_the_loop_continues() {
     let host = builder().start().wait().unwrap();
     host.serve_loop("clumsy", Clumsy::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let stub = connect(vec![host.address().to_string()]).service::<Clumsy>("clumsy").unwrap();

@@ -21,7 +21,7 @@ fn wait_for_another(member: &Member, before: ProcessId) {
 }
 
 #[test]
-fn a_client_without_a_cluster_says_so_in_time() {
+fn a_client_without_a_cluster_fails_in_time() {
     let began = Instant::now();
     // A port that was just released, so nobody listens there.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -86,7 +86,7 @@ fn an_operator_learns_at_once_that_the_process_ended_before_its_answer() {
 }
 
 #[test]
-fn what_is_asked_behind_the_end_was_not_sent() {
+fn a_request_after_the_end_was_not_sent() {
     let cluster = Local::start().wait().unwrap();
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();
@@ -127,7 +127,7 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
 }
 
 #[test]
-fn a_process_is_told_whether_it_leaves() {
+fn a_leave_command_reports_success_or_its_obstacle() {
     let cluster = Local::start().wait().unwrap();
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
     db.execute("create table t (id int primary key)").wait().unwrap();

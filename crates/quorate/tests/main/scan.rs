@@ -141,7 +141,7 @@ fn answered(threads: usize) -> (Vec<Answer>, usize) {
 }
 
 #[test]
-fn what_is_answered_does_not_depend_on_the_number_of_threads() {
+fn answers_do_not_depend_on_the_number_of_threads() {
     let (expected, parts) = answered(1);
     assert_eq!(parts, 1);
     assert!(expected.iter().all(|answer| !matches!(answer, Answer::Failed(_))));

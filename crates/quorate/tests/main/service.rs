@@ -293,7 +293,7 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
 }
 
 #[test]
-fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
+fn a_caller_with_its_own_links_works_like_a_stub() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     let mut caller = stub.caller().unwrap();
@@ -325,7 +325,7 @@ fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
 }
 
 #[test]
-fn what_all_have_learned_outlives_every_process_that_computed_it() {
+fn learned_changes_outlive_the_processes_that_computed_them() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     for value in 1..=40 {
@@ -342,7 +342,7 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
 }
 
 #[test]
-fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
+fn a_stub_follows_the_replacement_of_all_known_replicas() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
@@ -518,7 +518,7 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
 }
 
 #[test]
-fn a_name_that_nobody_serves_is_said_and_waited_for() {
+fn an_unserved_name_is_reported_and_awaited() {
     let host = builder().start().wait().unwrap();
     // The host serves another service.
     host.serve("other", Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();

@@ -188,7 +188,7 @@ fn whole_states_outlive_their_leaders() {
 }
 
 #[test]
-fn a_short_service_that_breaks_at_the_leader_refuses_and_another_one_leads() {
+fn a_short_service_that_panics_at_the_leader_is_refused_and_another_replica_leads() {
     let hosts = three::<Draws<ShortDelta>>();
     let client = quorate::connect(addresses(&hosts)).wait().unwrap();
     let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();
@@ -212,7 +212,7 @@ fn a_short_service_that_breaks_at_the_leader_refuses_and_another_one_leads() {
 }
 
 #[test]
-fn a_service_that_is_not_as_short_as_it_says_is_given_a_thread() {
+fn a_service_that_exceeds_its_promised_length_gets_a_thread() {
     let hosts = three::<Draws<ShortDelta>>();
     let client = quorate::connect(addresses(&hosts)).wait().unwrap();
     let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();

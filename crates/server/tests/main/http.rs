@@ -173,7 +173,7 @@ fn silent_and_slow_connections_give_way() {
 /// Clients do not read their answers. The unread answers occupy bounded memory, and the door cuts the
 /// connections when its patience ends.
 #[test]
-fn answers_that_nobody_takes_are_bounded() {
+fn untaken_answers_are_bounded() {
     let limits = Limits { patience: Duration::from_secs(2), ..Limits::default() };
     let settings = Settings { answers_bytes_max: 20 << 20, limits, ..Settings::default() };
     let (_runtime, address) = door(settings, 12 << 20);

@@ -189,7 +189,7 @@ fn rows_that_the_table_does_not_take_are_refused() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_not_believed() {
+fn impossible_lengths_are_refused() {
     let file = written(&sections());
     let start = starts(&file)[1];
     for at in [start + 1, start + 5] {
@@ -200,7 +200,7 @@ fn lengths_that_cannot_be_are_not_believed() {
 }
 
 #[test]
-fn other_versions_are_told() {
+fn other_backup_versions_are_reported() {
     let mut file = written(&[]);
     file[16] = 2;
     assert!(matches!(read(&file), Err(Unreadable::Newer(2))));

@@ -334,7 +334,7 @@ mod tests {
 
     /// The first cell that wrote had a wrong clock. The other cells pull the map's time to their clocks.
     #[test]
-    fn a_time_that_began_wrong_comes_right() {
+    fn a_wrong_initial_time_is_corrected() {
         let mut clocks = [MapClock::default(), MapClock::default(), MapClock::default()];
         clocks[0].raise(NOW + 10 * SECOND, Duration::ZERO);
         assert!(ahead_after(&mut clocks, 0, 200, |_, _| 0).unsigned_abs() < SECOND / 2);

@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_table_cannot_do_is_refused() {
+    fn requests_that_a_table_cannot_serve_are_refused() {
         let pairs = |count: usize| vec![(bytes("a"), bytes("1")); count];
         for request in [
             Request::Put { pairs: pairs(1), life: Life::Unlimited, when: When::Always, return_old: true },
@@ -579,7 +579,7 @@ mod tests {
 
     /// The cluster's own catalogue answers the statements, whatever the table is called.
     #[test]
-    fn the_catalogue_tells_a_tables_shape() {
+    fn the_catalogue_shows_the_columns_of_a_table() {
         use crate::Wait as _;
         let cluster = crate::Local::start().wait().unwrap();
         let db = crate::connect(cluster.addresses()).wait().unwrap();
@@ -620,7 +620,7 @@ mod tests {
     }
 
     #[test]
-    fn times_go_there_and_back() {
+    fn times_survive_conversion_both_ways() {
         for at in [EPOCH, EPOCH + 1_000, 1_795_000_000_123_456_000] {
             assert_eq!(nanos(&time(at)), Some(at));
         }

@@ -74,7 +74,7 @@ fn order(work: u64, word: &str) -> Event {
 }
 
 #[test]
-fn works_of_a_reign_that_is_over_are_not_carried_out() {
+fn orders_of_a_past_reign_are_not_executed() {
     let (mut executor, mut results) = (executor(), Vec::new());
     let orders = [order(1, "a"), order(2, "b"), Event::Revert];
     orders.iter().take(1).for_each(|order| executor.tally.note(order));
@@ -106,7 +106,7 @@ fn perform(executor: &mut ServiceExecutor<Words>, event: Event) -> Result<Vec<se
 }
 
 #[test]
-fn an_aborted_transaction_is_taken_back_and_a_committed_one_goes_with_its_commit() {
+fn an_aborted_transaction_is_reverted_and_a_committed_one_takes_effect_at_its_commit() {
     let transaction = |number| TransactionId { session: service::SessionId(1), number };
     let mut executor = executor();
     for (work, word, number) in [(1, "a", 1), (2, "b", 0), (3, "c", 2), (4, "d", 1)] {
@@ -152,7 +152,7 @@ fn a_backup_and_a_joiner_come_to_the_same_state_and_clock() {
 }
 
 #[test]
-fn what_does_not_decode_is_refused_to_a_client_and_ends_a_backup() {
+fn an_undecodable_request_is_refused_and_an_undecodable_change_ends_a_backup() {
     let mut executor = executor();
     let bytes = Bytes::from_static(&[200]);
     let execute = Event::Execute { work: 1, request: bytes.clone(), read: false, transaction: None };
@@ -238,7 +238,7 @@ impl Service for Careless {
 }
 
 #[test]
-fn checks_find_a_wrong_revert_and_a_delta_that_is_another_one_behind_its_bytes() {
+fn checks_find_a_wrong_revert_and_a_delta_that_changes_by_encoding() {
     let outcome = |request: (u64, u64), checks| {
         let mut executor = checked(Careless::default(), checks);
         let request = Encoder::default().encode(&[], &request).unwrap();
@@ -356,7 +356,7 @@ impl Service for Small {
 }
 
 #[test]
-fn a_whole_state_takes_the_place_of_another() {
+fn a_whole_state_replaces_another() {
     let (mut leader, mut backup) = (checked(Small::default(), true), checked(Small::default(), false));
     let mut results = Vec::new();
     for (work, word) in [(1, "a"), (2, "b"), (3, "c")] {
@@ -397,7 +397,7 @@ fn came(copy: &Receiver<Exported>) -> Option<Export> {
 }
 
 #[test]
-fn a_copy_holds_nothing_that_may_be_taken_back() {
+fn a_copied_state_holds_no_revertible_change() {
     let mut executor = executor();
     change(&mut executor, order(1, "a"));
     let (wanted, copy) = bounded(2);
@@ -432,7 +432,7 @@ fn a_copy_holds_nothing_that_may_be_taken_back() {
 /// A founder restores a state from three parts. A backup, and a joiner that arrives between two parts, reach
 /// the same state.
 #[test]
-fn a_restored_state_comes_in_parts_and_nothing_else_does_before() {
+fn a_restored_state_comes_in_parts_before_any_change() {
     let mut old = executor();
     let words = ["x", "y"].map(|word| word.repeat(5 << 18));
     for (work, word) in (1..).zip(&words) {
@@ -533,7 +533,7 @@ impl Service for Transcript {
 }
 
 #[test]
-fn a_change_by_which_the_state_would_be_too_large_is_refused_and_one_that_makes_it_smaller_is_not() {
+fn a_change_beyond_the_size_limit_is_refused_unless_the_state_shrinks() {
     let executor = |state: Vec<u8>, size| {
         let object = ServiceObject::new(Transcript(state), false).with_size(size, 1000);
         with(object, Restoring::default())

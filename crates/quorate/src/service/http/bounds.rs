@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_nobody_takes_are_bounded() {
+    fn untaken_answers_are_bounded() {
         run(async {
             let (bounds, access) = (bounds(), LongReplies(1));
             let reply = Bytes::from(vec![0; 30 << 10]);

@@ -25,7 +25,7 @@ fn keyed(node: &Node, key: Option<&Key>) -> Result<Member<Words>, Error> {
 }
 
 #[test]
-fn who_has_another_key_or_none_is_refused_with_both() {
+fn a_member_with_another_key_or_none_is_refused() {
     let cluster = Local::builder().routers(1).start().wait().unwrap();
     let nodes: Vec<Node> = (0..4).map(|_| node(cluster.addresses())).collect();
     let (key, other) = (Key::generate(), Key::generate());

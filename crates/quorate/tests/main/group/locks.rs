@@ -63,7 +63,7 @@ fn a_lock_is_held_by_one_and_moves_in_order() {
 }
 
 #[test]
-fn what_a_lock_protects_is_done_by_one_at_a_time() {
+fn work_under_a_lock_is_done_by_one_member_at_a_time() {
     let test_group = TestGroup::start(1, 3);
     let (inside, most, fences) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {

@@ -83,7 +83,7 @@ fn members_of_three_processes_hear_the_same() {
 }
 
 #[test]
-fn soft_words_travel_as_datagrams() {
+fn soft_updates_travel_as_datagrams() {
     let test_group = TestGroup::start(1, 3);
     for round in 0..50 {
         let sends: Vec<_> = test_group
@@ -253,7 +253,7 @@ fn judge(test_group: &TestGroup, sent: &[Sent]) {
 }
 
 #[test]
-fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
+fn survivors_of_killed_members_agree_and_have_every_flushed_update() {
     let mut test_group = TestGroup::start(3, 4);
     let senders = Senders::start(&test_group.members);
     thread::sleep(Duration::from_millis(300));
@@ -328,7 +328,7 @@ fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
 }
 
 #[test]
-fn a_sleeping_member_holds_nobody_up() {
+fn a_sleeping_member_delays_nobody() {
     let mut test_group = TestGroup::start(1, 0);
     test_group.join(Words::fragile());
     test_group.join(Words::default());
@@ -426,7 +426,7 @@ fn a_group_has_a_name_that_can_be_shown() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_at_once() {
+fn a_malformed_address_is_refused_at_once() {
     for address in ["", "localhost", ":1", "localhost:", "localhost:70000"] {
         let builders = [Node::builder().routers([address]), Node::builder().seeds(["127.0.0.1:1", address])];
         for builder in builders {

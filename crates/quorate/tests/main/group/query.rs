@@ -18,7 +18,7 @@ use quorate_testing::wait_for;
 use crate::words::{Promises, Rank, TestGroup, Words, node, said, word};
 
 #[test]
-fn queries_name_who_does_not_reply() {
+fn queries_name_the_members_that_do_not_reply() {
     let mut test_group = TestGroup::start(1, 0);
     test_group.join(Words::fragile());
     test_group.join(Words::default());
@@ -62,7 +62,7 @@ fn put_off(promises: &Promises) -> Promise<(Rank, usize)> {
 }
 
 #[test]
-fn an_answer_is_given_later_by_another_thread_and_holds_nobody_up() {
+fn a_deferred_answer_delays_nobody() {
     let mut test_group = TestGroup::start(1, 0);
     let (words, promises) = Words::slow();
     test_group.join(words);
@@ -94,7 +94,7 @@ fn late(test_group: &TestGroup, place: usize) -> u64 {
 }
 
 #[test]
-fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
+fn a_deferred_answer_always_ends_in_one_reply() {
     let mut test_group = TestGroup::start(1, 0);
     let (words, promises) = Words::slow();
     test_group.join(Words::default());
@@ -154,7 +154,7 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
 }
 
 #[test]
-fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
+fn a_deferred_answer_is_sealed_with_the_key_of_its_sending() {
     let test_group = TestGroup::start(1, 0);
     let (first, next) = (Key::generate(), Key::generate());
     let nodes = [0, 1].map(|_| node(test_group.cluster.addresses()));

@@ -73,7 +73,7 @@ fn strings_are_written_on_conditions() {
 }
 
 #[test]
-fn digits_are_added_to_and_all_else_is_refused() {
+fn only_decimal_values_can_be_incremented() {
     let mut world = World::default();
     let add = |added| Request::Add { key: b("n"), added };
     assert_eq!(world.ask(0, &add(5)), done(5));
@@ -167,7 +167,7 @@ fn a_life_ends_at_its_time() {
 }
 
 #[test]
-fn nothing_grows_beyond_its_bound() {
+fn values_and_keys_are_bounded() {
     let mut world = World::default();
     let large = "x".repeat(VALUE_BYTES_MAX);
     assert_eq!(world.ask(0, &put("k", &large)), KeyspaceAnswer::Refused(Refusal::TooLarge));
@@ -190,7 +190,7 @@ fn nothing_grows_beyond_its_bound() {
 }
 
 #[test]
-fn a_scan_tells_every_key_once() {
+fn a_keyspace_scan_lists_every_key_once() {
     let mut world = World::default();
     for number in 0..1_000 {
         world.ask(0, &put(&format!("key {number}"), "v"));
@@ -332,7 +332,7 @@ fn a_request_with_an_id_takes_effect_once() {
 }
 
 #[test]
-fn an_answer_is_refused_before_it_is_gathered() {
+fn an_oversized_answer_is_refused_before_it_is_gathered() {
     let mut world = World::default();
     world.ask(0, &put("k", &"v".repeat(1 << 19)));
     let read = |count| Request::Read(vec![b("k"); count]);
@@ -359,7 +359,7 @@ fn a_life_with_a_limit_becomes_shorter() {
 }
 
 #[test]
-fn a_scan_tells_fewer_keys_if_they_are_long() {
+fn a_keyspace_scan_lists_fewer_keys_if_they_are_long() {
     const KEY_BYTES: usize = 100 << 10;
     let mut world = World::default();
     for letter in 'a'..='p' {
