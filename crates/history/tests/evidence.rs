@@ -35,7 +35,7 @@ fn witness(operations: &[&str]) -> Witness {
 }
 
 #[test]
-fn a_history_gives_back_what_was_pushed() {
+fn a_history_returns_the_pushed_operations() {
     let ok = |action| Operation::answered(1, "x", action, 3, 9);
     let unknown = |action| Operation { finish: None, outcome: Outcome::Unknown, ..ok(action) };
     let cas = |matched| Action::Cas { expected: Some("a".into()), new: "b".into(), matched };
@@ -161,7 +161,7 @@ fn a_read_of_the_future_is_shown_with_its_write() {
 }
 
 #[test]
-fn what_nobody_wrote_is_shown_as_it_was_read_first() {
+fn the_first_read_of_an_unwritten_value_is_shown() {
     let text = witness(&["W a 0 1", "R b 5 9", "R b 4 8", "R a 2 3"]).to_string();
     assert!(text.starts_with("R(b) by 3 returned a value that nobody wrote\n"), "{text}");
     let searched = witness(&["W a 0 1", "W a 2 3", "R b 4 8"]).to_string();
@@ -179,7 +179,7 @@ fn an_atomic_key_has_nothing_to_show() {
 
 /// A value that nobody read cannot be inconsistent, however large the clock error is.
 #[test]
-fn writes_that_nobody_read_are_consistent_on_any_clock() {
+fn unread_writes_are_consistent_on_any_clock() {
     let history = history(&["W a 0 10", "W b 5 15", "W c 30 40"]);
     for clock_error in [1, 8, 20, 1_000, u64::MAX] {
         let report = check_with(&history, &Options { clock_error, ..Options::default() });

@@ -163,7 +163,7 @@ fn k_is_a_lower_bound() {
 
 /// Regularity, session guarantees and clock errors agree with their definitions.
 #[test]
-fn what_reads_may_expect() {
+fn regularity_and_session_guarantees_agree_with_their_definitions() {
     check_all(|ops, report| {
         let measures = measures(report);
         let write_of = |value| ops.iter().find(|op| op.is_write && op.value == value);

@@ -107,7 +107,7 @@ fn a_recorder_in_memory_has_every_end() {
 }
 
 #[test]
-fn malformed_lines_say_where_and_what() {
+fn malformed_lines_are_reported_with_place_and_reason() {
     let good = r#"{"client":1,"key":"x","op":"write","value":"v","start_ns":1,"end_ns":2,"outcome":"ok"}"#;
     assert!(refused(&format!("{good}\n{{\"client\":1,,}}\n")).starts_with("h.jsonl:2:13: "));
     assert!(refused("{\"client\":1}\n").contains("expected a field \"start_ns\""));
@@ -308,7 +308,7 @@ fn values_are_never_rounded() {
 }
 
 #[test]
-fn json_says_what_is_missing_or_twofold() {
+fn json_errors_name_missing_and_duplicate_fields() {
     let line = |fields: &str| refused(&format!("{{\"client\":1,\"key\":\"x\",{fields}}}\n"));
     let says = |fields: &str, expected: &str| {
         let said = line(fields);

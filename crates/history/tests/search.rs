@@ -169,7 +169,7 @@ fn out_of_steps_is_unknown() {
 
 /// Places that differ only in operations far above the base are different places.
 #[test]
-fn a_long_search_tells_its_places_apart() {
+fn a_long_search_distinguishes_its_places() {
     let write = |value: &str, start, finish| Operation::write(1, "x", value, start, finish);
     let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at + 1);
     // 63 writes one after another. The following write can only come last, so it stays open after them.
@@ -189,7 +189,7 @@ fn a_long_search_tells_its_places_apart() {
 }
 
 #[test]
-fn texts_grow_by_what_is_appended() {
+fn texts_grow_by_appended_values() {
     let append = |value: &str, at| Operation::answered(1, "x", Action::Append(value.into()), at, at);
     let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at);
     let verdict = |operations: &[Operation]| check(&operations.iter().cloned().collect()).verdict;

@@ -89,7 +89,7 @@ fn a_stream_equals_the_whole_unless_something_falls_past_the_horizon() {
 
 /// Memory does not grow with the length of the history.
 #[test]
-fn what_is_held_at_once_does_not_grow() {
+fn the_memory_of_a_stream_does_not_grow() {
     let held = |operations| {
         let operations = recorded(&mut Pcg64::seed_from_u64(1), operations, 0.01);
         let (report, past, live) = streamed(&operations, 1_000, &Options::default());
@@ -101,7 +101,7 @@ fn what_is_held_at_once_does_not_grow() {
 }
 
 #[test]
-fn what_comes_after_the_horizon_is_counted() {
+fn operations_after_the_horizon_are_counted() {
     let mut operations: Vec<Operation> =
         (0..1_000i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
     operations.push(Operation::read(2, "x", Some(Value::from(3)), 9_991, 9_992));
@@ -137,7 +137,7 @@ fn a_value_that_may_still_be_there_is_kept() {
 
 /// The stream waits for the write of an orphan read as long as the horizon, and no longer.
 #[test]
-fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
+fn orphan_reads_are_held_only_for_the_horizon() {
     let writes: Vec<Operation> =
         (0..10_000i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
     // In a later piece, the value of an orphan read may be a forgotten value.

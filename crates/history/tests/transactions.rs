@@ -118,7 +118,7 @@ fn g1c() {
 }
 
 #[test]
-fn what_one_read_shows() {
+fn anomalies_within_one_read_are_found() {
     check("1 0 1 ok x=1\n2 2 3 ok x?2", Some(ReadUncommitted), &[UnwrittenValue]);
     check("1 0 1 ok x+1\n2 2 3 ok x:1,7", Some(ReadUncommitted), &[UnwrittenValue]);
     check("1 0 1 ok x+1\n2 2 3 ok x:1,1", None, &[DuplicateElement]);
@@ -226,7 +226,7 @@ fn positions_order_registers() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_refused() {
+fn unjudgeable_transactions_are_refused() {
     let refused = |script: &str| {
         let mut all = TransactionHistory::new();
         let pushed = history(script).iter().try_for_each(|transaction| all.push(transaction));

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agreements_are_read_as_they_are_written() {
+    fn agreements_parse_to_their_printed_form() {
         for text in [
             "p95<=10ms,inconsistent<=0.5%",
             "mean<=5ms",

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stale_is_counted_with_its_gamma() {
+    fn stale_reads_are_counted_with_their_gamma() {
         let ms = 1_000_000;
         let history: History = [
             Operation::write(1, "x", "old", 0, 10 * ms),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_as_skewed_as_they_should_be() {
+    fn key_choices_have_the_configured_skew() {
         // The first of a thousand ranks has 1/7.73 of all choices. 7.73 is the sum of the weights.
         let first = 200_000 / 8..200_000 / 7;
         let latest = counts(Distribution::Latest);

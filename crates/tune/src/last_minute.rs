@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_what_was_replaced_is_counted_whichever_cell_told_it() {
+    fn a_stale_read_is_counted_from_the_reports_of_all_cells() {
         let fresh = [
             recent(8, OperationKind::Write, 110, stamp(110)),
             recent(8, OperationKind::Read, 113, stamp(110)),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_of_which_nobody_told_has_the_time_of_its_stamp() {
+    fn an_unreported_write_has_the_time_of_its_stamp() {
         let long_ago =
             [recent(8, OperationKind::Read, 110, stamp(20)), recent(8, OperationKind::Read, 150, stamp(20))];
         assert_eq!(counted(&judged(long_ago.to_vec())), (0, 2));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stamps_do_not_tell_apart_is_left_out() {
+    fn keys_whose_stamps_do_not_identify_values_are_left_out() {
         let mut counter = vec![
             recent(8, OperationKind::Other, 110, stamp(110)),
             recent(8, OperationKind::Read, 120, stamp(20)),

@@ -485,7 +485,7 @@ mod tests {
     use crate::{Choice, LevelEnds};
 
     #[test]
-    fn what_was_due_before_an_instant_is_counted() {
+    fn operations_due_before_an_instant_are_counted() {
         let ms = Duration::from_millis;
         assert_eq!(due_before(ms(100), ms(40), ms(20)), 3, "40, 60 and 80");
         assert_eq!(due_before(ms(101), ms(40), ms(20)), 4, "100 too");
@@ -510,7 +510,7 @@ mod tests {
     /// If two clients can do at most 200 of the 1,000 operations due a second, the overdue operations are let
     /// go and counted when the dials turn.
     #[test]
-    fn what_is_due_and_has_not_begun_is_let_go_when_the_dials_turn_and_is_counted() {
+    fn overdue_operations_are_dropped_and_counted_when_the_dials_turn() {
         let workload = Workload { keys: 10, reads: 1.0, ..Workload::named("004").unwrap() };
         let dials =
             Setting::WEAK.dials(LevelEnds { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat });

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_hold_what_was_measured_between_them() {
+    fn confidence_bounds_enclose_the_measured_value() {
         let window = Window {
             span: Duration::from_secs(1),
             latencies: (1..=10_000).map(|it| it * 1_000).collect(),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workloads_mix_as_they_say_and_inserts_are_read() {
+    fn workloads_have_their_documented_mix_and_read_inserted_keys() {
         for (name, _) in WORKLOADS {
             let workload = Workload::named(name).unwrap();
             let (chooser, mut random) = (Chooser::new(&workload), Pcg64Mcg::seed_from_u64(1));

@@ -87,7 +87,7 @@ fn between_the_ends_a_setting_is_found_and_held() {
 }
 
 #[test]
-fn the_least_that_keeps_it_is_looked_for() {
+fn the_cheapest_setting_that_keeps_the_agreement_is_found() {
     let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut controller = controller("mean<=20ms,inconsistent<=1%,min mean");
     work(&mut controller, &mut store, 40);
@@ -124,7 +124,7 @@ fn one_bad_window_does_not_turn_the_dials() {
 }
 
 #[test]
-fn out_of_reach_is_said_and_the_first_line_counts_most() {
+fn an_agreement_out_of_reach_is_reported_and_its_first_line_counts_most() {
     let mut store = ModelStore::new(1.0, 5.0, 0.04);
     let mut fast = controller("mean<=1.8ms,inconsistent<=0.1%");
     work(&mut fast, &mut store, 25);
@@ -152,7 +152,7 @@ fn out_of_reach_is_said_and_the_first_line_counts_most() {
 }
 
 #[test]
-fn no_inconsistency_is_kept_by_the_levels_that_promise_it() {
+fn zero_inconsistency_is_kept_by_the_strong_levels() {
     let mut store = ModelStore::new(1.0, 5.0, 0.0);
     let mut controller = controller("inconsistent<=0");
     assert!(work(&mut controller, &mut store, 20));
@@ -272,7 +272,7 @@ fn a_store_with_heavy_tails_is_held() {
 /// If the measured round trips are a third of the true round trips, the model predicts far too little
 /// staleness, and measurements correct the predictions.
 #[test]
-fn a_model_that_is_wrong_is_corrected_by_what_is_measured() {
+fn a_wrong_model_is_corrected_by_measurements() {
     for (agreement, clients) in AGREEMENTS {
         HeldRun::new(agreement, clients, 3.0).holds(30, 20);
     }
@@ -280,7 +280,7 @@ fn a_model_that_is_wrong_is_corrected_by_what_is_measured() {
 
 /// Operations that are late when the dials turn do not count in the next setting.
 #[test]
-fn what_a_slow_setting_left_undone_is_no_debris_in_the_next() {
+fn late_operations_of_a_slow_setting_do_not_count_in_the_next() {
     let mut held = HeldRun::new("mean<=5ms,inconsistent<=50%", 24, 1.0);
     held.store.turn(Setting::STRONG);
     let late = held.store.work(10.0).1;

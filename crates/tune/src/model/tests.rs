@@ -26,7 +26,7 @@ const QUORUM_ONE: Setting = Setting { p_reads: 1.0, ..Setting::WEAK };
 const HALF: Setting = Setting { p_reads: 0.5, p_writes: 0.5, ..Setting::WEAK };
 
 #[test]
-fn staleness_is_predicted_within_half_of_it() {
+fn staleness_is_predicted_within_a_factor_of_one_and_a_half() {
     for distribution in [Distribution::Zipfian, Distribution::Latest] {
         let workload = workload(distribution);
         let mut store = Replicas::new(&workload, Choice::Chance, 96, 700.0);
