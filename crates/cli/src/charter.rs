@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charter_is_read_as_it_was_written() {
+    fn a_charter_survives_writing_and_reading() {
         let text = toml::to_string(&charter()).unwrap();
         assert_eq!(Charter::parse(&text).unwrap(), charter(), "{text}");
     }
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_named_whatever_else_it_has() {
+    fn a_later_format_is_reported_despite_unknown_keys() {
         let text = "format = 4\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
         let error = Charter::parse(text).unwrap_err().to_string();
         assert!(error.contains("used by quorate 9.1.0 and has format 4"), "{error}");
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_left_alone() {
+    fn foreign_file_names_are_left_alone() {
         for name in ["quorate.toml", "journal-12", "founded-00d0", "lock-3"] {
             assert!(is_kept(name), "{name}");
         }

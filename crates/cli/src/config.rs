@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_nobody_can_connect_to_is_not_advertised() {
+    fn an_unreachable_address_is_not_advertised() {
         let open = |flags: &[&'static str]| [&["insecure=true"], flags].concat();
         for all in ["listen=0.0.0.0:24707", "listen=[::]:24707"] {
             refused(FILE, &[], &open(&[all]), "add advertise = \"HOST:24707\"");

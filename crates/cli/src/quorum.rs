@@ -348,7 +348,7 @@ mod tests {
     const ALL: [&str; 3] = ["1.aa", "2.aa", "3.aa"];
 
     #[test]
-    fn a_voter_that_was_started_anew_is_gone_and_a_silent_one_may_come_back() {
+    fn a_restarted_voter_is_gone_and_a_silent_voter_may_come_back() {
         let quorum = Quorum::of(&[router(1, "aa", &ALL, "2"), router(2, "bb", &[], ""), storage(4, 9)]);
         assert!(quorum.is_lost());
         assert_eq!(
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn the_furthest_log_is_gone_on_with() {
+    fn the_longest_log_continues_the_domain() {
         let five = ["1.aa", "2.aa", "3.aa", "4.bb", "5.bb"];
         let quorum = Quorum::of(&[router(1, "aa", &five, "1"), router(2, "aa", &five, "2")]);
         assert!(quorum.is_lost());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn while_a_change_is_under_way_those_that_it_makes_vote() {
+    fn during_a_change_the_new_members_vote() {
         let open = |mut report: Report, routers: &[&str]| {
             report.routers_open = Some(routers.iter().map(|&router| router.to_owned()).collect());
             report

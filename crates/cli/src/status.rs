@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_said_why_a_process_is_away_and_which_came_back() {
+    fn the_status_explains_absent_and_returned_processes() {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("router-1.log");
         let started = "INFO quorate: started process=1.aa role=\"router\"\n";

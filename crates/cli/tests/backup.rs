@@ -14,7 +14,7 @@ use crate::{
 const ROWS: u64 = 40_000;
 
 #[test]
-fn tables_come_back_once_whoever_is_killed_meanwhile() {
+fn tables_are_restored_once_despite_killed_processes() {
     let _turn = turn();
     let place = LocalCluster::new();
     done(&place, &["up", "--detach", "--memory", "--empty", "--port", "0"]);

@@ -220,7 +220,7 @@ impl Drop for RunningProcess {
 }
 
 #[test]
-fn who_can_not_do_its_work_says_so() {
+fn a_process_that_cannot_work_reports_its_reason() {
     let _turn = turn();
     let machines = Machines::new();
     // A gateway that has not joined knows no tables. It must not claim that there are none.
@@ -259,7 +259,7 @@ fn who_can_not_do_its_work_says_so() {
 /// All routers are killed at once and continue from their journals without an operator. The other processes
 /// wait.
 #[test]
-fn routers_with_journals_outlive_their_being_killed_all_at_once() {
+fn routers_with_journals_survive_a_simultaneous_kill() {
     let _turn = turn();
     let machines = Machines::new();
     let all = || [1, 2, 3].map(|number| machines.durable_router(number));
@@ -310,7 +310,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
 const TOLD_WITHIN: Duration = Duration::from_secs(12);
 
 #[test]
-fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
+fn a_client_learns_at_once_of_a_lost_majority_of_routers() {
     let _turn = turn();
     let machines = Machines::new();
     let routers = [machines.router(1), machines.router(2), machines.router(3)];
@@ -361,7 +361,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
 }
 
 #[test]
-fn an_address_that_nobody_can_connect_to_is_refused() {
+fn an_unreachable_advertised_address_is_refused() {
     let flags = [
         "domain=6f1c0f2f6f0b4b0c9d1f7e3a52b8d401",
         "node=6",
@@ -378,7 +378,7 @@ fn an_address_that_nobody_can_connect_to_is_refused() {
 }
 
 #[test]
-fn a_storage_process_that_a_gateway_cannot_reach_is_not_waited_for_without_end() {
+fn a_gateway_does_not_wait_for_ever_for_an_unreachable_storage_process() {
     let _turn = turn();
     let machines = Machines::new();
     let _routers = [machines.router(1), machines.router(2), machines.router(3)];
@@ -458,7 +458,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
 }
 
 #[test]
-fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
+fn an_unfounded_ring_is_reported_and_only_the_founders_terms_count() {
     let _turn = turn();
     let machines = Machines { storage: 2, ..Machines::new() };
     let mut routers = [machines.router(1), machines.router(2), machines.router(3)];
@@ -495,7 +495,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
 }
 
 #[test]
-fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
+fn a_founder_started_again_from_its_file_joins_its_domain() {
     let _turn = turn();
     let machines = Machines::new();
     // Routers that join do not prevent the first router from founding, in whatever order they start.

@@ -290,7 +290,7 @@ fn two_techniques_of_004(client: &mut Redis) {
 /// The clients use the dial. The bench judges their recorded history, and `quorate check` judges the same
 /// history.
 #[test]
-fn the_bench_measures_what_clients_get() {
+fn the_bench_measures_client_results() {
     let _turn = turn();
     let place = LocalCluster::new();
     let kept = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn a_cluster_survives_what_dies_in_it() {
+fn a_cluster_survives_killed_processes() {
     let _turn = turn();
     let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--port", "0"]);
@@ -185,7 +185,7 @@ fn no_orphans_survive_the_supervisor() {
 }
 
 #[test]
-fn a_polite_signal_ends_it_all_with_0() {
+fn an_interrupt_ends_the_cluster_with_exit_code_0() {
     let _turn = turn();
     let place = LocalCluster::new();
     let mut up = place.start(&["up", "--empty", "--port", "0"]);

@@ -25,7 +25,7 @@ use crate::{
 const GROWTH_MAX: u64 = 48 << 20;
 
 #[test]
-fn the_door_bears_what_comes() {
+fn the_door_survives_hostile_clients() {
     let _turn = turn();
     let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);

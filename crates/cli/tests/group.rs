@@ -140,7 +140,7 @@ fn up() -> LocalCluster {
 }
 
 #[test]
-fn what_is_under_way_when_all_routers_stand_still_ends_and_locks_come_free() {
+fn open_calls_end_and_locks_are_freed_when_all_routers_stop() {
     let _turn = turn();
     let place = up();
     let routers = ["router-1", "router-2", "router-3"].map(|name| process(&place, name));

@@ -36,7 +36,7 @@ const SMALL: [&str; 13] = [
 ];
 
 #[test]
-fn a_cluster_goes_on_where_it_was() {
+fn a_cluster_continues_after_a_restart() {
     let _turn = turn();
     let place = LocalCluster::new();
     let up = done(&place, &["up", "--detach", "--port", "0"]);
@@ -183,7 +183,7 @@ fn supervisor(place: &LocalCluster) -> i32 {
 }
 
 #[test]
-fn a_directory_is_nobody_elses() {
+fn a_directory_is_refused_to_every_other_cluster() {
     let _turn = turn();
     let place = LocalCluster::new();
     done(&place, &SMALL);
@@ -290,7 +290,7 @@ fn an_older_copy_that_is_put_back_is_refused() {
 }
 
 #[test]
-fn a_start_that_came_to_nothing_binds_nobody() {
+fn a_failed_start_leaves_no_claim_on_its_directory() {
     let _turn = turn();
     let place = LocalCluster::new();
     done(&place, &SMALL);
@@ -308,7 +308,7 @@ fn a_start_that_came_to_nothing_binds_nobody() {
 }
 
 #[test]
-fn a_cluster_in_memory_says_so_and_keeps_nothing() {
+fn a_cluster_in_memory_warns_and_keeps_nothing() {
     let _turn = turn();
     let place = LocalCluster::new();
     let small: Vec<&str> = SMALL.into_iter().chain(["--memory"]).collect();

@@ -28,7 +28,7 @@ fn connect(doors: &[String], cell: usize) -> Redis {
 }
 
 #[test]
-fn cells_go_on_where_they_were() {
+fn cells_continue_after_a_restart() {
     let _turn = turn();
     let place = LocalCluster::new();
     let up = done(&place, &UP);
@@ -243,7 +243,7 @@ fn incarnation(journal: &Path) -> String {
 }
 
 #[test]
-fn cells_in_memory_say_so_and_keep_nothing() {
+fn cells_in_memory_warn_and_keep_nothing() {
     let _turn = turn();
     let place = LocalCluster::new();
     let up: Vec<&str> = UP.into_iter().chain(["--memory"]).collect();

@@ -55,7 +55,7 @@ fn commands_and_flags_of_both_programs_are_completed_and_have_manual_pages() {
 }
 
 #[test]
-fn without_a_cluster_commands_say_so() {
+fn commands_without_a_cluster_report_its_absence() {
     let place = LocalCluster::new();
     for words in [&["down", "--yes"][..], &["status"], &["kill", "router-1"], &["sql", "select 1"]] {
         place.run(words).failed(1, "no cluster runs here");
@@ -82,7 +82,7 @@ fn a_port_in_use_is_named() {
 /// A cluster that keeps its ports cannot use a port of another program's connection. The message says that
 /// the other program need not end.
 #[test]
-fn a_connection_that_has_a_port_is_told_apart_from_a_listener() {
+fn a_port_held_by_a_connection_is_distinguished_from_a_listener() {
     let place = LocalCluster::new();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
@@ -95,7 +95,7 @@ fn a_connection_that_has_a_port_is_told_apart_from_a_listener() {
 /// B14: the exit code tells whether the work was done, even if the result cannot be printed or the directory
 /// cannot be removed.
 #[test]
-fn the_exit_code_follows_from_what_was_done() {
+fn the_exit_code_reflects_the_work_done() {
     let place = LocalCluster::new();
     let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     for (round, is_full) in [false, true].into_iter().enumerate() {
@@ -118,7 +118,7 @@ fn the_exit_code_follows_from_what_was_done() {
 
 /// A cluster counts as up even if its output cannot be written or read.
 #[test]
-fn a_cluster_is_up_and_down_though_nobody_reads_of_it() {
+fn a_cluster_starts_and_stops_with_unread_output() {
     let _turn = turn();
     let place = LocalCluster::new();
     let unread = |words: &[&str]| {

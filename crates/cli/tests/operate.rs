@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[test]
-fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
+fn an_operator_reforms_a_domain_that_lost_a_majority_of_routers() {
     let _turn = turn();
     let place = LocalCluster::new();
     up(&place);
@@ -72,7 +72,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
 }
 
 #[test]
-fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
+fn routers_gone_for_good_are_distinguished_from_silent_routers() {
     let _turn = turn();
     let place = LocalCluster::new();
     up(&place);

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[test]
-fn a_cluster_outlives_its_records() {
+fn a_cluster_survives_unwritable_records() {
     let _turn = turn();
     let place = LocalCluster::new();
     // Every write to this device fails with "disk full".

@@ -240,7 +240,7 @@ fn hosts_on_disk_go_on_when_all_of_them_are_killed() {
 }
 
 #[test]
-fn mistakes_are_told_by_name() {
+fn mistakes_in_service_calls_are_named() {
     let place = LocalCluster::new();
     let host = Host::start(&place, &["host", "counter", "--found", "--replicas", "1"]);
     wait_for("the host leads", || host.leads());

@@ -10,7 +10,7 @@ use crate::{
 };
 
 #[test]
-fn stale_reads_of_the_last_minute_are_told() {
+fn stale_reads_of_the_last_minute_are_reported() {
     let _turn = turn();
     let place = LocalCluster::new();
     let far = "0-1=60,0-2=60,1-2=60";
@@ -65,7 +65,7 @@ fn stale_reads_of_the_last_minute_are_told() {
 }
 
 #[test]
-fn who_has_no_cells_is_told_so() {
+fn a_watch_without_cells_is_refused() {
     let _turn = turn();
     let place = LocalCluster::new();
     place.run(&["watch", "--once"]).failed(1, "no cluster");

@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_appended_is_read() {
+    fn appended_results_are_read_back() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("results.jsonl");
         assert_eq!(read(&path).unwrap(), []);

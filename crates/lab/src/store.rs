@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_read_as_it_is_written() {
+    fn a_store_address_parses_to_its_parts() {
         let cells = |doors: &[&str], map: &str| {
             StoreAddress::Cells(Doors(doors.iter().map(|it| (*it).to_owned()).collect()), map.to_owned())
         };

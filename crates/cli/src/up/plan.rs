@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_seen_what_has_a_port() {
+    fn the_holder_of_a_port_is_identified() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(PortHolder::of(&address.to_string()), PortHolder::Listened);

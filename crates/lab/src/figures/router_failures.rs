@@ -183,7 +183,7 @@ mod tests {
     use crate::record::RowAudit;
 
     #[test]
-    fn rates_and_silences_are_those_of_the_instants() {
+    fn rates_and_silences_follow_the_instants_of_writes() {
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
         let written =

@@ -79,7 +79,7 @@ mod tests {
         [0xca, 0x55, 0x2d, 0xfa, 0x0c, 0x0c, 0x0a, 0x04, 6, 127, 0, 96, 2, 0x1b, 0x58, 1, 2, 3, 4];
 
     #[test]
-    fn a_node_says_who_it_is() {
+    fn an_initiate_message_names_its_node() {
         let initiate = Initiate::read(&mut &SENT[..]).unwrap();
         assert_eq!((initiate.from, &initiate.bytes[..]), ("127.0.96.2:7000".parse().unwrap(), &SENT[..15]));
         let long: SocketAddr = "[::1]:7000".parse().unwrap();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_anybody_else_are_refused() {
+    fn bytes_other_than_an_initiate_message_are_refused() {
         for length in 0..15 {
             assert!(Initiate::read(&mut &SENT[..length]).is_err());
         }

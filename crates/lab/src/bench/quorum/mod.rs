@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_read_as_they_are_written() {
+    fn pairs_of_probabilities_and_delays_are_parsed() {
         assert_eq!(probabilities("0.5"), Ok((0.5, 0.5)));
         assert_eq!(probabilities("0/1"), Ok((0.0, 1.0)));
         assert!(
