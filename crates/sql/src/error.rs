@@ -227,6 +227,8 @@ pub mod code {
     pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
     pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
     pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";
+    pub const IDLE_IN_TRANSACTION_SESSION_TIMEOUT: &str = "25P03";
+    pub const TRANSACTION_TIMEOUT: &str = "25P04";
     pub const IN_FAILED_SQL_TRANSACTION: &str = "25P02";
     pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
     pub const INVALID_TRANSACTION_TERMINATION: &str = "2D000";

@@ -34,13 +34,13 @@ impl Connection<'_> {
             };
             match frame {
                 Frame::Message(Frontend::CopyData(data)) => {
-                    let limit = Limit::new(&self.cancel, self.session.timeout());
+                    let limit = Limit::new(&self.cancel, self.session.time_limit(false));
                     if let Err(error) = limit.run(self.session.copy_data(&mut copy, &data.data)).await {
                         return Ok(Err(error));
                     }
                 }
                 Frame::Message(Frontend::CopyDone(_)) => {
-                    let limit = Limit::new(&self.cancel, self.session.timeout());
+                    let limit = Limit::new(&self.cancel, self.session.time_limit(false));
                     return Ok(match limit.run(self.session.copy_done(copy)).await {
                         Ok(tag) => {
                             if self.session.status() == Status::Idle {

@@ -14,8 +14,8 @@
 //! before anything is written. After an error in the extended protocol, all messages up to Sync are skipped.
 //! A cancellation or a timeout ends a statement early (`limit`).
 //!
-//! Statements between two Syncs, or in one Query, are one transaction (`together`). Definitions of tables, and
-//! a COPY that begins a pipeline, are applied at once. So an error behind them says that.
+//! Statements between two Syncs, or in one Query, are one transaction (`together`). Definitions of tables,
+//! and a COPY that begins a pipeline, are applied at once. So an error behind them says that.
 
 use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
@@ -31,7 +31,7 @@ use quorate_sql::{
     statement::{self, Field},
 };
 use quorate_table::value::Value;
-use tokio::net::tcp;
+use tokio::{net::tcp, time::sleep};
 
 use super::{
     frame::{Frame, Frames},
@@ -62,6 +62,10 @@ pub(super) struct Connection<'a> {
     pub(super) script: Option<Script>,
     /// The offset in the buffer at which the answer of the current statement begins.
     pub(super) answer_from: usize,
+    /// Whether the client has all answers, and no message was read since.
+    pub(super) is_ready: bool,
+    /// Whether the connection ends, because its block took too long.
+    pub(super) is_over: bool,
     /// Whether the connection was handed over, so that another process continues it.
     pub(super) handed_over: bool,
 }
@@ -87,6 +91,8 @@ impl<'a> Connection<'a> {
             running: None,
             script: None,
             answer_from: 0,
+            is_ready: false,
+            is_over: false,
             handed_over: false,
         }
     }
@@ -95,8 +101,12 @@ impl<'a> Connection<'a> {
 impl Connection<'_> {
     pub(super) async fn run(&mut self) -> io::Result<()> {
         loop {
+            if self.is_over {
+                return self.output.flush().await;
+            }
             let idle = !self.frames.is_ready();
             let message = self.next().await?;
+            self.is_ready = false;
             if idle {
                 // A cancellation that came while the connection was idle was meant for a statement that has
                 // already ended.
@@ -155,7 +165,7 @@ impl Connection<'_> {
                     self.end_of_pipeline().await?;
                 }
                 Frontend::Flush(_) => {
-                    self.limit = Limit::new(&self.cancel, self.session.timeout());
+                    self.limit = Limit::new(&self.cancel, self.session.time_limit(false));
                     let done = self.settle().await;
                     self.conclude(done, None).await;
                     self.output.flush().await?;
@@ -207,20 +217,32 @@ impl Connection<'_> {
         }
         self.output.flush().await?;
         let is_between = self.is_between();
+        let patience = self.session.patience(self.is_ready);
+        let mut late = pin!(patience.map(|limit| sleep(limit.left)));
         let mut next = pin!(self.frames.next());
-        let frame = poll_fn(|cx| match self.cancel.poll_stopping(cx, is_between) {
-            true => Poll::Ready(None),
-            false => next.as_mut().poll(cx).map(Some),
+        let frame = poll_fn(|cx| {
+            if self.cancel.poll_stopping(cx, is_between) {
+                return Poll::Ready(Err(None));
+            }
+            if let Poll::Ready(frame) = next.as_mut().poll(cx) {
+                return Poll::Ready(Ok(frame));
+            }
+            match late.as_mut().as_pin_mut().map(|late| late.poll(cx)) {
+                Some(Poll::Ready(())) => Poll::Ready(Err(patience.map(|limit| limit.kind.error()))),
+                _ => Poll::Pending,
+            }
         });
-        if let Some(frame) = frame.await {
-            return frame;
-        }
-        if !self.cancel.is_stopping() {
-            self.handed_over = true;
-            return Ok(Frame::Closed);
-        }
-        let error =
-            SqlError::new(code::ADMIN_SHUTDOWN, "terminating connection: the gateway is shutting down");
+        let error = match frame.await {
+            Ok(frame) => return frame,
+            Err(Some(error)) => error,
+            Err(None) if !self.cancel.is_stopping() => {
+                self.handed_over = true;
+                return Ok(Frame::Closed);
+            }
+            Err(None) => {
+                SqlError::new(code::ADMIN_SHUTDOWN, "terminating connection: the gateway is shutting down")
+            }
+        };
         self.output.fatal(&error);
         self.output.flush().await?;
         Ok(Frame::Closed)
@@ -243,6 +265,9 @@ impl Connection<'_> {
         if let Err(error) = self.end_together().await? {
             self.refuse(error, "").await;
         }
+        if self.is_over {
+            return Ok(());
+        }
         self.applied = 0;
         if self.session.status() == Status::Idle {
             self.portals.clear();
@@ -258,6 +283,7 @@ impl Connection<'_> {
             Status::Failed => TransactionStatus::Error,
         };
         self.output.put(Backend::ReadyForQuery(ReadyForQuery::new(status)));
+        self.is_ready = true;
     }
 
     pub(super) fn notices(&mut self) {
@@ -292,6 +318,7 @@ impl Connection<'_> {
             None => (error, text),
         };
         self.output.cut_at_gap(&error.code);
+        self.is_over = error.code == code::TRANSACTION_TIMEOUT;
         let mut error = self.session.failed(error);
         self.session.roll_back_implicit();
         if self.applied > 0 && self.session.status() == Status::Idle {
@@ -303,11 +330,11 @@ impl Connection<'_> {
             });
         }
         self.notices();
-        self.output.error("ERROR", &error, text);
+        self.output.error(if self.is_over { "FATAL" } else { "ERROR" }, &error, text);
     }
 
-    /// Executes a statement. If another transaction makes its block fail, the block is repeated, as far as it can
-    /// be.
+    /// Executes a statement. If another transaction makes its block fail, the block is repeated, as far as it
+    /// can be.
     pub(super) async fn execute(
         &mut self,
         prepared: &Arc<Prepared>,
@@ -334,10 +361,10 @@ impl Connection<'_> {
         values: &[Value],
     ) -> Result<StatementOutcome> {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
-        let commits_writes =
-            matches!(statement, Some(statement::Statement::Commit)) && self.session.has_unsent_writes();
+        let commits = matches!(statement, Some(statement::Statement::Commit));
+        let commits_writes = commits && self.session.has_unsent_writes();
         self.running = Some(ExecutingStatement::begin(statement));
-        self.limit = Limit::new(&self.cancel, self.session.timeout());
+        self.limit = Limit::new(&self.cancel, self.session.time_limit(commits));
         let outcome = {
             // The future is pinned here, because it is large and would otherwise be copied at each inner
             // call.

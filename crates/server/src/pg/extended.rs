@@ -229,7 +229,7 @@ impl Connection<'_> {
                 }
             }
         } else {
-            self.limit = Limit::new(&self.cancel, self.session.timeout());
+            self.limit = Limit::new(&self.cancel, self.session.time_limit(false));
         }
         let is_whole = begins && most == usize::MAX;
         let fields = portal.fields.clone().unwrap_or_default();

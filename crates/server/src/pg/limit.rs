@@ -9,11 +9,13 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
-    time::Duration,
 };
 
 use futures_util::task::AtomicWaker;
-use quorate_sql::error::{Result, SqlError, code};
+use quorate_sql::{
+    error::{Result, SqlError, code},
+    session::time_limit::{TimeLimit, TimeLimitKind},
+};
 use tokio::time::{Instant, sleep_until};
 
 /// The cancellation of a session's current statement. A cancellation stays set until it ends a statement. So
@@ -82,13 +84,14 @@ impl Cancel {
 #[derive(Clone)]
 pub(super) struct Limit {
     cancel: Arc<Cancel>,
-    deadline: Option<Instant>,
+    deadline: Option<(Instant, TimeLimitKind)>,
 }
 
 impl Limit {
     /// Creates the limit of a statement that begins now.
-    pub(super) fn new(cancel: &Arc<Cancel>, timeout: Option<Duration>) -> Self {
-        Limit { cancel: cancel.clone(), deadline: timeout.map(|timeout| Instant::now() + timeout) }
+    pub(super) fn new(cancel: &Arc<Cancel>, limit: Option<TimeLimit>) -> Self {
+        let deadline = limit.map(|limit| (Instant::now() + limit.left, limit.kind));
+        Limit { cancel: cancel.clone(), deadline }
     }
 
     /// Does a piece of the statement's work. Fails if the statement is cancelled or its deadline passes.
@@ -104,7 +107,7 @@ impl Limit {
             return Err(cancelled());
         }
         let mut work = pin!(work);
-        let mut late = pin!(self.deadline.map(sleep_until));
+        let mut late = pin!(self.deadline.map(|(at, _)| sleep_until(at)));
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
                 return Poll::Ready(Ok(done));
@@ -112,12 +115,9 @@ impl Limit {
             if self.cancel.poll_taken(cx) {
                 return Poll::Ready(Err(cancelled()));
             }
-            match late.as_mut().as_pin_mut().map(|late| late.poll(cx)) {
-                Some(Poll::Ready(())) => Poll::Ready(Err(SqlError::new(
-                    code::QUERY_CANCELED,
-                    "canceling statement due to statement timeout",
-                ))),
-                Some(Poll::Pending) | None => Poll::Pending,
+            match (late.as_mut().as_pin_mut().map(|late| late.poll(cx)), self.deadline) {
+                (Some(Poll::Ready(())), Some((_, kind))) => Poll::Ready(Err(kind.error())),
+                _ => Poll::Pending,
             }
         })
         .await

@@ -3,14 +3,14 @@
 //!
 //! Such statements can fail with 40001 although nobody waits for their answers: one of them read what another
 //! had written, or locked rows. The client could only send them again, so the gateway does that itself, up to
-//! [`REPEATS_MAX`] times. It keeps the statements in a [`Script`], with the place of each answer in the buffer.
-//! A repetition drops the block, executes the statements once more, and puts the new answers in the places of
-//! the old ones. Answers of other messages (Parse, Bind, Describe) stay.
+//! [`REPEATS_MAX`] times. It keeps the statements in a [`Script`], with the place of each answer in the
+//! buffer. A repetition drops the block, executes the statements once more, and puts the new answers in the
+//! places of the old ones. Answers of other messages (Parse, Bind, Describe) stay.
 //!
 //! The script ends when the client receives something, and at a statement whose effect on the session a
 //! rollback does not undo, such as PREPARE.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, ops::Range, sync::Arc, time::Duration};
 
 use quorate_sql::{cache::Prepared, error::Result, session::Status, statement::Statement};
 use quorate_table::value::Value;
@@ -61,27 +61,48 @@ impl Connection<'_> {
         script.statements.push(ScriptStatement { prepared, values, shape, is_deferred, answer });
     }
 
-    /// Whether an error is the conflict of a block that can be repeated. The caller calls [`Connection::repeat`]
-    /// then.
+    /// Whether an error is the conflict of a block that can be repeated. The caller calls
+    /// [`Connection::repeat`] then.
     pub(super) fn can_repeat(&mut self) -> bool {
         let is_conflict = self.session.take_conflict();
         let Some(script) = &self.script else { return false };
         is_conflict && script.progress == self.output.progress && script.repeats < REPEATS_MAX
     }
 
-    /// Drops the block, and executes its statements once more.
+    /// Drops the block, and executes its statements once more, again and again while they conflict.
     pub(super) async fn repeat(&mut self) -> io::Result<Result<()>> {
         let Some(mut script) = self.script.take() else { return Ok(Ok(())) };
-        self.session.drop_block();
-        let pause = rand::rng().random_range(Duration::ZERO..REPEAT_PAUSE * 2u32.pow(script.repeats));
-        if let Err(error) = self.limit.run_io(sleep(pause)).await {
-            return Ok(Err(error));
-        }
-        self.session.begin_implicit();
         let old = self.output.buffer.split();
-        self.output.gaps.clear();
+        loop {
+            self.session.drop_block();
+            self.output.gaps.clear();
+            self.output.buffer.clear();
+            let pause = rand::rng().random_range(Duration::ZERO..REPEAT_PAUSE * 2u32.pow(script.repeats));
+            if let Err(error) = self.limit.run_io(sleep(pause)).await {
+                return Ok(Err(error));
+            }
+            script.repeats += 1;
+            self.session.begin_implicit();
+            match self.execute_script(&script, &old).await? {
+                Ok(places) => {
+                    for (statement, place) in script.statements.iter_mut().zip(places) {
+                        statement.answer = place;
+                    }
+                    self.script = Some(script);
+                    return Ok(Ok(()));
+                }
+                Err(_) if self.session.take_conflict() && script.repeats < REPEATS_MAX => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+
+    /// Executes the statements of a script. Their answers take the places of those in `old`. Returns the new
+    /// places.
+    async fn execute_script(&mut self, script: &Script, old: &[u8]) -> io::Result<Result<Vec<Range<usize>>>> {
         let mut copied = 0;
-        for statement in &mut script.statements {
+        let mut places = Vec::with_capacity(script.statements.len());
+        for statement in &script.statements {
             self.output.buffer.extend_from_slice(&old[copied..statement.answer.start]);
             copied = statement.answer.end;
             let from = self.output.buffer.len();
@@ -95,11 +116,9 @@ impl Connection<'_> {
             }
             // The metrics have counted the statement already.
             self.running = None;
-            statement.answer = from..self.output.buffer.len();
+            places.push(from..self.output.buffer.len());
         }
         self.output.buffer.extend_from_slice(&old[copied..]);
-        script.repeats += 1;
-        self.script = Some(script);
-        Ok(Ok(()))
+        Ok(Ok(places))
     }
 }

@@ -12,15 +12,15 @@
 //! fill the gaps. Nothing is compared, so other transactions cannot make it fail.
 //!
 //! **Conversation.** The session tries the deferred writes, and the gaps are filled, if the client has to
-//! receive something earlier: at a Flush, before the data of a COPY, and if 256 KiB of answers wait. From then
-//! on the results are compared at the end.
+//! receive something earlier: at a Flush, before the data of a COPY, and if 256 KiB of answers wait. From
+//! then on the results are compared at the end.
 //!
 //! **Errors.** If a statement fails, the session tries the deferred writes before it. So each has its answer,
 //! and an earlier failure comes first. If the end itself fails, the error takes the place of the first gap.
 //!
 //! **A statement alone.** Most pipelines are one statement before a Sync. It is executed as it is, without a
-//! block. So before a write is executed, the next message must have arrived ([`Connection::is_alone`]). A read
-//! at READ COMMITTED needs no block in any case.
+//! block. So before a write is executed, the next message must have arrived ([`Connection::is_alone`]). A
+//! read at READ COMMITTED needs no block in any case.
 
 use std::{io, pin::pin};
 
@@ -66,8 +66,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether the statement that is about to be executed is the only one before its Sync. Waits until the next
-    /// message begins to arrive.
+    /// Whether the statement that is about to be executed is the only one before its Sync. Waits until the
+    /// next message begins to arrive.
     async fn is_alone(&mut self) -> io::Result<bool> {
         loop {
             if let Some(kind) = self.frames.following() {
@@ -86,7 +86,7 @@ impl Connection<'_> {
             self.script = None;
             return Ok(Ok(()));
         }
-        self.limit = Limit::new(&self.cancel, self.session.timeout());
+        self.limit = Limit::new(&self.cancel, self.session.time_limit(true));
         loop {
             let ended = {
                 let work = pin!(self.session.end_implicit());
@@ -118,11 +118,16 @@ impl Connection<'_> {
         settled
     }
 
-    /// Fills all gaps because of an error behind them. Returns the error of an earlier statement, if one fails.
+    /// Fills all gaps because of an error behind them. Returns the error of an earlier statement, if one
+    /// fails.
     pub(super) async fn earlier_error(&mut self, error: &SqlError) -> Option<SqlError> {
         // After a cancellation, and if the cluster does not answer, the earlier statements are not tried.
         let is_of_statement = !["40", "53", "57", "58", "XX"].contains(&&error.code[..2]);
-        if is_of_statement { self.settle().await.err() } else { None }
+        if self.output.gaps.is_empty() || !is_of_statement {
+            return None;
+        }
+        self.limit = Limit::new(&self.cancel, self.session.time_limit(false));
+        self.settle().await.err()
     }
 
     /// Fills all gaps if many answers wait.

@@ -12,6 +12,7 @@ use quorate_sql::{
         WriteName, refusal,
     },
     local::LocalBackend,
+    session::Session,
 };
 use quorate_table::{
     engine::Answer,
@@ -19,7 +20,10 @@ use quorate_table::{
     schema::{Schema, TableId},
 };
 
-use super::Gateway;
+use super::{
+    Gateway,
+    raw::{Raw, bind, execute, kinds, parse, query, sync},
+};
 
 /// The way in which a write ends.
 #[derive(Clone, Copy, Debug)]
@@ -34,11 +38,28 @@ enum Way {
 
 /// Tables whose next writes end in the given ways. The writes after these succeed.
 struct Troubled {
-    tables: LocalBackend,
+    tables: Arc<LocalBackend>,
     ways: Mutex<VecDeque<Way>>,
+    /// The statements that another session executes, one after each trial.
+    meddling: Mutex<VecDeque<&'static str>>,
 }
 
 impl Troubled {
+    fn new() -> Arc<Troubled> {
+        Arc::new(Troubled { tables: Arc::default(), ways: Mutex::default(), meddling: Mutex::default() })
+    }
+
+    /// Executes the next statement of the other session.
+    async fn meddle(&self) {
+        let sql = self.meddling.lock().unwrap().pop_front();
+        if let Some(sql) = sql {
+            let user = || "other".to_owned();
+            let mut session = Session::new(self.tables.clone(), Arc::default(), user(), user(), 1);
+            let prepared = session.prepare(sql, Vec::new()).unwrap();
+            session.execute(&prepared, &[]).await.unwrap();
+        }
+    }
+
     /// Lets a write end in the next of the given ways.
     async fn trouble(
         &self,
@@ -104,7 +125,9 @@ impl Backend for Troubled {
     }
 
     async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
-        self.tables.attempt(strength, trial).await
+        let attempt = self.tables.attempt(strength, trial).await;
+        self.meddle().await;
+        attempt
     }
 
     async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
@@ -141,8 +164,7 @@ async fn count(client: &tokio_postgres::Client) -> i64 {
 async fn a_repetition_is_open_until_the_ranges_answer() {
     let open = [Way::NotSent, Way::Unavailable, Way::Rejected, Way::Expired];
     let ways = [&[Way::AppliedSilently][..], &open, &[Way::NotSent, Way::Unavailable]].concat();
-    let tables = LocalBackend::new();
-    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int)").await.unwrap();
@@ -210,8 +232,7 @@ async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
 /// block is applied once.
 #[tokio::test]
 async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
-    let tables = LocalBackend::new();
-    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int); insert into log values (0)").await.unwrap();
@@ -241,8 +262,7 @@ async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
 /// more together and, if there is one write, alone.
 #[tokio::test]
 async fn statements_that_come_together_have_one_id() {
-    let tables = LocalBackend::new();
-    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int)").await.unwrap();
@@ -276,10 +296,53 @@ async fn statements_that_come_together_have_one_id() {
     }
 }
 
+/// Statements that come together read what they wrote, and another session changes that before they take
+/// effect. The gateway repeats them, because their client has received nothing.
+#[tokio::test]
+async fn statements_that_come_together_are_repeated_after_a_conflict() {
+    let backend = Troubled::new();
+    let gateway = Gateway::on(backend.clone()).await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int primary key, n int)").await.unwrap();
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    let update = "update t set n = n + 10 where id = 1";
+    let read = "select n from t where id = 1";
+    let run = |sql: &str| [parse("", sql), bind("", &[], &[], &[]), execute("", 0)].concat();
+    let whole = format!("{update}; {read}; select 'end'");
+    let block = format!("begin; {update}; {read} for update; commit; select 'end'");
+    let named =
+        |number| format!("set quorate.request_id = '5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-{number}'; {whole}");
+    for (what, bytes, trials, answers) in [
+        ("a message", query(&whole), 1, "CTDCTDCZ"),
+        ("a block in a message", query(&block), 1, "CCTDCCTDCZ"),
+        ("a pipeline", [run(update), run(read), run("select 'end'"), sync()].concat(), 1, "12C12DC12DCZ"),
+        ("a message with an id of its own", Vec::new(), 0, "CCTDCTDCZ"),
+    ] {
+        for meddling in [0, 1, 3, 8, 9] {
+            client.batch_execute("truncate t; insert into t values (1, 0)").await.unwrap();
+            let other = std::iter::repeat_n("update t set n = n + 1 where id = 1", meddling);
+            *backend.meddling.lock().unwrap() = other.collect();
+            let bytes = if trials == 0 { query(&named(meddling)) } else { bytes.clone() };
+            raw.send(&bytes).await.unwrap();
+            let said = raw.until_ready().await;
+            let n: i32 = client.query_one(read, &[]).await.unwrap().get(0);
+            if meddling <= 8 * trials {
+                assert_eq!(kinds(&said), answers, "{what}, {meddling} conflicts");
+                let row = said.iter().find(|said| said.kind == 'D').unwrap().row()[0].unwrap();
+                assert_eq!(row, (meddling + 10).to_string().as_bytes(), "{what}: the answer is true");
+                assert_eq!(n, meddling as i32 + 10, "{what}");
+            } else {
+                let error = said.iter().find(|said| said.kind == 'E').expect("a conflict");
+                assert_eq!(error.field(b'C'), "40001", "{what}");
+                assert_eq!(n, if trials == 0 { 1 } else { meddling as i32 }, "{what}: nothing was applied");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
-    let tables = LocalBackend::new();
-    let backend = Arc::new(Troubled { tables, ways: Mutex::new(VecDeque::new()) });
+    let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int)").await.unwrap();

@@ -344,3 +344,36 @@ async fn a_timeout_is_of_the_whole_statement() {
     let error = last.expect("it took too long");
     assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_block_that_waits_for_its_client_or_takes_too_long_ends_its_connection() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (id int primary key)").await.unwrap();
+    for (setting, code) in
+        [("idle_in_transaction_session_timeout", "25P03"), ("transaction_timeout", "25P04")]
+    {
+        let (mut raw, _) = Raw::begin(gateway.address).await;
+        raw.send(&query(&format!("set {setting} = '100ms'"))).await.unwrap();
+        raw.until_ready().await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        raw.send(&query("begin; insert into t values (1)")).await.unwrap();
+        assert_eq!(kinds(&raw.until_ready().await), "CCZ", "outside of a block it has no effect");
+        let last = raw.next().await.expect("the reason");
+        assert_eq!((last.field(b'S').as_str(), last.field(b'C').as_str()), ("FATAL", code));
+        assert!(raw.next().await.is_none(), "the connection has ended");
+    }
+    // A client that answers in time may keep its block open.
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    raw.send(&query("set idle_in_transaction_session_timeout = '2s'; begin")).await.unwrap();
+    raw.until_ready().await;
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        raw.send(&query("select 1")).await.unwrap();
+        raw.until_ready().await;
+    }
+    raw.send(&query("commit")).await.unwrap();
+    raw.until_ready().await;
+    let row = client.query_one("select count(*) from t", &[]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 0, "the blocks were rolled back");
+}

@@ -80,7 +80,7 @@ impl Session {
         let again = self.has_deferred().then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
             // An earlier statement may have failed that was deferred. Then its failure comes first.
-            (Err(OperationError::Failed(_)), Some(trial)) => {
+            (Err(fault @ OperationError::Failed(_)), Some(trial)) if !fault.is_conflict() => {
                 self.settle().await?;
                 self.backend.attempt(self.trial_strength(), trial).await
             }

@@ -12,7 +12,7 @@ pub(super) struct DeferredWrite {
     pub(super) step: usize,
     pub(super) table: Arc<Table>,
     pub(super) verb: &'static str,
-    /// The rows of RETURNING, as far as the gateway knows them.
+    /// The rows of RETURNING, as far as the gateway knows them; bounded by the memory of the session.
     pub(super) returned: Vec<Row>,
     /// Memory of these rows.
     pub(super) hold: MemoryReservation,
@@ -24,7 +24,7 @@ pub struct WriteResult {
     pub tag: String,
     /// Number of rows that the write changed.
     pub changed: u64,
-    /// The rows of RETURNING.
+    /// The rows of RETURNING; bounded by the results that ranges remember.
     pub rows: Vec<Row>,
     /// Memory of the rows that the gateway computed, freed together with the result.
     _hold: MemoryReservation,

@@ -26,6 +26,7 @@ mod set;
 mod setting;
 mod settle;
 mod steps;
+pub mod time_limit;
 mod transaction;
 mod write;
 
@@ -79,8 +80,8 @@ pub struct Session {
     block: TransactionBlock,
     /// Whether the writes of a block are deferred, because more statements follow.
     defers: bool,
-    /// Whether the latest error was that another transaction changed a result of the block, and the block can be
-    /// sent again.
+    /// Whether the latest error was that another transaction changed a result of the block, and the block can
+    /// be sent again.
     conflicted: bool,
     /// The results of deferred writes that were not taken yet; bounded by the steps of a block.
     results: Vec<WriteResult>,
@@ -197,15 +198,12 @@ impl Session {
             }
             other => other,
         };
-        match interrupted {
-            Some(InFlight::Write(request)) if error.code == code::QUERY_CANCELED => {
-                fault::maybe_applied(request.name)
-            }
-            Some(InFlight::Transaction(request)) if error.code == code::QUERY_CANCELED => {
-                fault::maybe_committed(request.name)
-            }
-            Some(InFlight::Definition) if error.code == code::QUERY_CANCELED => fault::maybe_defined(),
-            _ => error,
+        let was_given_up = matches!(&*error.code, code::QUERY_CANCELED | code::TRANSACTION_TIMEOUT);
+        match interrupted.filter(|_| was_given_up) {
+            Some(InFlight::Write(request)) => fault::maybe_applied(request.name),
+            Some(InFlight::Transaction(request)) => fault::maybe_committed(request.name),
+            Some(InFlight::Definition) => fault::maybe_defined(),
+            None => error,
         }
     }
 

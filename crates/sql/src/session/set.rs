@@ -1,7 +1,5 @@
 //! Settings: SET changes them, SHOW shows them, and the protocol reports some of them to the client.
 
-use std::time::Duration;
-
 use quorate_table::value::{Row, Type, Value};
 
 use super::{Session, StatementOutcome, block::TransactionBlock};
@@ -121,11 +119,6 @@ impl Session {
             _ => is_local(text),
         };
         if local { Err(ambiguous_time_error(zone)) } else { Ok(()) }
-    }
-
-    /// Returns the longest time that a statement may take. `None` if the time is not limited.
-    pub fn timeout(&self) -> Option<Duration> {
-        self.settings.timeout
     }
 
     pub(super) fn strength(&self) -> Strength {

@@ -8,10 +8,17 @@ use crate::{backend::Strength, statement::settings};
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     pub(super) values: BTreeMap<String, String>,
-    /// The timeout of a statement. Every statement needs this value and `strength`, so they are parsed when
-    /// they are set.
-    pub(super) timeout: Option<Duration>,
+    /// The limits of time. Every statement needs them and `strength`, so they are parsed when they are set.
+    pub(super) timeouts: Timeouts,
     pub(super) strength: Strength,
+}
+
+/// The settings that limit time; `None` is no limit.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Timeouts {
+    pub(super) statement: Option<Duration>,
+    pub(super) transaction: Option<Duration>,
+    pub(super) idle_in_transaction: Option<Duration>,
 }
 
 impl Settings {
@@ -50,8 +57,15 @@ impl Settings {
     }
 
     fn read(&mut self) {
-        let milliseconds = self.get("statement_timeout").and_then(|value| settings::milliseconds(value));
-        self.timeout = milliseconds.filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis);
+        let timeout = |name| {
+            let milliseconds = self.get(name).and_then(|value| settings::milliseconds(value));
+            milliseconds.filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis)
+        };
+        self.timeouts = Timeouts {
+            statement: timeout("statement_timeout"),
+            transaction: timeout("transaction_timeout"),
+            idle_in_transaction: timeout("idle_in_transaction_session_timeout"),
+        };
         self.strength = self.get("quorate.read").and_then(|name| name.parse().ok()).unwrap_or_default();
     }
 }

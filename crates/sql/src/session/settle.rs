@@ -62,8 +62,8 @@ impl Session {
         std::mem::take(&mut self.results)
     }
 
-    /// Adds a write to the open block without trying it. `returned` has the rows of RETURNING that the gateway
-    /// knows.
+    /// Adds a write to the open block without trying it. `returned` has the rows of RETURNING that the
+    /// gateway knows.
     pub(super) fn defer_write(
         &mut self,
         operation: Operation,

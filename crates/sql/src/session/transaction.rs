@@ -32,9 +32,9 @@
 //! the client has to end.
 //!
 //! **Definitions.** CREATE TABLE and DROP TABLE take effect at once. So a block holds one of them at most,
-//! and no write besides. An implicit block is committed before one. A ROLLBACK after one is an error that says that it stands. A ROLLBACK after the
-//! refusal of a further write succeeds: drivers send it automatically, and would show its error instead of
-//! the refusal.
+//! and no write besides. An implicit block is committed before one. A ROLLBACK after one is an error that
+//! says that it stands. A ROLLBACK after the refusal of a further write succeeds: drivers send it
+//! automatically, and would show its error instead of the refusal.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -58,7 +58,7 @@ use crate::{
     cache::Prepared,
     error::{Result, SqlError, code},
     fault,
-    statement::{Isolation, Modes, Statement},
+    statement::{Isolation, Modes, Statement, select::Source},
 };
 
 impl Session {
@@ -175,6 +175,8 @@ impl Session {
         match prepared.bound.as_ref().map(|bound| &bound.statement) {
             Some(Statement::Write(_) | Statement::Execute { .. } | Statement::Declare(_)) => true,
             Some(Statement::Set { .. } | Statement::SetTransaction { .. }) => true,
+            // `set_config` is a query of the catalog.
+            Some(Statement::Query(query)) if matches!(query.source, Source::Catalog(_)) => true,
             Some(Statement::Query(_)) => {
                 let default = self.settings.get("default_transaction_isolation");
                 default.and_then(|name| Isolation::named(name)).is_some_and(Isolation::is_strict)
@@ -498,8 +500,8 @@ fn sole_write(
     }
 }
 
-/// Returns the results of the writes that were deferred. `numbers` has the number of statements before each of
-/// them. `answers` has for each range the results of all statements.
+/// Returns the results of the writes that were deferred. `numbers` has the number of statements before each
+/// of them. `answers` has for each range the results of all statements.
 fn results(
     deferred: VecDeque<DeferredWrite>,
     numbers: &[usize],

@@ -106,7 +106,7 @@ settings! {
     "geqo_threshold", "12", Integer(2, i32::MAX as i64);
     "hash_mem_multiplier", "2", Number;
     "idle_in_transaction_session_timeout", "0", Milliseconds,
-        "No effect: an idle transaction block holds no locks.";
+        "How long a transaction block may wait for its client; 0 means no limit.";
     "idle_session_timeout", "0", Milliseconds;
     "in_hot_standby", "off", ReadOnly, "Whether the server is a standby.";
     "integer_datetimes", "on", ReadOnly, "Whether dates and times are stored as integers.";
@@ -192,6 +192,7 @@ settings! {
     "transaction_isolation", "read committed", Words(Isolation::NAMES),
         "The isolation level of the present transaction block.";
     "transaction_read_only", "off", Switch, "Whether the present transaction block refuses writes.";
+    "transaction_timeout", "0", Milliseconds, "How long a transaction block may take; 0 means no limit.";
     "transform_null_equals", "off", Only(&["off", "false", "0"]),
         "Always off: a comparison with NULL gives NULL.";
     "vacuum_cost_delay", "0", Number;
