@@ -337,6 +337,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Executes a read. Returns how each replica found its rows, instead of the rows.
     async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError>;
 
+    /// Waits for this time. A backend whose callers may have any executor has a timer of its own.
+    async fn sleep(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
     /// Describes the destinations of an operation and the ranges that were pruned, one per line.
     fn explain(&self, operation: &Operation) -> Vec<String>;
 }

@@ -10,6 +10,7 @@ use crate::{
     backend::Catalog,
     budget::{Budget, MemoryLimits},
     error::{Result, SqlError, code},
+    locks::Locks,
     statement::{self, BoundStatement, Field, parse},
     types::PgType,
 };
@@ -112,6 +113,7 @@ type CacheKey = (Arc<str>, Vec<Option<PgType>>);
 pub struct Cache {
     generations: Mutex<Generations>,
     budget: Arc<Budget>,
+    locks: Arc<Locks>,
 }
 
 #[derive(Default)]
@@ -135,6 +137,11 @@ impl Cache {
     /// Returns the memory budget of the sessions.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// Returns the courtesy locks of the sessions' blocks.
+    pub fn locks(&self) -> &Arc<Locks> {
+        &self.locks
     }
 
     /// Returns the prepared statement of a text, from the cache or newly bound.

@@ -258,6 +258,7 @@ pub mod code {
     pub const OUT_OF_MEMORY: &str = "53200";
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
     pub const STATEMENT_TOO_COMPLEX: &str = "54001";
+    pub const LOCK_NOT_AVAILABLE: &str = "55P03";
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";
     pub const CANT_CHANGE_RUNTIME_PARAM: &str = "55P02";
     pub const QUERY_CANCELED: &str = "57014";

@@ -31,6 +31,7 @@ pub mod error;
 pub mod fault;
 pub mod finish;
 pub mod local;
+pub mod locks;
 pub mod name;
 pub mod session;
 pub mod statement;

@@ -19,9 +19,12 @@ mod fault;
 mod requests;
 mod stream;
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -402,6 +405,10 @@ impl Backend for ClusterBackend {
             }
         };
         parts.into_iter().map(analyzed).collect()
+    }
+
+    async fn sleep(&self, time: Duration) {
+        timer::sleep(time).await;
     }
 
     fn explain(&self, operation: &Operation) -> Vec<String> {

@@ -220,7 +220,7 @@ async fn an_error_leaves_the_connection_usable() {
         ("create table u (a int unique)", "0A000", None),
         ("insert into squares select 9", "0A000", None),
         ("create table v (a char(10))", "0A000", None),
-        ("select n from squares for update nowait", "0A000", None),
+        ("select n from squares for update of other", "42P01", None),
         ("savepoint s", "25P01", None),
         ("update squares set n = 5", "0A000", None),
         ("select a.n from squares a join squares b on a.n = b.n", "0A000", None),

@@ -12,6 +12,7 @@ use crate::{
     budget::MemoryReservation,
     error::{Result, SqlError},
     finish::Rows,
+    locks::BlockLocks,
     statement::{Field, Isolation},
 };
 
@@ -44,6 +45,8 @@ pub(super) struct OpenBlock {
     pub(super) steps: Steps,
     /// The writes that were not tried, in the order of their steps; bounded by the steps.
     pub(super) deferred: VecDeque<DeferredWrite>,
+    /// The courtesy locks of the block's rows.
+    pub(super) locks: BlockLocks,
     /// A description of the definition of a table that was applied. A definition takes effect at once.
     pub(super) defined: Option<String>,
     /// Whether the client knows that the definition stands, because an error refused a write and said so.

@@ -20,6 +20,7 @@ mod deferred;
 mod explain;
 pub mod handover;
 mod in_flight;
+mod locking;
 mod read;
 pub mod request;
 mod set;

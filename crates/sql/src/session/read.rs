@@ -73,10 +73,11 @@ impl Session {
                 }
                 Ok(Rows::plain(rows).holding(hold))
             }
-            Source::Table { table, select, template, lock } => {
-                if let Some(verb) = lock {
-                    self.check_read_only(verb)?;
-                }
+            Source::Table { table, select, lock: Some(lock), .. } => {
+                let select = instantiate(select, &window, &query.finish, &arguments);
+                self.locking_read(table, select, window, *lock).await
+            }
+            Source::Table { table, select, template, lock: None } => {
                 let finish = query.finish.groups.as_ref().map(|groups| merge::Finish {
                     input: merge::Input::Groups {
                         keys: groups.keys,
@@ -99,7 +100,7 @@ impl Session {
                     visible: window.visible,
                 });
                 let filled = || instantiate(select, &window, &query.finish, &arguments);
-                let answers = match (self.compared_read(table, lock.is_some(), filled)?, template) {
+                let answers = match (self.compared_read(table, false, filled)?, template) {
                     (Some((select, compared)), _) => {
                         self.attempt(Operation::Select(select), compared, table, None).await?
                     }

@@ -19,6 +19,7 @@ pub(super) struct Timeouts {
     pub(super) statement: Option<Duration>,
     pub(super) transaction: Option<Duration>,
     pub(super) idle_in_transaction: Option<Duration>,
+    pub(super) lock: Option<Duration>,
 }
 
 impl Settings {
@@ -64,6 +65,7 @@ impl Settings {
         self.timeouts = Timeouts {
             statement: timeout("statement_timeout"),
             transaction: timeout("transaction_timeout"),
+            lock: timeout("lock_timeout"),
             idle_in_transaction: timeout("idle_in_transaction_session_timeout"),
         };
         self.strength = self.get("quorate.read").and_then(|name| name.parse().ok()).unwrap_or_default();

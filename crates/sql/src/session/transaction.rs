@@ -195,6 +195,7 @@ impl Session {
             has_begun: false,
             steps: Steps::new(self.hold()),
             deferred: VecDeque::new(),
+            locks: self.cache.locks().of_block(),
             defined: None,
             client_knows_definition_stands: false,
             saved: self.settings.clone(),

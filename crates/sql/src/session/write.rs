@@ -42,6 +42,7 @@ impl Session {
             if self.defers {
                 return self.defer_write(operation, write, returned, hold);
             }
+            self.wait_for_row(&write.table, operation.filter()).await;
             self.attempt_write(operation, &write.table).await
         } else {
             let request = self.request()?;

@@ -33,8 +33,8 @@ pub enum Source {
         select: Select,
         /// The encoded select, if an execution only fills its arguments in.
         template: Option<EncodedTemplate>,
-        /// The verb of a select that locks its rows, such as SELECT FOR UPDATE.
-        lock: Option<&'static str>,
+        /// The lock of a select that locks its rows.
+        lock: Option<RowLock>,
     },
     /// Constants: `VALUES`, or a select without FROM.
     Constants {
@@ -45,6 +45,26 @@ pub enum Source {
     },
     /// A query of the catalog.
     Catalog(Box<CatalogPlan>),
+}
+
+/// The lock of a select that locks its rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLock {
+    /// The verb, such as SELECT FOR UPDATE.
+    pub verb: &'static str,
+    /// The treatment of rows that another block has locked.
+    pub wait: LockWait,
+}
+
+/// The treatment of rows that another block has locked, in the order in which it prevails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockWait {
+    /// The select waits for the other block, for a while.
+    Wait,
+    /// The select leaves the rows out: SKIP LOCKED.
+    Skip,
+    /// The select fails: NOWAIT.
+    NoWait,
 }
 
 /// The gateway's work on the rows, in this order.

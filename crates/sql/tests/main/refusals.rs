@@ -13,7 +13,6 @@ async fn clauses_that_nobody_binds_are_refused() {
         "select a from f order by a fetch first 2 rows with ties",
         "select a from f tablesample system (1)",
         "select relname from pg_class tablesample system (0)",
-        "select a from f for update skip locked",
         "select distinct on (b) a from f",
         "select a into g from f",
         "select sum(a) over w from f window w as (order by a)",

@@ -12,8 +12,8 @@ use quorate_sql::{
 use quorate_table::value::Row;
 use sqlparser::ast;
 
-/// A session, and its tables.
-pub(crate) struct Client(Session, Arc<LocalBackend>);
+/// A session, its tables, and its gateway's cache.
+pub(crate) struct Client(Session, Arc<LocalBackend>, Arc<Cache>);
 
 /// The result of a statement.
 #[derive(Debug)]
@@ -27,17 +27,22 @@ pub(crate) enum Done {
 impl Client {
     /// Creates a session on tables that no other session uses.
     pub(crate) fn new() -> Client {
-        Client::of(Arc::new(LocalBackend::new()))
+        Client::of(Arc::new(LocalBackend::new()), Arc::default())
     }
 
-    /// Creates another session on the same tables.
+    /// Creates another session on the same tables, at another gateway.
     pub(crate) fn another(&self) -> Client {
-        Client::of(self.1.clone())
+        Client::of(self.1.clone(), Arc::default())
     }
 
-    fn of(tables: Arc<LocalBackend>) -> Client {
-        let cache = Arc::new(Cache::default());
-        Client(Session::new(tables.clone(), cache, "test".to_owned(), "test".to_owned(), 1), tables)
+    /// Creates another session at the same gateway.
+    pub(crate) fn at_same_gateway(&self) -> Client {
+        Client::of(self.1.clone(), self.2.clone())
+    }
+
+    fn of(tables: Arc<LocalBackend>, cache: Arc<Cache>) -> Client {
+        let user = || "test".to_owned();
+        Client(Session::new(tables.clone(), cache.clone(), user(), user(), 1), tables, cache)
     }
 
     /// Returns the state of the session's block.

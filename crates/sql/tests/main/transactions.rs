@@ -264,8 +264,8 @@ async fn levels_and_modes_are_postgresqls() {
     assert_eq!(client.code("select * from acct for update").await, "25006");
     client.run("rollback").await.unwrap();
     for (sql, state) in [
-        ("select * from acct for update nowait", "0A000"),
-        ("select * from acct for update skip locked", "0A000"),
+        ("select * from acct for update nowait", "00000"),
+        ("select * from acct for update skip locked", "00000"),
         ("select count(*) from acct for update", "0A000"),
         ("select distinct owner from acct for share", "0A000"),
         ("select owner from acct group by owner for update", "0A000"),
@@ -372,4 +372,108 @@ async fn a_failure_before_begin_leaves_no_block() {
     assert_eq!(client.status(), Status::Block);
     client.run("commit").await.unwrap();
     assert_eq!(client.rows("select id from t order by id").await.len(), 3);
+}
+
+#[tokio::test]
+async fn nowait_and_skip_locked_look_at_the_locks_of_other_blocks() {
+    let mut one = accounts().await;
+    let mut two = one.at_same_gateway();
+    one.run("begin").await.unwrap();
+    one.run("select * from acct where id = 1 for update").await.unwrap();
+    two.run("begin").await.unwrap();
+    assert_eq!(two.code("select * from acct where id = 1 for update nowait").await, "55P03");
+    two.run("rollback; begin").await.unwrap();
+    assert_eq!(two.code("select * from acct for share nowait").await, "55P03");
+    two.run("rollback; begin").await.unwrap();
+    assert_eq!(column(&mut two, "select id from acct where id = 2 for update nowait").await, ["2"]);
+    assert_eq!(column(&mut two, "select id from acct where id = 1 for update skip locked").await, [""; 0]);
+    // A block passes over the rows of the other, and not over its own.
+    let next = "select id, owner from acct where cents = 100 order by id limit 2 for update skip locked";
+    assert_eq!(column(&mut two, next).await, ["2", "3"]);
+    assert_eq!(column(&mut one, next).await, ["1", "4"]);
+    two.run("update acct set cents = 0 where id in (2, 3)").await.unwrap();
+    assert_eq!(column(&mut two, next).await, ["5", "6"], "a block sees its own writes");
+    assert_eq!(column(&mut two, &next.replace("limit 2", "limit 1 offset 1")).await, ["6"]);
+    // Outside of a block nothing is locked.
+    let mut three = one.at_same_gateway();
+    assert_eq!(column(&mut three, next).await, ["7", "8"]);
+    assert_eq!(three.code("select * from acct where id = 5 for update nowait").await, "55P03");
+    for client in [&mut two, &mut one] {
+        client.run("commit").await.unwrap();
+    }
+    assert_eq!(column(&mut three, next).await, ["1", "4"], "the end of a block releases its locks");
+    three.run("create table bare (n int); insert into bare values (1)").await.unwrap();
+    assert_eq!(three.code("select n from bare for update skip locked").await, "0A000");
+}
+
+/// Workers take jobs from one table. No job is taken twice, and no worker fails.
+#[tokio::test]
+async fn workers_share_a_queue_of_jobs() {
+    let mut client = accounts().await;
+    client.run("create table job (id int primary key, worker int)").await.unwrap();
+    let jobs: Vec<String> = (0..60).map(|id| format!("({id})")).collect();
+    client.run(&format!("insert into job (id) values {}", jobs.join(", "))).await.unwrap();
+    let mut workers = Vec::new();
+    for worker in 0..6 {
+        let mut client = client.at_same_gateway();
+        workers.push(tokio::spawn(async move {
+            let mut taken = 0;
+            loop {
+                client.run("begin").await.unwrap();
+                let take =
+                    "select id from job where worker is null order by id limit 1 for update skip locked";
+                let found = column(&mut client, take).await;
+                let Some(id) = found.first() else {
+                    client.run("commit").await.unwrap();
+                    return taken;
+                };
+                client.run(&format!("update job set worker = {worker} where id = {id}")).await.unwrap();
+                client.run("commit").await.unwrap();
+                taken += 1;
+                tokio::task::yield_now().await;
+            }
+        }));
+    }
+    let mut taken = 0;
+    for worker in workers {
+        taken += worker.await.unwrap();
+    }
+    assert_eq!(taken, 60);
+    assert_eq!(column(&mut client, "select count(*) from job where worker is null").await, ["0"]);
+}
+
+/// Blocks read a counter for update and write the next value. They follow one another, and none fails.
+#[tokio::test]
+async fn blocks_on_one_row_take_turns() {
+    let mut client = accounts().await;
+    let mut tasks = Vec::new();
+    for _ in 0..8 {
+        let mut client = client.at_same_gateway();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                client.run("begin").await.unwrap();
+                let read = "select cents from acct where id = 1 for update";
+                let cents: u64 = column(&mut client, read).await[0].parse().unwrap();
+                tokio::task::yield_now().await;
+                client.run(&format!("update acct set cents = {} where id = 1", cents + 1)).await.unwrap();
+                client.run("commit").await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(cents(&mut client, 1).await, "180");
+    // A wait ends after lock_timeout, and the block goes on without the lock.
+    let mut other = client.at_same_gateway();
+    other.run("begin").await.unwrap();
+    other.run("update acct set cents = 0 where id = 1").await.unwrap();
+    client
+        .run("set lock_timeout = '20ms'; begin; update acct set cents = 1 where id = 1; commit")
+        .await
+        .unwrap();
+    client.run("begin").await.unwrap();
+    client.run("update acct set cents = 2 where id = 1").await.unwrap();
+    client.run("commit").await.unwrap();
+    assert_eq!(cents(&mut client, 1).await, "2");
 }

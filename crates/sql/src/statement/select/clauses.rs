@@ -15,6 +15,7 @@ use crate::{
     statement::{
         expr::Binder,
         parameters::Parameters,
+        query::{LockWait, RowLock},
         scope::{self, Scope},
     },
 };
@@ -58,28 +59,26 @@ pub fn tail_behind_with(query: &ast::Query) -> Result<QueryTail<'_>> {
     Ok(clauses(query))
 }
 
-/// Returns the clauses around the body of a select from one table, and the verb of the select if it locks its
+/// Returns the clauses around the body of a select from one table, and the lock of the select if it locks its
 /// rows. `name` is the name of the table within the query.
 pub(super) fn locking_tail<'a>(
     query: &'a ast::Query,
     name: &str,
-) -> Result<(QueryTail<'a>, Option<&'static str>)> {
+) -> Result<(QueryTail<'a>, Option<RowLock>)> {
     if let Some(with) = &query.with {
         return Err(SqlError::unsupported("WITH").at(with.span()));
     }
-    let mut verb = None;
+    let mut first: Option<RowLock> = None;
     for lock in &query.locks {
         let locks = match lock.lock_type {
             ast::LockType::Update => "SELECT FOR UPDATE",
             ast::LockType::Share => "SELECT FOR SHARE",
         };
-        match lock.nonblock {
-            Some(ast::NonBlock::Nowait) => return Err(SqlError::unsupported(format!("{locks} NOWAIT"))),
-            Some(ast::NonBlock::SkipLocked) => {
-                return Err(SqlError::unsupported(format!("{locks} SKIP LOCKED")));
-            }
-            None => {}
-        }
+        let wait = match lock.nonblock {
+            Some(ast::NonBlock::Nowait) => LockWait::NoWait,
+            Some(ast::NonBlock::SkipLocked) => LockWait::Skip,
+            None => LockWait::Wait,
+        };
         if let Some(of) = &lock.of
             && scope::parts(of)? != [name]
         {
@@ -89,9 +88,13 @@ pub(super) fn locking_tail<'a>(
             );
             return Err(SqlError::new(code::UNDEFINED_TABLE, message).at(of.span()));
         }
-        verb = verb.or(Some(locks));
+        // As in PostgreSQL, NOWAIT of one clause is NOWAIT of all, and precedes SKIP LOCKED.
+        first = Some(match first {
+            None => RowLock { verb: locks, wait },
+            Some(first) => RowLock { wait: first.wait.max(wait), ..first },
+        });
     }
-    Ok((clauses(query), verb))
+    Ok((clauses(query), first))
 }
 
 fn clauses(query: &ast::Query) -> QueryTail<'_> {

@@ -37,7 +37,7 @@ use clauses::tail;
 use constants::bind_constants;
 use grouped::{Grouping, over_groups};
 
-pub use super::query::{Finish, MergedGroups, Query, Source};
+pub use super::query::{Finish, LockWait, MergedGroups, Query, RowLock, Source};
 
 /// Binds a query.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
@@ -130,7 +130,7 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
     let (tail, lock) = clauses::locking_tail(query, &scope_name(&select.from[0].relation, &table))?;
     let body = Body { select, tail, scope: &scope };
     let bound = body.bind(parameters)?;
-    if let Some(verb) = lock {
+    if let Some(RowLock { verb, .. }) = lock {
         let grouped = !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
         for (present, what) in [
             (bound.finish.distinct, "DISTINCT clause"),

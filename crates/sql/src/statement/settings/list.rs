@@ -124,7 +124,7 @@ settings! {
     "lc_ctype", "C", ReadOnly, "The character classes.";
     "lc_messages", "C", Only(&["c", "en_us.utf-8"]), "The language of messages.";
     "lo_compat_privileges", "off", Switch;
-    "lock_timeout", "0", Milliseconds, "No effect: no statement waits for locks.";
+    "lock_timeout", "0", Milliseconds, "How long a statement waits for another block at the same gateway, at most a second; 0 means a second.";
     "log_duration", "off", Switch;
     "log_error_verbosity", "default", Words(&["terse", "default", "verbose"]);
     "log_executor_stats", "off", Switch;
