@@ -137,7 +137,10 @@ fn kind(statement: &statement::Statement) -> &'static str {
             Action::Update { .. } => "update",
             Action::Delete { .. } | Action::Truncate => "delete",
         },
-        statement::Statement::CreateTable(_) | statement::Statement::DropTable(_) => "definition",
+        statement::Statement::CreateTable(_)
+        | statement::Statement::DropTable(_)
+        | statement::Statement::CreateSequence(_)
+        | statement::Statement::DropSequence(_) => "definition",
         statement::Statement::Copy(_) => "copy",
         statement::Statement::Explain { .. } => "explain",
         statement::Statement::Begin(_)

@@ -11,6 +11,7 @@ use crate::{
     budget::{Budget, MemoryLimits},
     error::{Result, SqlError, code},
     locks::Locks,
+    sequence::Numbers,
     statement::{self, BoundStatement, Field, parse},
     types::PgType,
 };
@@ -105,8 +106,8 @@ impl Prepared {
 
 type CacheKey = (Arc<str>, Vec<Option<PgType>>);
 
-/// The statements that were prepared most recently, and the memory budget of all sessions. The cache has two
-/// generations, a young one and an old one. A statement that is found in the old generation moves to the
+/// The statements that were prepared most recently, the memory budget of all sessions, and the numbers that
+/// were drawn from sequences. The cache of statements has two generations, a young one and an old one. A statement that is found in the old generation moves to the
 /// young one. When the young generation is full, it becomes the old one, and the previous old generation is
 /// dropped.
 #[derive(Default)]
@@ -114,6 +115,7 @@ pub struct Cache {
     generations: Mutex<Generations>,
     budget: Arc<Budget>,
     locks: Arc<Locks>,
+    numbers: Numbers,
 }
 
 #[derive(Default)]
@@ -142,6 +144,11 @@ impl Cache {
     /// Returns the courtesy locks of the sessions' blocks.
     pub fn locks(&self) -> &Arc<Locks> {
         &self.locks
+    }
+
+    /// Returns the numbers that were drawn from sequences.
+    pub fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// Returns the prepared statement of a text, from the cache or newly bound.

@@ -3,8 +3,8 @@
 //! A statement passes these modules. [`session`] keeps a client's settings, prepared statements and open
 //! block. [`statement`] binds text to the operations of `quorate_table`. A [`backend`] executes the
 //! operations: a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes the
-//! values. [`catalog`] answers queries of the relations that describe the tables. Only this crate interprets
-//! SQL text. It knows no client protocol: the doors and the library do.
+//! values. [`catalog`] answers queries of the relations that describe the tables, and [`sequence`] gives
+//! numbers. Only this crate interprets SQL text. It knows no client protocol: the doors and the library do.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,6 +33,7 @@ pub mod finish;
 pub mod local;
 pub mod locks;
 pub mod name;
+pub mod sequence;
 pub mod session;
 pub mod statement;
 pub mod types;

@@ -316,6 +316,21 @@ pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
     }
 }
 
+/// Returns the type of the numbers of a serial column. `None` if the declaration is not of a serial type.
+pub fn serial(data_type: &DataType) -> Option<Type> {
+    let DataType::Custom(name, modifiers) = data_type else { return None };
+    let ident = name.0.last().and_then(|part| part.as_ident())?;
+    if !modifiers.is_empty() || ident.quote_style.is_some() {
+        return None;
+    }
+    match ident.value.to_lowercase().as_str() {
+        "smallserial" | "serial2" => Some(Type::Int2),
+        "serial" | "serial4" => Some(Type::Int4),
+        "bigserial" | "serial8" => Some(Type::Int8),
+        _ => None,
+    }
+}
+
 /// Returns the type that a cast or declaration names, and ignores its modifier.
 pub fn base(data_type: &DataType) -> Option<PgType> {
     match modified(data_type) {
@@ -386,13 +401,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
             }
             let lower =
                 if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
-            match lower.as_str() {
-                "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" => {
-                    Err(SqlError::unsupported(format!("type {lower}"))
-                        .hint("Let the client number its rows, or use a random key."))
-                }
-                _ => PgType::named(&lower).ok_or_else(|| unknown(data_type)),
-            }
+            PgType::named(&lower).ok_or_else(|| unknown(data_type))
         }
         DataType::JSON | DataType::JSONB | DataType::Uuid | DataType::Bytea | DataType::Time(..) => {
             Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))

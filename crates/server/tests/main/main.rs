@@ -7,6 +7,7 @@ mod redis;
 mod refused;
 mod retries;
 mod robust;
+mod sequences;
 mod together;
 mod wire;
 

@@ -20,6 +20,7 @@ pub(super) enum Builtin {
     GetConstraintDefinition,
     GetExpression,
     GetIndexDefinition,
+    GetSerialSequence,
     GetUserById,
     GenerateSeries,
     IsVisible,

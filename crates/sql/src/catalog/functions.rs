@@ -17,6 +17,7 @@ use crate::{
     array,
     backend::Table,
     error::{Result, SqlError, code},
+    sequence,
     types::{self, PgType},
 };
 
@@ -54,6 +55,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("pg_get_constraintdef", 1 | 2) => (GetConstraintDefinition, PgType::TEXT),
         ("pg_get_expr", 2 | 3) => (GetExpression, PgType::TEXT),
         ("pg_get_indexdef", 1 | 3) => (GetIndexDefinition, PgType::TEXT),
+        ("pg_get_serial_sequence", 2) => (GetSerialSequence, PgType::TEXT),
         ("pg_get_userbyid", 1) => (GetUserById, PgType::Name),
         (
             "pg_table_is_visible"
@@ -111,7 +113,6 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
             | "pg_get_function_arguments"
             | "pg_get_function_identity_arguments"
             | "pg_get_function_sqlbody"
-            | "pg_get_serial_sequence"
             | "pg_get_partkeydef"
             | "pg_get_statisticsobjdef_columns"
             | "pg_tablespace_location",
@@ -226,6 +227,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
                 position.map_or(Datum::text(""), |p| Datum::text(quoted(&table.schema.columns[*p].name)))
             }
         },
+        GetSerialSequence => serial_sequence(&text(0), &text(1), context)?,
         GetUserById => match number(0) {
             Some(number) if number == i64::from(oid::USER) => Datum::text(context.user),
             Some(number) => Datum::text(format!("unknown (OID={number})")),
@@ -265,6 +267,21 @@ fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w
         .iter()
         .find(|table| Some(i64::from(index_oid(table.id))) == number && !table.schema.primary_key.is_empty())
         .map(|table| &**table)
+}
+
+/// Returns the name of the sequence that belongs to a column.
+fn serial_sequence(table: &str, column: &str, context: &CatalogContext<'_>) -> Result<Datum> {
+    let bare = parts(table).and_then(|mut parts| parts.pop()).unwrap_or_default();
+    let Some(known) = context.catalog.table(&bare) else {
+        let message = format!("relation \"{table}\" does not exist");
+        return Err(SqlError::new(code::UNDEFINED_TABLE, message));
+    };
+    if !known.schema.columns.iter().any(|known| known.name == column) {
+        let message = format!("column \"{column}\" of relation \"{bare}\" does not exist");
+        return Err(SqlError::new(code::UNDEFINED_COLUMN, message));
+    }
+    let sequence = sequence::of_column(&context.catalog, &bare, column);
+    Ok(sequence.map_or(Datum::NULL, |sequence| Datum::text(format!("public.{}", quoted(&sequence.name)))))
 }
 
 /// Writes a JSON object from a list in which names and values alternate.

@@ -14,7 +14,7 @@ pub(super) fn quoted(name: &str) -> String {
 
 /// Splits a qualified name at its dots as SQL does, in lower case outside of quotes. `None` if the name is
 /// malformed.
-pub(super) fn parts(name: &str) -> Option<Vec<String>> {
+pub(crate) fn parts(name: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = name.trim();
     loop {

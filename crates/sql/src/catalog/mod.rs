@@ -17,7 +17,7 @@ mod builtin;
 pub mod datum;
 mod eval;
 mod functions;
-mod identifier;
+pub(crate) mod identifier;
 mod oid;
 mod plan;
 mod relations;

@@ -9,18 +9,19 @@ pub mod lines;
 mod target;
 pub mod tuples;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use quorate_table::{
     engine::Answer,
     operation::{LoadId, Operation},
-    schema::Schema,
+    schema::{Schema, TableId},
     value::{Row, Value},
 };
 use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::{
     backend::{Backend, OperationError, RequestId, Table, WriteName},
+    cache::Cache,
     error::{Result, SqlError, code},
     fault,
     statement::{
@@ -49,6 +50,9 @@ const DISCARD_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A COPY FROM in progress.
 pub struct CopyIn {
     backend: Arc<dyn Backend>,
+    cache: Arc<Cache>,
+    /// The latest numbers of the sequences that number the rows, bounded by the columns of a table.
+    latest: BTreeMap<TableId, i64>,
     target: CopyTarget,
     load: LoadId,
     source: CopyInput,
@@ -70,20 +74,22 @@ impl CopyIn {
     /// Begins a load into columns of a table. The session supplies the values of defaults. The last argument
     /// is the time zone that the client asked for, if the session uses another zone.
     pub fn new(
-        backend: Arc<dyn Backend>,
+        (backend, cache): (Arc<dyn Backend>, Arc<Cache>),
         table: Arc<Table>,
         columns: Vec<usize>,
         form: CopyForm,
         load: LoadId,
         (session, rejected_time_zone): (&(dyn Fn(SessionValue) -> Value + Sync), Option<&str>),
     ) -> Result<Self> {
-        let target = CopyTarget::new(table, columns, session, rejected_time_zone)?;
+        let target = CopyTarget::new(&backend.catalog(), table, columns, session, rejected_time_zone)?;
         let source = match form {
             CopyForm::Lines(format) => CopyInput::Lines(LineReader::new(format.clone()), format),
             CopyForm::Binary => CopyInput::Tuples(Tuples::default()),
         };
         Ok(CopyIn {
             backend,
+            cache,
+            latest: BTreeMap::new(),
             target,
             load,
             source,
@@ -166,8 +172,13 @@ impl CopyIn {
         {
             staged(joined)?;
         }
-        let rows = std::mem::take(&mut self.chunk);
+        let mut rows = std::mem::take(&mut self.chunk);
         self.chunk_bytes = 0;
+        for (column, sequence) in self.target.numbered() {
+            let numbers = self.cache.numbers().take(&self.backend, sequence, rows.len()).await?;
+            self.latest.extend(numbers.last().map(|latest| (sequence.table.id, *latest)));
+            self.target.number(&mut rows, *column, numbers)?;
+        }
         self.rows += rows.len() as u64;
         self.staged = true;
         let id = id();
@@ -175,6 +186,11 @@ impl CopyIn {
         let backend = self.backend.clone();
         self.under_way.spawn(async move { backend.write(WriteName::nameless(id), operation).await });
         Ok(())
+    }
+
+    /// Returns the latest numbers of the sequences that number the rows.
+    pub fn latest_numbers(&self) -> &BTreeMap<TableId, i64> {
+        &self.latest
     }
 
     /// Returns the table's schema.

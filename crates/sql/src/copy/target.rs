@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use quorate_table::{
+    cast::cast,
     failure::Failure,
     schema::Column,
     text::parse_text,
@@ -15,14 +16,16 @@ use super::{
     tuples::Tuple,
 };
 use crate::{
-    backend::Table,
+    backend::{Catalog, Table},
     encode,
     error::{Result, SqlError, code},
+    sequence::Sequence,
     statement::{
         Field,
         copy::Format,
+        fold,
         parameters::{Arguments, SessionValue, ambiguous_time_error, is_local},
-        write,
+        write::{self, ColumnDefault},
     },
     types::PgType,
 };
@@ -34,6 +37,8 @@ pub(super) struct CopyTarget {
     types: Vec<PgType>,
     /// A row that holds the default of every column.
     defaults: Row,
+    /// The columns that take numbers from sequences, because the data lacks them. In `defaults` they are 0.
+    numbered: Vec<(usize, Arc<Sequence>)>,
     /// The time zone that the client asked for, if the session uses another zone.
     rejected_time_zone: Option<String>,
 }
@@ -41,28 +46,55 @@ pub(super) struct CopyTarget {
 impl CopyTarget {
     /// Creates the target, and computes the default of every column.
     pub(super) fn new(
+        catalog: &Catalog,
         table: Arc<Table>,
         columns: Vec<usize>,
         session: &(dyn Fn(SessionValue) -> Value + Sync),
         rejected_time_zone: Option<&str>,
     ) -> Result<Self> {
         let none = Arguments { values: &[], session };
-        let defaults = write::defaults(&table.schema)?
-            .iter()
-            .map(|expr| crate::statement::fold::value(expr, &none))
-            .collect::<Result<Row>>()?;
+        let mut numbered = Vec::new();
+        let default = |(index, default): (usize, ColumnDefault)| {
+            let column = &table.schema.columns[index];
+            match default {
+                ColumnDefault::Value(default) => fold::value(&default, &none),
+                _ if columns.contains(&index) => Ok(Value::Null),
+                ColumnDefault::Next(sequence) => {
+                    numbered.push((index, sequence));
+                    Ok(cast(&Value::Int8(0), column.ty)?)
+                }
+                ColumnDefault::Missing => Err(write::no_sequence(&table.schema, column)),
+            }
+        };
+        let defaults = write::defaults(catalog, &table.schema).into_iter().enumerate().map(default);
+        let defaults = defaults.collect::<Result<Row>>()?;
         let types = columns.iter().map(|&column| Field::of(&table.schema.columns[column]).ty).collect();
         Ok(CopyTarget {
             table,
             columns,
             types,
             defaults,
+            numbered,
             rejected_time_zone: rejected_time_zone.map(str::to_owned),
         })
     }
 
     pub(super) fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Returns the columns that take numbers from sequences.
+    pub(super) fn numbered(&self) -> &[(usize, Arc<Sequence>)] {
+        &self.numbered
+    }
+
+    /// Stores numbers of a sequence in a column of rows.
+    pub(super) fn number(&self, rows: &mut [Row], column: usize, numbers: Vec<i64>) -> Result<()> {
+        let ty = self.table.schema.columns[column].ty;
+        for (row, number) in rows.iter_mut().zip(numbers) {
+            row[column] = cast(&Value::Int8(number), ty)?;
+        }
+        Ok(())
     }
 
     /// Returns the number of columns of the data.

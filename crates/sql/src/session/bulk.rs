@@ -16,7 +16,7 @@ impl Session {
                 let id = self.backend.request_id();
                 let load = LoadId(id.session, id.number);
                 let rows = CopyIn::new(
-                    self.backend.clone(),
+                    (self.backend.clone(), self.cache.clone()),
                     table.clone(),
                     columns.clone(),
                     copy.form.clone(),
@@ -39,6 +39,9 @@ impl Session {
     /// Makes all rows of a COPY visible at once; in a block, when the block commits.
     pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
         copy.end(&mut || self.backend.request_id()).await?;
+        for (sequence, number) in copy.latest_numbers() {
+            self.numbers.record(*sequence, *number);
+        }
         if self.is_in_block() {
             let published = self.attempt_write(copy.publication(), copy.table()).await;
             let (rows, _) = published.map_err(|error| error.within(copy.schema()))?;

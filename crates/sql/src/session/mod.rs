@@ -3,9 +3,10 @@
 //!
 //! A [`Session`] takes a bound statement and returns a [`StatementOutcome`]. It knows nothing of the
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
-//! `transaction`, `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. `attempt`
-//! tries the statements of a block, `settle` puts their trial off, and `batch` executes several writes as one
-//! message. The parts of a session's state are in `setting`, `block`, `steps`, `deferred` and `in_flight`.
+//! `transaction`, `read`, `write` (rows and tables), `sequence`, `bulk` (COPY), `cursor`, `explain`, and
+//! `set`. `attempt` tries the statements of a block, `settle` puts their trial off, and `batch` executes
+//! several writes as one message. The parts of a session's state are in `setting`, `block`, `steps`,
+//! `deferred`, `numbers` and `in_flight`.
 //!
 //! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its
 //! outcome is unknown, the error names the id, and `SET quorate.request_id` sends the next write under the
@@ -21,8 +22,10 @@ mod explain;
 pub mod handover;
 mod in_flight;
 mod locking;
+mod numbers;
 mod read;
 pub mod request;
+mod sequence;
 mod set;
 mod setting;
 mod settle;
@@ -59,6 +62,7 @@ use crate::{
 use block::{Cursor, TransactionBlock};
 pub use deferred::WriteResult;
 use in_flight::{CurrentStatement, InFlight};
+use numbers::SessionNumbers;
 use setting::Settings;
 
 pub use crate::statement::parameters::ambiguous_time_error;
@@ -95,6 +99,7 @@ pub struct Session {
     notices: Vec<SqlError>,
     reported: Vec<(String, String)>,
     statement_began: i64,
+    numbers: SessionNumbers,
 }
 
 /// A statement that PREPARE named.
@@ -162,6 +167,7 @@ impl Session {
             notices: Vec::new(),
             reported: Vec::new(),
             statement_began: now(),
+            numbers: SessionNumbers::default(),
         }
     }
 
@@ -250,7 +256,15 @@ impl Session {
         if bound.statement.writes().is_some() {
             self.current_statement = Some(CurrentStatement::new(&prepared, values));
         }
-        self.perform(&bound.statement, values).await
+        match &bound.statement {
+            _ if bound.calls.is_empty() => {}
+            Statement::Explain { .. } => self.pretend_sequences(&bound.calls),
+            _ => self.call_sequences(&bound.calls, values).await?,
+        }
+        let outcome = self.perform(&bound.statement, values).await;
+        // No other statement may take a number of this one.
+        self.numbers.results.clear();
+        outcome
     }
 
     async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<StatementOutcome> {
@@ -277,6 +291,8 @@ impl Session {
             Statement::Write(write) => self.write(write, values).await,
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable(drop) => self.drop_table(drop).await,
+            Statement::CreateSequence(create) => self.create_sequence(create).await,
+            Statement::DropSequence(drop) => self.drop_sequence(drop).await,
             Statement::Copy(copy) => self.copy(copy, values).await,
             Statement::Set { name, value, local } => self.set(name, value.clone(), *local),
             Statement::ResetAll => {
@@ -341,8 +357,13 @@ impl Session {
                 }
                 self.prepared.clear();
                 self.cursors.clear();
+                self.numbers.discard();
                 self.reset();
                 Ok(StatementOutcome::Done("DISCARD ALL".to_owned()))
+            }
+            Statement::DiscardSequences => {
+                self.numbers.discard();
+                Ok(StatementOutcome::Done("DISCARD SEQUENCES".to_owned()))
             }
             Statement::Declare(declare) => self.declare(declare, values).await,
             Statement::Fetch { name, count } => self.fetch(name, *count).await,
@@ -405,6 +426,9 @@ impl Session {
             SessionValue::Database => Value::text_of(&self.database),
             SessionValue::Schema => Value::text_of("public"),
             SessionValue::Pid => Value::Int4(self.pid),
+            SessionValue::SequenceResult(call) => {
+                self.numbers.results.get(call).cloned().unwrap_or(Value::Null)
+            }
         }
     }
 }

@@ -81,7 +81,7 @@ impl Session {
     pub(super) fn check_write(&mut self, verb: &str) -> Result<()> {
         self.check_read_only(verb)?;
         let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
-        let is_definition = matches!(verb, "CREATE TABLE" | "DROP TABLE");
+        let is_definition = verb.starts_with("CREATE ") || verb.starts_with("DROP ");
         match &open.defined {
             Some(defined) => {
                 open.client_knows_definition_stands = true;

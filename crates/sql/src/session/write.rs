@@ -1,5 +1,7 @@
 //! Executes statements that change rows, and statements that create or drop tables.
 
+use std::cmp::Ordering;
+
 use quorate_table::{
     engine::Answer,
     eval::eval,
@@ -18,9 +20,10 @@ use crate::{
     catalog,
     error::{Result, SqlError, code},
     fault,
+    sequence::is_sequence,
     statement::{
         ddl, fold,
-        parameters::Arguments,
+        parameters::{Arguments, SessionValue},
         write::{self, Action, Write},
     },
 };
@@ -30,7 +33,10 @@ impl Session {
         let session = |value| self.session_value(value);
         let arguments = Arguments { values, session: &session };
         let schema = &write.table.schema;
-        let operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
+        let mut operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
+        if write.restarts {
+            self.check_restart(&schema.name)?;
+        }
         // An INSERT's rows come from the gateway, so the gateway computes RETURNING itself, in the order of
         // the rows.
         let mut hold = self.hold();
@@ -38,6 +44,7 @@ impl Session {
             Operation::Insert { rows, .. } => returned(write, rows, &arguments, &mut hold)?,
             _ => Vec::new(),
         };
+        let mut is_remembered = false;
         let (rows, more) = if self.is_in_block() {
             if self.defers {
                 return self.defer_write(operation, write, returned, hold);
@@ -46,12 +53,24 @@ impl Session {
             self.attempt_write(operation, &write.table).await
         } else {
             let request = self.request()?;
+            let is_numbered =
+                !self.numbers.results.is_empty() && remember_numbers(write, &mut operation, &arguments);
             self.in_flight = Some(InFlight::Write(request));
             let answered = self.backend.write(request.sent, operation).await;
-            self.written(answered, request)
+            let written = self.written(answered, request);
+            is_remembered = is_numbered && request.sent.repeated;
+            written.map(|(rows, more)| (rows, if is_numbered { in_order(more) } else { more }))
         }
         .map_err(|error| error.within(schema))?;
-        returned.extend(more);
+        match (&write.action, is_remembered) {
+            // The first attempt may have stored other numbers than this one drew.
+            (_, true) => returned = more,
+            (Action::Insert { conflict: None, .. }, false) => {}
+            _ => returned.extend(more),
+        }
+        if write.restarts {
+            self.restart_sequences(&schema.name).await?;
+        }
         let tag = write::tag(write.action.verb(), rows);
         if write.fields.is_empty() {
             Ok(StatementOutcome::Done(tag))
@@ -96,9 +115,10 @@ impl Session {
         if self.backend.catalog().table(name).is_some() {
             return self.exists_already(create, exists());
         }
+        let schema = self.create_sequences(create).await?;
         let id = self.backend.request_id();
         self.in_flight = Some(InFlight::Definition);
-        let done = self.backend.create_table(id, create.schema.clone(), create.replicas).await;
+        let done = self.backend.create_table(id, schema, create.replicas).await;
         self.in_flight = None;
         match done {
             Ok(()) => {
@@ -127,7 +147,11 @@ impl Session {
         let mut tables = Vec::with_capacity(drop.names.len());
         for name in &drop.names {
             match catalog.table(name) {
-                Some(table) => tables.push(table.id),
+                Some(table) if is_sequence(&table.schema) => {
+                    return Err(SqlError::new("42809", format!("\"{name}\" is not a table"))
+                        .hint("Use DROP SEQUENCE to remove a sequence."));
+                }
+                Some(table) => tables.push(table.clone()),
                 None if drop.if_exists => {
                     let notice = format!("table \"{name}\" does not exist, skipping");
                     self.notices.push(SqlError::new("00000", notice));
@@ -153,10 +177,11 @@ impl Session {
         for table in tables {
             let id = self.backend.request_id();
             self.in_flight = Some(InFlight::Definition);
-            let done = self.backend.drop_table(id, table).await;
+            let done = self.backend.drop_table(id, table.id).await;
             self.in_flight = None;
             done.map_err(fault::unnamed_error)?;
             self.has_defined("DROP TABLE");
+            self.drop_sequences_of(&table.schema.name).await?;
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }
@@ -203,6 +228,42 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
         }
         Action::Truncate => Operation::Delete { table, filter: None, returning: Vec::new() },
     })
+}
+
+/// Lets the replicas compute RETURNING of an INSERT whose rows have numbers of sequences, so that they
+/// remember it, and a repetition of the statement returns the numbers that are stored. The last column is a
+/// number by which the rows are sorted. Returns whether the INSERT is of this kind.
+fn remember_numbers(write: &Write, operation: &mut Operation, arguments: &Arguments<'_>) -> bool {
+    let (Action::Insert { rows, .. }, Operation::Insert { returning, .. }) = (&write.action, operation)
+    else {
+        return false;
+    };
+    if write.returning.is_empty() {
+        return false;
+    }
+    let is_result = |expr: &Expr| match expr {
+        Expr::Parameter(number, _) => {
+            matches!(SessionValue::from_number(*number), Some(SessionValue::SequenceResult(_)))
+        }
+        _ => false,
+    };
+    let numbered = |row: &Vec<Expr>| row.iter().position(|expr| fold::any(expr, &is_result));
+    let Some(column) = rows.iter().find_map(numbered) else { return false };
+    *returning = write.returning.iter().map(|expr| fold::substitute(expr, arguments)).collect();
+    returning.push(Expr::Column(column, write.table.schema.columns[column].ty));
+    true
+}
+
+/// Sorts rows by their last column, and removes the column.
+fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by(|a, b| match (a.last(), b.last()) {
+        (Some(a), Some(b)) => a.order(b),
+        _ => Ordering::Equal,
+    });
+    for row in &mut rows {
+        row.pop();
+    }
+    rows
 }
 
 /// Computes RETURNING over rows that the gateway knows.

@@ -16,7 +16,10 @@ use super::{
     parameters::Parameters,
     scope::{self, Scope},
 };
-use crate::error::{Result, SqlError, code};
+use crate::{
+    error::{Result, SqlError, code},
+    sequence,
+};
 
 /// Returns the positions of named columns. Refuses a name that occurs twice.
 pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<usize>> {
@@ -96,7 +99,12 @@ fn assigned(
     parameters: &mut Parameters,
 ) -> Result<Expr> {
     if is_default(value) {
-        return Ok(column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)));
+        let Some(default) = &column.default else { return Ok(Expr::Constant(Value::Null, column.ty)) };
+        if sequence::takes_numbers(default) {
+            let what = format!("an UPDATE that sets column \"{}\" to the next number", column.name);
+            return Err(SqlError::unsupported(what).at(value.span()));
+        }
+        return Ok(default.clone());
     }
     let operand = Binder::new(scope, parameters, Err("UPDATE")).operand(value)?;
     operand.coerce_stored(column, value.span(), parameters)

@@ -4,13 +4,14 @@ use sqlparser::ast;
 
 use super::{
     copy::Copy,
+    create_sequence::CreateSequence,
     ddl::{CreateTable, DropTable},
     modes::Modes,
     parameters::SettingDependencies,
     query::Query,
     write::Write,
 };
-use crate::types::PgType;
+use crate::{sequence::SequenceCall, types::PgType};
 
 /// A bound statement.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub enum Statement {
     CreateTable(Box<CreateTable>),
     /// DROP TABLE.
     DropTable(DropTable),
+    /// CREATE SEQUENCE.
+    CreateSequence(Box<CreateSequence>),
+    /// DROP SEQUENCE.
+    DropSequence(DropTable),
     /// COPY.
     Copy(Box<Copy>),
     /// SET or RESET of a setting; `None` restores the default.
@@ -84,6 +89,8 @@ pub enum Statement {
     Deallocate(Option<String>),
     /// `DISCARD ALL`: resets the session.
     DiscardAll,
+    /// `DISCARD SEQUENCES`: forgets the session's latest numbers.
+    DiscardSequences,
     /// DECLARE of a cursor.
     Declare(Box<Declare>),
     /// FETCH from a cursor.
@@ -108,6 +115,8 @@ pub struct BoundStatement {
     pub parameters: Vec<PgType>,
     /// The settings on which the statement's meaning depends.
     pub depends: SettingDependencies,
+    /// The calls of sequence functions, which a session executes before all else.
+    pub calls: Vec<SequenceCall>,
 }
 
 /// A bound DECLARE.

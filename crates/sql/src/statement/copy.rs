@@ -114,7 +114,10 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
     }
     let (direction, names) = match source {
         ast::CopySource::Table { table_name, columns } => {
-            let table = scope::table(catalog, table_name)?;
+            let table = match to {
+                true => scope::table(catalog, table_name)?,
+                false => scope::changed_table(catalog, table_name)?,
+            };
             let names: Vec<String> = columns.iter().map(scope::fold).collect();
             let spans: Vec<Span> = columns.iter().map(|column| column.span).collect();
             let mut positions = write::columns(&table.schema, &names, &spans)?;

@@ -11,13 +11,15 @@ use quorate_table::{
 use sqlparser::ast::{self, Spanned};
 
 use super::{
-    expr::Binder,
+    expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
+    sequence_options::set_options,
 };
 use crate::{
     catalog,
     error::{Result, SqlError, code},
+    sequence::{self, Identity, SequenceDefinition, SequenceOwner},
     types,
 };
 
@@ -26,6 +28,8 @@ use crate::{
 pub struct CreateTable {
     /// The table's definition.
     pub schema: Schema,
+    /// The sequences that belong to columns, by the column's position. The names may already exist.
+    pub sequences: Vec<(usize, SequenceDefinition)>,
     /// The number of replicas in `replicas = n`. `None` means the cluster's default.
     pub replicas: Option<u32>,
     /// IF NOT EXISTS.
@@ -64,12 +68,14 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
         return Err(SqlError::new("54011", format!("tables can have at most {COLUMNS_MAX} columns")));
     }
     let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
+    let mut sequences = Vec::new();
     let mut primary_key: Option<Vec<usize>> = None;
     for column in &create.columns {
-        let (column, in_key) = bind_column(column, &columns, parameters)?;
+        let BoundColumn { column, in_key, sequence } = bind_column(column, &columns, &name, parameters)?;
         if in_key {
             set_key(&mut primary_key, vec![columns.len()], &name)?;
         }
+        sequences.extend(sequence.map(|sequence| (columns.len(), sequence)));
         columns.push(column);
     }
     for constraint in &create.constraints {
@@ -100,6 +106,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     partition.check(&columns)?;
     Ok(CreateTable {
         schema: Schema { name, columns, primary_key, partition },
+        sequences,
         replicas: options.replicas,
         if_not_exists: create.if_not_exists,
     })
@@ -149,11 +156,20 @@ fn key_columns(key: &ast::PrimaryKeyConstraint, columns: &[Column]) -> Result<Ve
     Ok(positions)
 }
 
+struct BoundColumn {
+    column: Column,
+    /// Whether the column is declared as the primary key.
+    in_key: bool,
+    /// The sequence of a serial or identity column.
+    sequence: Option<SequenceDefinition>,
+}
+
 fn bind_column(
     definition: &ast::ColumnDef,
     known: &[Column],
+    table: &str,
     parameters: &mut Parameters,
-) -> Result<(Column, bool)> {
+) -> Result<BoundColumn> {
     let span = definition.name.span;
     let name = scope::fold(&definition.name);
     if known.iter().any(|column| column.name == name) {
@@ -163,15 +179,20 @@ fn bind_column(
         )
         .at(span));
     }
-    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"].contains(&name.as_str()) {
+    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", sequence::KEY].contains(&name.as_str()) {
         return Err(SqlError::new(
             code::DUPLICATE_COLUMN,
             format!("column name \"{name}\" conflicts with a system column name"),
         )
         .at(span));
     }
-    let (ty, modifier) = types::modified(&definition.data_type).map_err(|error| error.at(span))?;
-    let mut column = Column { name, ty, modifier, not_null: false, default: None };
+    let serial = types::serial(&definition.data_type);
+    let (ty, modifier) = match serial {
+        Some(ty) => (ty, None),
+        None => types::modified(&definition.data_type).map_err(|error| error.at(span))?,
+    };
+    let mut column = Column { name, ty, modifier, not_null: serial.is_some(), default: None };
+    let mut sequence = serial.map(|_| owned_sequence(table, &column));
     let mut nullable = false;
     let mut in_key = false;
     for option in &definition.options {
@@ -183,8 +204,21 @@ fn bind_column(
             ast::ColumnOption::Unique(_) => return Err(no_constraint("UNIQUE").at(span)),
             ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
             ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
+            ast::ColumnOption::Generated {
+                generated_as: kind @ (ast::GeneratedAs::Always | ast::GeneratedAs::ByDefault),
+                sequence_options: Some(options),
+                generation_expr: None,
+                ..
+            } => {
+                if sequence.is_some() {
+                    return Err(several_defaults(&column.name).at(span));
+                }
+                let always = *kind == ast::GeneratedAs::Always;
+                sequence = Some(identity(always, options, table, &column).map_err(|error| error.at(span))?);
+                column.not_null = true;
+            }
             ast::ColumnOption::Generated { .. } | ast::ColumnOption::Identity(_) => {
-                return Err(SqlError::unsupported("a generated or identity column").at(span));
+                return Err(SqlError::unsupported("a generated column").at(span));
             }
             ast::ColumnOption::Collation(collation) => {
                 let name = scope::parts(collation)?.pop().unwrap_or_default();
@@ -195,6 +229,12 @@ fn bind_column(
             other => return Err(SqlError::unsupported(format!("the column option {other}")).at(span)),
         }
     }
+    if let Some(sequence) = &sequence {
+        if column.default.is_some() {
+            return Err(several_defaults(&column.name).at(span));
+        }
+        column.default = Some(sequence::nextval(&sequence.name, column.ty));
+    }
     if nullable && (column.not_null || in_key) {
         return Err(SqlError::new(
             code::SYNTAX_ERROR,
@@ -202,11 +242,67 @@ fn bind_column(
         )
         .at(span));
     }
-    Ok((column, in_key))
+    Ok(BoundColumn { column, in_key, sequence })
+}
+
+fn several_defaults(column: &str) -> SqlError {
+    let message = format!("multiple default values specified for column \"{column}\"");
+    SqlError::new(code::SYNTAX_ERROR, message)
+}
+
+/// Returns the sequence of a serial column.
+fn owned_sequence(table: &str, column: &Column) -> SequenceDefinition {
+    let name = format!("{table}_{}_seq", column.name);
+    let owner = SequenceOwner { table: table.to_owned(), column: column.name.clone() };
+    SequenceDefinition { owner: Some(owner), ..SequenceDefinition::new(name, column.ty) }
+}
+
+/// Returns the sequence of an identity column.
+fn identity(
+    always: bool,
+    options: &[ast::SequenceOptions],
+    table: &str,
+    column: &Column,
+) -> Result<SequenceDefinition> {
+    if !column.ty.is_integer() {
+        return Err(invalid("identity column type must be smallint, integer, or bigint"));
+    }
+    let mut sequence = owned_sequence(table, column);
+    sequence.identity = Some(if always { Identity::Always } else { Identity::ByDefault });
+    set_options(&mut sequence, options)?;
+    Ok(sequence)
+}
+
+/// Returns the default `nextval('name')` of a column. `None` if the expression is no call of `nextval`.
+fn nextval(expr: &ast::Expr, column: &Column, parameters: &Parameters) -> Result<Option<Expr>> {
+    let mut call = expr;
+    while let ast::Expr::Nested(inner) = call {
+        call = inner;
+    }
+    let ast::Expr::Function(function) = call else { return Ok(None) };
+    let ast::FunctionArguments::List(list) = &function.args else { return Ok(None) };
+    let [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(named))] = &list.args[..] else {
+        return Ok(None);
+    };
+    let is_nextval = scope::parts(&function.name)?.last().is_some_and(|name| name == "nextval");
+    let (true, Some(catalog)) = (is_nextval, &parameters.sequences) else { return Ok(None) };
+    let Some(sequence) = constant_sequence(catalog, named)? else { return Ok(None) };
+    if !column.ty.is_number() {
+        let message = format!(
+            "column \"{}\" is of type {} but default expression is of type bigint",
+            column.name,
+            column.ty.name()
+        );
+        return Err(SqlError::new(code::DATATYPE_MISMATCH, message).at(expr.span()));
+    }
+    Ok(Some(sequence::nextval(&sequence.definition.name, column.ty)))
 }
 
 /// Binds a column's default: a constant, or a value of the inserting session, such as the time.
 fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Result<Expr> {
+    if let Some(nextval) = nextval(expr, column, parameters)? {
+        return Ok(nextval);
+    }
     let scope = Scope::empty();
     let operand = Binder::new(&scope, parameters, Err("DEFAULT expressions")).operand(expr).map_err(
         |error| match error.code.as_ref() {
@@ -219,7 +315,10 @@ fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Re
         },
     )?;
     let bound = operand.coerce_stored(column, expr.span(), parameters)?;
-    let is_session_value = |number: usize| SessionValue::from_number(number).is_some();
+    let is_session_value = |number: usize| match SessionValue::from_number(number) {
+        None | Some(SessionValue::SequenceResult(_)) => false,
+        Some(_) => true,
+    };
     let of_session = |expr: &Expr| matches!(expr, Expr::Parameter(number, _) if is_session_value(*number));
     match &bound {
         Expr::Constant(..) => Ok(bound),

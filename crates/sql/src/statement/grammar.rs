@@ -12,12 +12,14 @@
 use std::any::TypeId;
 
 use sqlparser::{
-    ast::{BinaryOperator, CastKind, Expr, UnaryOperator, Value},
+    ast::{BinaryOperator, CastKind, ColumnOption, Expr, Statement, UnaryOperator, Value},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::Keyword,
     parser::{Parser, ParserError},
     tokenizer::{Token, TokenWithSpan},
 };
+
+use super::sequence_syntax;
 
 type Parsed<T = Expr> = Result<T, ParserError>;
 
@@ -114,6 +116,20 @@ impl Dialect for Grammar {
             Precedence::Colon => NOTHING,
             asked => POSTGRES.prec_value(asked),
         }
+    }
+
+    fn parse_statement(&self, parser: &mut Parser) -> Option<Parsed<Statement>> {
+        let first = parser.peek_token_ref();
+        if word(&first.token) == Keyword::ALTER
+            && word(&parser.peek_nth_token_ref(1).token) == Keyword::SEQUENCE
+        {
+            return Some(unsupported("ALTER SEQUENCE", first));
+        }
+        sequence_syntax::create_sequence(parser)
+    }
+
+    fn parse_column_option(&self, parser: &mut Parser) -> Parsed<Option<Parsed<Option<ColumnOption>>>> {
+        Ok(sequence_syntax::identity(parser)?.map(|option| Ok(Some(option))))
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Parsed<u8>> {

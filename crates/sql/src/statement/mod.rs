@@ -16,6 +16,7 @@ mod bound;
 pub mod coerce;
 mod conflict;
 pub mod copy;
+pub mod create_sequence;
 pub mod cursor;
 pub mod ddl;
 pub mod depth;
@@ -31,6 +32,8 @@ pub mod parse;
 pub mod query;
 pub mod scope;
 pub mod select;
+mod sequence_options;
+mod sequence_syntax;
 pub mod settings;
 pub mod spelling;
 mod unsupported_clauses;
@@ -73,6 +76,8 @@ impl Statement {
             Statement::Write(write) => Some(write.action.verb()),
             Statement::CreateTable(_) => Some("CREATE TABLE"),
             Statement::DropTable(_) => Some("DROP TABLE"),
+            Statement::CreateSequence(_) => Some("CREATE SEQUENCE"),
+            Statement::DropSequence(_) => Some("DROP SEQUENCE"),
             Statement::Copy(copy) if matches!(copy.direction, copy::Direction::In { .. }) => {
                 Some("COPY FROM")
             }
@@ -88,9 +93,10 @@ pub fn bind(
     catalog: &Arc<Catalog>,
 ) -> Result<BoundStatement> {
     let mut parameters = Parameters::declared(declared);
+    parameters.sequences = Some(catalog.clone());
     let statement = bind_statement(statement, &mut parameters, catalog)?;
-    let depends = parameters.depends;
-    Ok(BoundStatement { statement, parameters: parameters.finish()?, depends })
+    let (depends, calls) = (parameters.depends, std::mem::take(&mut parameters.calls));
+    Ok(BoundStatement { statement, parameters: parameters.finish()?, depends, calls })
 }
 
 fn bind_statement(
@@ -106,6 +112,12 @@ fn bind_statement(
         Ast::Delete(delete) => Statement::Write(Box::new(write::delete(delete, parameters, catalog)?)),
         Ast::Truncate(truncate) => Statement::Write(Box::new(write::truncate(truncate, catalog)?)),
         Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create, parameters)?)),
+        Ast::CreateSequence { .. } => {
+            Statement::CreateSequence(Box::new(create_sequence::bind(statement, catalog)?))
+        }
+        Ast::Drop { object_type: ast::ObjectType::Sequence, .. } => {
+            Statement::DropSequence(create_sequence::drop_sequence(statement)?)
+        }
         Ast::Drop { .. } => Statement::DropTable(ddl::drop_table(statement)?),
         Ast::Copy { .. } => Statement::Copy(Box::new(copy::bind(statement, parameters, catalog)?)),
         Ast::Set(set) => settings::bind(set)?,
@@ -183,9 +195,7 @@ fn bind_statement(
         Ast::Discard { object_type: ast::DiscardObject::ALL } => Statement::DiscardAll,
         Ast::Discard { object_type: ast::DiscardObject::PLANS } => Statement::Nothing("DISCARD PLANS"),
         Ast::Discard { object_type: ast::DiscardObject::TEMP } => Statement::Nothing("DISCARD TEMP"),
-        Ast::Discard { object_type: ast::DiscardObject::SEQUENCES } => {
-            Statement::Nothing("DISCARD SEQUENCES")
-        }
+        Ast::Discard { object_type: ast::DiscardObject::SEQUENCES } => Statement::DiscardSequences,
         Ast::UNLISTEN { .. } => Statement::Nothing("UNLISTEN"),
         other => {
             let text = other.to_string();

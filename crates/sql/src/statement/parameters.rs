@@ -1,5 +1,7 @@
 //! The placeholders of an expression: the client's `$n`, and values that only its session knows.
 
+use std::{ops::Range, sync::Arc};
+
 use quorate_table::{
     calendar,
     expr::Expr,
@@ -10,7 +12,9 @@ use sqlparser::tokenizer::Span;
 
 use crate::{
     array,
+    backend::Catalog,
     error::{Result, SqlError, code},
+    sequence::SequenceCall,
     types::PgType,
 };
 
@@ -27,6 +31,11 @@ pub struct Parameters {
     pub needs_catalog: bool,
     /// The settings on which the statement's meaning depends.
     pub depends: SettingDependencies,
+    /// The calls of sequence functions, in order.
+    pub calls: Vec<SequenceCall>,
+    /// The catalog in which calls of sequence functions find their sequences. `None` where such calls are not
+    /// allowed.
+    pub sequences: Option<Arc<Catalog>>,
     /// Number of nodes that were copied, because a form needs an operand at several places.
     copied: usize,
 }
@@ -49,6 +58,12 @@ impl Parameters {
     /// Starts with the types that the client declared.
     pub fn declared(types: Vec<Option<PgType>>) -> Self {
         Parameters { types, ..Parameters::default() }
+    }
+
+    /// Adds a call of a sequence function. Returns the value that stands for its result.
+    pub fn call(&mut self, call: SequenceCall) -> SessionValue {
+        self.calls.push(call);
+        SessionValue::SequenceResult(self.calls.len() - 1)
     }
 
     /// Returns the zero-based number of a placeholder such as `$3`.
@@ -162,13 +177,15 @@ pub enum SessionValue {
     Schema,
     /// `pg_backend_pid()`.
     Pid,
+    /// The result of a call of a sequence function, by the call's number within the statement.
+    SequenceResult(usize),
 }
 
 /// Number of the first session value as a parameter, far above any `$n`.
 const SESSION: usize = 1 << 32;
 
 impl SessionValue {
-    /// All session values. Defaults in stored tables refer to a value by its index here, so the order is
+    /// All session values that a default can have. Defaults in stored tables refer to a value by its index here, so the order is
     /// fixed.
     const ALL: [SessionValue; 7] = [
         SessionValue::Now,
@@ -206,6 +223,7 @@ impl SessionValue {
             SessionValue::Database => "current_database()",
             SessionValue::Schema => "CURRENT_SCHEMA",
             SessionValue::Pid => "pg_backend_pid()",
+            SessionValue::SequenceResult(_) => "nextval()",
         }
     }
 
@@ -217,16 +235,23 @@ impl SessionValue {
             SessionValue::LocalNow => PgType::Plain(Type::Timestamp),
             SessionValue::User | SessionValue::Database | SessionValue::Schema => PgType::Name,
             SessionValue::Pid => PgType::INT4,
+            SessionValue::SequenceResult(_) => PgType::INT8,
         }
     }
 
     /// Returns the parameter number that stands for the value.
     pub fn number(self) -> usize {
+        if let SessionValue::SequenceResult(call) = self {
+            return RESULTS + call;
+        }
         SESSION + Self::ALL.iter().position(|value| *value == self).expect("the list has all session values")
     }
 
     /// Returns the value that a parameter number stands for. `None` for the client's own parameters.
     pub fn from_number(number: usize) -> Option<Self> {
+        if RESULTS_OF_SEQUENCES.contains(&number) {
+            return Some(SessionValue::SequenceResult(number - RESULTS));
+        }
         number.checked_sub(SESSION).and_then(|index| Self::ALL.get(index)).copied()
     }
 }
@@ -248,6 +273,12 @@ pub fn array_parameter(number: usize) -> Option<usize> {
 
 /// First parameter number that stands for a part of an interval.
 const PARTS: usize = 1 << 34;
+
+/// First parameter number that stands for the result of a call of a sequence function.
+const RESULTS: usize = 1 << 40;
+
+/// The parameter numbers that stand for results of calls of sequence functions.
+const RESULTS_OF_SEQUENCES: Range<usize> = RESULTS..RESULTS + (1 << 32);
 
 /// A part of an interval parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

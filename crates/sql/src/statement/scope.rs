@@ -12,6 +12,7 @@ use crate::{
     backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError, code},
+    sequence::is_sequence,
 };
 
 /// Returns a name as SQL stores names: in lower case unless the name was quoted.
@@ -68,6 +69,17 @@ pub fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>> {
         .at(name.span()));
     }
     Err(SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{bare}\" does not exist")).at(name.span()))
+}
+
+/// Returns the user's table of this name, which a statement changes. Refuses a sequence.
+pub fn changed_table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>> {
+    let table = table(catalog, name)?;
+    if !is_sequence(&table.schema) {
+        return Ok(table);
+    }
+    Err(SqlError::new("42809", format!("cannot change sequence \"{}\"", table.schema.name))
+        .hint("setval sets the sequence.")
+        .at(name.span()))
 }
 
 /// The columns that an expression can name: the columns of one table, or of a sub-select over the table,

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use sqlparser::{
+    ast,
     keywords::Keyword,
     tokenizer::{Token, TokenWithSpan, Whitespace},
 };
@@ -84,6 +85,23 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
             // Drops FROM in `trim(from x)` and `trim(leading from x)`.
             Keyword::FROM if opened[0] && second == Keyword::TRIM => {}
             Keyword::FROM if opened[1] && third == Keyword::TRIM && TRIMMED.contains(&last) => {}
+            // Rewrites `OVERRIDING SYSTEM VALUE`, for which the parser's INSERT has no place.
+            _ if is_named(&token.token, "overriding") && overriding(tokens, at).is_some() => {
+                // The parser would read PARTITION directly after the table's name as an alias, so the name
+                // becomes the alias.
+                if let (Some(Token::Word(name)), true) = (before[0], second != Keyword::AS) {
+                    let alias = [Token::make_keyword("AS"), Token::Word(name.clone())];
+                    spelled.extend(alias.map(instead));
+                }
+                let words = Token::make_word(overriding(tokens, at).expect("checked above"), Some('"'));
+                let partition = [Token::make_keyword("PARTITION"), Token::LParen, words, Token::RParen];
+                spelled.extend(partition.map(instead));
+            }
+            Keyword::SYSTEM | Keyword::USER if before[0].is_some_and(|last| is_named(last, "overriding")) => {
+            }
+            Keyword::VALUE
+                if matches!(last, Keyword::SYSTEM | Keyword::USER)
+                    && before[1].is_some_and(|second| is_named(second, "overriding")) => {}
             _ if between && is_named(&token.token, "asymmetric") => continue,
             _ if between && is_named(&token.token, "symmetric") => {
                 return Err(SqlError::unsupported("BETWEEN SYMMETRIC")
@@ -101,6 +119,42 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
 fn follows<const N: usize>(tokens: &[TokenWithSpan], at: usize, words: [Keyword; N]) -> bool {
     let solid = tokens[at + 1..].iter().filter(|token| !matches!(token.token, Token::Whitespace(_)));
     solid.map(|token| keyword(Some(&token.token))).take(N).eq(words)
+}
+
+/// The values of identity columns that an INSERT stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Overriding {
+    /// `OVERRIDING SYSTEM VALUE`: the values of the statement.
+    System,
+    /// `OVERRIDING USER VALUE`: the numbers of the sequences.
+    User,
+}
+
+/// The name of the partition into which `OVERRIDING SYSTEM VALUE` is rewritten.
+const OVERRIDING_SYSTEM: &str = "OVERRIDING SYSTEM VALUE";
+
+/// The name of the partition into which `OVERRIDING USER VALUE` is rewritten.
+const OVERRIDING_USER: &str = "OVERRIDING USER VALUE";
+
+/// Returns the OVERRIDING of an INSERT, which was rewritten into a partition.
+pub fn overriding_of(insert: &ast::Insert) -> Option<Overriding> {
+    let [ast::Expr::Identifier(name)] = insert.partitioned.as_deref()? else { return None };
+    match name.value.as_str() {
+        OVERRIDING_SYSTEM => Some(Overriding::System),
+        OVERRIDING_USER => Some(Overriding::User),
+        _ => None,
+    }
+}
+
+/// Returns the words of `OVERRIDING … VALUE`, which begin at `at`.
+fn overriding(tokens: &[TokenWithSpan], at: usize) -> Option<&'static str> {
+    if follows(tokens, at, [Keyword::SYSTEM, Keyword::VALUE]) {
+        Some(OVERRIDING_SYSTEM)
+    } else if follows(tokens, at, [Keyword::USER, Keyword::VALUE]) {
+        Some(OVERRIDING_USER)
+    } else {
+        None
+    }
 }
 
 /// Rewrites FETCH: adds FROM before the cursor's name if FROM and IN are missing, and turns FORWARD without a
@@ -147,7 +201,7 @@ fn may_need_rewrite(tokens: &[TokenWithSpan]) -> bool {
             {
                 return true;
             }
-            word if is_named(word, "isnull") => return true,
+            word if is_named(word, "isnull") || is_named(word, "overriding") => return true,
             _ => {}
         }
         after_literal = matches!(token.token, Token::SingleQuotedString(_));

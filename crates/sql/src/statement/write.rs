@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quorate_table::{
     expr::Expr,
     operation::Conflict,
-    schema::Schema,
+    schema::{Column, Schema},
     value::{Type, Value},
 };
 use sqlparser::{
@@ -16,15 +16,17 @@ use sqlparser::{
 use super::{
     Field,
     assignment::{assignments, filter, is_default},
-    conflict,
+    coerce, conflict,
     expr::Binder,
     parameters::Parameters,
     scope::{self, Scope},
     select::{self, clauses},
+    spelling::{Overriding, overriding_of},
 };
 use crate::{
     backend::{Catalog, Table},
     error::{Result, SqlError, code},
+    sequence::{self, Identity, Sequence, SequenceCall, SequenceName},
 };
 
 pub use super::assignment::columns;
@@ -40,6 +42,8 @@ pub struct Write {
     pub returning: Vec<Expr>,
     /// The columns of RETURNING.
     pub fields: Vec<Field>,
+    /// Whether the sequences of the table's columns start again (TRUNCATE … RESTART IDENTITY).
+    pub restarts: bool,
 }
 
 /// The change of a table.
@@ -94,7 +98,7 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     let ast::TableObject::TableName(name) = &insert.table else {
         return Err(SqlError::unsupported("INSERT into anything but a table"));
     };
-    let table = scope::table(catalog, name)?;
+    let table = scope::changed_table(catalog, name)?;
     let schema = &table.schema;
     let named: Vec<String> = insert.columns.iter().map(scope::column_name).collect::<Result<_>>()?;
     let spans: Vec<Span> = insert.columns.iter().map(Spanned::span).collect();
@@ -115,9 +119,12 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
         },
     };
     let scope = Scope::empty();
+    let overriding = overriding_of(insert);
+    let identities = identities(catalog, schema);
+    let defaults = defaults(catalog, schema);
     let mut rows = Vec::with_capacity(values.len().max(1));
     if insert.source.is_none() {
-        rows.push(defaults(schema)?);
+        rows.push(with_defaults(vec![None; schema.columns.len()], schema, &defaults, parameters)?);
     }
     for row in values {
         if row.len() > targets.len() {
@@ -128,21 +135,31 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
             return Err(SqlError::new(code::SYNTAX_ERROR, "INSERT has more target columns than expressions")
                 .at(spans[row.len()]));
         }
-        let mut bound = defaults(schema)?;
+        let mut bound = vec![None; schema.columns.len()];
         for (expr, &target) in row.iter().zip(&targets) {
-            if is_default(expr) {
+            let column = &schema.columns[target];
+            let identity = identities.iter().find(|(column, _)| *column == target);
+            let is_drawn = identity.is_some() && overriding == Some(Overriding::User);
+            if is_default(expr) || is_drawn {
                 continue;
             }
-            let column = &schema.columns[target];
+            if overriding.is_none() && identity.is_some_and(|(_, identity)| *identity == Identity::Always) {
+                let name = &column.name;
+                let message = format!("cannot insert a non-DEFAULT value into column \"{name}\"");
+                return Err(SqlError::new("428C9", message)
+                    .detail(format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS."))
+                    .hint("Use OVERRIDING SYSTEM VALUE to override.")
+                    .at(expr.span()));
+            }
             let operand = Binder::new(&scope, parameters, Err("VALUES")).operand(expr)?;
-            bound[target] = operand.coerce_stored(column, expr.span(), parameters)?;
+            bound[target] = Some(operand.coerce_stored(column, expr.span(), parameters)?);
         }
-        rows.push(bound);
+        rows.push(with_defaults(bound, schema, &defaults, parameters)?);
     }
     let alias = insert.table_alias.as_ref().map(|alias| scope::fold(&alias.alias));
     let conflict = conflict::bind(insert.on.as_ref(), &table.schema, alias.clone(), parameters)?;
     let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields })
+    Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields, restarts: false })
 }
 
 /// Whether a query consists of its body alone, without clauses such as WITH or LIMIT.
@@ -162,13 +179,70 @@ fn is_bare(query: &ast::Query) -> bool {
     with.is_none() && order_by.is_none() && limit_clause.is_none() && fetch.is_none() && locks.is_empty()
 }
 
-/// Returns a row that holds the default of every column.
-pub fn defaults(schema: &Schema) -> Result<Vec<Expr>> {
-    Ok(schema
-        .columns
-        .iter()
-        .map(|column| column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)))
-        .collect())
+/// The default of a column.
+pub enum ColumnDefault {
+    /// A constant or a value of the session.
+    Value(Expr),
+    /// The next number of a sequence.
+    Next(Arc<Sequence>),
+    /// The next number of a sequence that does not exist.
+    Missing,
+}
+
+/// Returns the default of every column.
+pub fn defaults(catalog: &Catalog, schema: &Schema) -> Vec<ColumnDefault> {
+    let default = |column: &Column| match &column.default {
+        None => ColumnDefault::Value(Expr::Constant(Value::Null, column.ty)),
+        Some(default) => match sequence::of_default(catalog, default) {
+            None => ColumnDefault::Value(default.clone()),
+            Some(None) => ColumnDefault::Missing,
+            Some(Some(sequence)) => ColumnDefault::Next(sequence),
+        },
+    };
+    schema.columns.iter().map(default).collect()
+}
+
+/// Completes a row with the defaults of the columns that the statement does not give.
+fn with_defaults(
+    row: Vec<Option<Expr>>,
+    schema: &Schema,
+    defaults: &[ColumnDefault],
+    parameters: &mut Parameters,
+) -> Result<Vec<Expr>> {
+    let columns = schema.columns.iter().zip(defaults);
+    row.into_iter()
+        .zip(columns)
+        .map(|(given, (column, default))| match (given, default) {
+            (Some(given), _) => Ok(given),
+            (None, ColumnDefault::Value(default)) => Ok(default.clone()),
+            (None, ColumnDefault::Next(sequence)) => {
+                let next = SequenceCall::Next(SequenceName::Known(sequence.clone()));
+                let next = Expr::Parameter(parameters.call(next).number(), Type::Int8);
+                Ok(if column.ty == Type::Int8 { next } else { coerce::cast(next, column.ty) })
+            }
+            (None, ColumnDefault::Missing) => Err(no_sequence(schema, column)),
+        })
+        .collect()
+}
+
+/// Returns the error about a default whose sequence does not exist.
+pub fn no_sequence(schema: &Schema, column: &Column) -> SqlError {
+    let message =
+        format!("the sequence of column \"{}\" of relation \"{}\" does not exist", column.name, schema.name);
+    SqlError::new(code::UNDEFINED_TABLE, message)
+}
+
+/// Returns the identity columns of a table.
+fn identities(catalog: &Catalog, schema: &Schema) -> Vec<(usize, Identity)> {
+    let columns = schema.columns.iter().enumerate();
+    let takes_numbers = columns.filter(|(_, column)| {
+        column.default.as_ref().is_some_and(|default| sequence::of_default(catalog, default).is_some())
+    });
+    let identity = |(index, column): (usize, &Column)| {
+        let sequence = sequence::of_column(catalog, &schema.name, &column.name)?;
+        sequence.identity.map(|identity| (index, identity))
+    };
+    takes_numbers.filter_map(identity).collect()
 }
 
 fn returning(
@@ -199,7 +273,10 @@ fn target(
                     )
                     .at(name.span()));
                 }
-                Ok((scope::table(catalog, name)?, alias.as_ref().map(|alias| scope::fold(&alias.name))))
+                Ok((
+                    scope::changed_table(catalog, name)?,
+                    alias.as_ref().map(|alias| scope::fold(&alias.name)),
+                ))
             }
             other => Err(SqlError::unsupported(format!("{what} of anything but a table")).at(other.span())),
         },
@@ -221,11 +298,25 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
             .hint("Delete the row and insert it again with the new value.")
             .at(span));
     }
+    for (column, identity) in identities(catalog, schema) {
+        let assigned = assignments.iter().find(|assignment| assignment.column == column);
+        if let (Some(assigned), Identity::Always) = (assigned, identity) {
+            let message =
+                format!("column \"{}\" can only be updated to DEFAULT", schema.columns[column].name);
+            return Err(SqlError::new("428C9", message).at(assigned.span));
+        }
+    }
     let assignments =
         assignments.into_iter().map(|assignment| (assignment.column, assignment.value)).collect();
     let filter = filter(update.selection.as_ref(), &scope, parameters)?;
     let (returning, fields) = returning(update.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { action: Action::Update { assignments, filter }, table: table.clone(), returning, fields })
+    Ok(Write {
+        action: Action::Update { assignments, filter },
+        table: table.clone(),
+        returning,
+        fields,
+        restarts: false,
+    })
 }
 
 /// Binds a DELETE.
@@ -235,7 +326,7 @@ pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<C
     let scope = Scope::of(&table.schema, alias.clone());
     let filter = filter(delete.selection.as_ref(), &scope, parameters)?;
     let (returning, fields) = returning(delete.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { action: Action::Delete { filter }, table: table.clone(), returning, fields })
+    Ok(Write { action: Action::Delete { filter }, table: table.clone(), returning, fields, restarts: false })
 }
 
 /// Binds a TRUNCATE.
@@ -244,8 +335,9 @@ pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Writ
         return Err(SqlError::unsupported("TRUNCATE of several tables at once")
             .hint("Truncate the tables one by one; each TRUNCATE is atomic."));
     };
-    let table = scope::table(catalog, &target.name)?;
-    Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new() })
+    let table = scope::changed_table(catalog, &target.name)?;
+    let restarts = truncate.identity == Some(ast::TruncateIdentityOption::Restart);
+    Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new(), restarts })
 }
 
 /// Refuses NULL in a column that is NOT NULL.

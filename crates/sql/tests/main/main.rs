@@ -3,5 +3,6 @@
 mod answers;
 mod precedence;
 mod refusals;
+mod sequences;
 mod statements;
 mod transactions;

@@ -9,10 +9,10 @@ use quorate_sql::{
     session::{Session, StatementOutcome, Status},
     statement::parse::parse,
 };
-use quorate_table::value::Row;
+use quorate_table::value::{Row, Value};
 use sqlparser::ast;
 
-/// A session, its tables, and its gateway's cache.
+/// A session, its tables, and the cache that it shares with the other sessions of its gateway.
 pub(crate) struct Client(Session, Arc<LocalBackend>, Arc<Cache>);
 
 /// The result of a statement.
@@ -41,8 +41,25 @@ impl Client {
     }
 
     fn of(tables: Arc<LocalBackend>, cache: Arc<Cache>) -> Client {
-        let user = || "test".to_owned();
-        Client(Session::new(tables.clone(), cache.clone(), user(), user(), 1), tables, cache)
+        let session = Session::new(tables.clone(), cache.clone(), "test".to_owned(), "test".to_owned(), 1);
+        Client(session, tables, cache)
+    }
+
+    /// Executes a statement with values for its parameters. Returns the first column of its rows, as text.
+    pub(crate) async fn with(&mut self, text: &str, values: &[Value]) -> Result<Vec<Option<String>>> {
+        let prepared = self.0.prepare(text, Vec::new())?;
+        let rows = match self.0.execute(&prepared, values).await.map_err(|error| self.0.failed(error))? {
+            StatementOutcome::Rows(rows, _) => rows.all().await?,
+            StatementOutcome::Buffered(rows, ..) => rows,
+            _ => Vec::new(),
+        };
+        Ok(rows.iter().map(|row| row[0].text()).collect())
+    }
+
+    /// Returns the first column of the rows of the last statement of a text, as text.
+    pub(crate) async fn column(&mut self, text: &str) -> Vec<String> {
+        let first = |row: Vec<Option<String>>| row[0].clone().unwrap_or_default();
+        self.rows(text).await.into_iter().map(first).collect()
     }
 
     /// Returns the state of the session's block.

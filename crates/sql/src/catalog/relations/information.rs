@@ -1,19 +1,20 @@
 //! The information schema.
 
-use quorate_table::{modifier::Modifier, value::Type};
+use quorate_table::{modifier::Modifier, schema::Column, value::Type};
 
 use super::{
     definition::{Columns, all},
-    tables::{default_text, keyed},
+    tables::{default_text, identity, keyed, users},
 };
 use crate::{
+    backend::Table,
     catalog::{CatalogContext, datum::Datum, oid::NAMESPACES},
-    types,
+    sequence, types,
 };
 
 pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name));
-    let users = context.catalog.tables.iter().map(|table| ("public", table.schema.name.as_str()));
+    let users = users(context).map(|table| ("public", table.schema.name.as_str()));
     catalog
         .chain(users)
         .map(|(schema, name)| {
@@ -31,7 +32,7 @@ pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
 
 pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in &context.catalog.tables {
+    for table in users(context) {
         for (index, column) in table.schema.columns.iter().enumerate() {
             let (ty, _) = types::of_column(column);
             let (precision, radix, scale) = match column.ty {
@@ -60,7 +61,7 @@ pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
                 ("table_name", Datum::text(&table.schema.name)),
                 ("column_name", Datum::text(&column.name)),
                 ("ordinal_position", Datum::int8(index as i64 + 1)),
-                ("column_default", default_text(column).map_or(Datum::NULL, Datum::text)),
+                ("column_default", default_text(context, table, column).map_or(Datum::NULL, Datum::text)),
                 ("is_nullable", Datum::text(if column.not_null { "NO" } else { "YES" })),
                 ("data_type", Datum::text(ty.display())),
                 ("character_maximum_length", length),
@@ -79,14 +80,32 @@ pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
                 ("udt_name", Datum::text(ty.info().name)),
                 ("dtd_identifier", Datum::text((index + 1).to_string())),
                 ("is_self_referencing", Datum::text("NO")),
-                ("is_identity", Datum::text("NO")),
                 ("identity_cycle", Datum::text("NO")),
                 ("is_generated", Datum::text("NEVER")),
                 ("is_updatable", Datum::text("YES")),
             ]);
+            rows.last_mut().expect("the row was added").extend(identity_columns(context, table, column));
         }
     }
     rows
+}
+
+/// Returns the columns of `information_schema.columns` about an identity column.
+fn identity_columns(context: &CatalogContext<'_>, table: &Table, column: &Column) -> Columns<'static> {
+    let Some(identity) = identity(context, table, column) else {
+        return vec![("is_identity", Datum::text("NO"))];
+    };
+    let mut columns =
+        vec![("is_identity", Datum::text("YES")), ("identity_generation", Datum::text(identity.words()))];
+    if let Some(sequence) = sequence::of_column(&context.catalog, &table.schema.name, &column.name) {
+        columns.extend([
+            ("identity_start", Datum::text(sequence.start.to_string())),
+            ("identity_increment", Datum::text(sequence.increment.to_string())),
+            ("identity_maximum", Datum::text(sequence.max.to_string())),
+            ("identity_minimum", Datum::text(sequence.min.to_string())),
+        ]);
+    }
+    columns
 }
 
 pub(super) fn schemata(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {

@@ -7,6 +7,7 @@
 mod cluster;
 mod definition;
 mod information;
+mod sequences;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -45,6 +46,10 @@ impl Relation {
                 ("spcname", Datum::text("pg_default")),
                 ("spcowner", Datum::int8(oid::USER)),
             ]],
+            ("pg_catalog", "pg_sequence") => sequences::sequences(context),
+            ("pg_catalog", "pg_sequences") => sequences::view(context),
+            ("pg_catalog", "pg_depend") => sequences::dependencies(context),
+            ("information_schema", "sequences") => sequences::information(context),
             ("pg_catalog", "pg_tables") => tables::tables(context),
             ("pg_catalog", "pg_indexes") => tables::index_view(context),
             ("information_schema", "tables") => information::tables(context),

@@ -15,6 +15,7 @@ use crate::{
         identifier::quoted,
         oid::{self, index_oid, table_oid},
     },
+    sequence::{self, Identity, is_sequence},
     statement::parameters::SessionValue,
     types::{self, PgType},
 };
@@ -28,6 +29,10 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     }
     for table in &context.catalog.tables {
         let schema = &table.schema;
+        if is_sequence(schema) {
+            rows.push(class(table_oid(table.id), &schema.name, oid::PUBLIC, "S", schema.columns.len()));
+            continue;
+        }
         let has_key = !schema.primary_key.is_empty();
         let mut row = class(table_oid(table.id), &schema.name, oid::PUBLIC, "r", schema.columns.len());
         row.retain(|(name, _)| *name != "reltuples");
@@ -96,8 +101,14 @@ pub(super) fn attributes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> 
         for (index, column) in table.schema.columns.iter().enumerate() {
             let mut row = attribute(relation, index + 1, &column.name, types::of_column(column));
             row.push(("attnotnull", Datum::bool(column.not_null)));
-            row.push(("atthasdef", Datum::bool(column.default.is_some())));
+            let identity = identity(context, table, column);
+            let has_default = column.default.is_some() && identity.is_none() && !is_sequence(&table.schema);
+            row.push(("atthasdef", Datum::bool(has_default)));
+            row.push(("attidentity", Datum::text(identity.map_or("", Identity::letter))));
             rows.push(row);
+        }
+        if is_sequence(&table.schema) {
+            continue;
         }
         for (index, &position) in table.schema.primary_key.iter().enumerate() {
             let column = &table.schema.columns[position];
@@ -145,9 +156,9 @@ pub(super) fn alignment(length: i16) -> &'static str {
 
 pub(super) fn defaults(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in &context.catalog.tables {
+    for table in users(context) {
         for (index, column) in table.schema.columns.iter().enumerate() {
-            if let Some(default) = default_text(column) {
+            if let Some(default) = default_text(context, table, column) {
                 rows.push(vec![
                     ("oid", Datum::int8(table_oid(table.id))),
                     ("adrelid", Datum::int8(table_oid(table.id))),
@@ -160,8 +171,21 @@ pub(super) fn defaults(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     rows
 }
 
-/// Returns the text of a column's default.
-pub(super) fn default_text(column: &Column) -> Option<String> {
+/// Returns the kind of an identity column.
+pub(super) fn identity(context: &CatalogContext<'_>, table: &Table, column: &Column) -> Option<Identity> {
+    if !sequence::takes_numbers(column.default.as_ref()?) {
+        return None;
+    }
+    sequence::of_column(&context.catalog, &table.schema.name, &column.name)?.identity
+}
+
+/// Returns the text of a column's default. An identity column has none.
+pub(super) fn default_text(context: &CatalogContext<'_>, table: &Table, column: &Column) -> Option<String> {
+    if let Some(sequence) = sequence::of_default(&context.catalog, column.default.as_ref()?) {
+        let name = &sequence?.definition.name;
+        let next = format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"));
+        return identity(context, table, column).is_none().then_some(next);
+    }
     let shown = types::of_column(column).0.display();
     Some(match column.default.as_ref()? {
         Expr::Constant(value, ty) => match (value.text(), ty) {
@@ -183,8 +207,13 @@ pub(super) fn default_text(column: &Column) -> Option<String> {
     })
 }
 
+/// Returns the tables that are no sequences.
+pub(super) fn users<'a>(context: &'a CatalogContext<'_>) -> impl Iterator<Item = &'a Table> {
+    context.catalog.tables.iter().map(|table| &**table).filter(|table| !is_sequence(&table.schema))
+}
+
 pub(super) fn keyed<'a>(context: &'a CatalogContext<'_>) -> impl Iterator<Item = &'a Table> {
-    context.catalog.tables.iter().map(|table| &**table).filter(|table| !table.schema.primary_key.is_empty())
+    users(context).filter(|table| !table.schema.primary_key.is_empty())
 }
 
 fn key_numbers(table: &Table) -> Datum {
@@ -240,10 +269,7 @@ pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>>
 
 pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name, false));
-    let users = context
-        .catalog
-        .tables
-        .iter()
+    let users = users(context)
         .map(|table| ("public", table.schema.name.as_str(), !table.schema.primary_key.is_empty()));
     catalog
         .chain(users)

@@ -95,6 +95,9 @@ impl Binder<'_> {
         if name == "version" && arguments.is_empty() {
             return Ok(text(crate::version()));
         }
+        if matches!(name.as_str(), "nextval" | "currval" | "lastval" | "setval") {
+            return self.sequence_call(&name, arguments, span);
+        }
         let mut operands = Vec::with_capacity(arguments.len());
         for argument in arguments {
             match argument {

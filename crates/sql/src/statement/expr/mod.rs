@@ -1,10 +1,10 @@
 //! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
-//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the
-//! name of a column without an alias. `binder` has the state that all these files share, and `operand` the
-//! operands that they build. `extension` names the places where a query of the catalog has forms of its
-//! own.
+//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, `sequence` calls
+//! of sequence functions, and `name` the name of a column without an alias. `binder` has the state that all
+//! these files share, and `operand` the operands that they build. `extension` names the places where a query
+//! of the catalog has forms of its own.
 
 mod binder;
 mod case;
@@ -15,6 +15,7 @@ pub mod name;
 mod operand;
 mod operator;
 mod quantified;
+mod sequence;
 
 use quorate_table::{
     expr::{Binary, DEPTH_MAX, Expr, Function},
@@ -42,6 +43,7 @@ use quantified::Quantifier;
 pub use binder::{AGGREGATE, Binder};
 pub use extension::Extension;
 pub use function::{is_aggregate, no_function};
+pub use sequence::constant_sequence;
 
 /// Most levels of an expression. The select around the expression may need the engine's remaining levels.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;

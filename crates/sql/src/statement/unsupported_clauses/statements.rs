@@ -10,7 +10,7 @@ use super::{
     create_table::create_table,
     tables::joins,
 };
-use crate::error::Result;
+use crate::{error::Result, statement::spelling::overriding_of};
 
 pub(super) fn statement(statement: &ast::Statement) -> Result<()> {
     use ast::Statement as Ast;
@@ -176,6 +176,7 @@ fn insert(insert: &ast::Insert) -> Result<()> {
         multi_table_when_clauses,
         multi_table_else_clause,
     } = insert;
+    let is_partitioned = partitioned.is_some() && overriding_of(insert).is_none();
     let several = multi_table_insert_type.is_some()
         || !multi_table_into_clauses.is_empty()
         || !multi_table_when_clauses.is_empty()
@@ -186,7 +187,7 @@ fn insert(insert: &ast::Insert) -> Result<()> {
             (!*into, Others, "INSERT without INTO"),
             (*overwrite, Others, "INSERT OVERWRITE"),
             (!assignments.is_empty(), Others, "INSERT … SET"),
-            (partitioned.is_some() || !after_columns.is_empty(), Others, "INSERT … PARTITION"),
+            (is_partitioned || !after_columns.is_empty(), Others, "INSERT … PARTITION"),
             (*has_table_keyword, Others, "INSERT INTO TABLE"),
             (output.is_some(), Others, "OUTPUT"),
             (priority.is_some(), Others, "priority of an INSERT"),
@@ -255,8 +256,7 @@ fn truncate(truncate: &ast::Truncate) -> Result<()> {
         partitions,
         table: _,
         if_exists,
-        // RESTART IDENTITY and CASCADE change nothing: there are no sequences to restart, and nothing refers
-        // to a table.
+        // CASCADE changes nothing, because nothing refers to a table.
         identity: _,
         cascade: _,
         on_cluster,
