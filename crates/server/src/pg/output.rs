@@ -49,8 +49,8 @@ impl OutputBuffer<'_> {
             .expect("each message of the gateway is within the limits of the protocol");
     }
 
-    /// Writes the buffer, unless a result before some of its answers is unknown. If the future is dropped at a wait, the bytes that are not written yet stay in the
-    /// buffer and are written later.
+    /// Writes the buffer, unless a result before some of its answers is unknown. If the future is dropped at
+    /// a wait, the bytes that are not written yet stay in the buffer and are written later.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while self.gaps.is_empty() && !self.buffer.is_empty() {
             let written = self.stream.write(&self.buffer).await?;
@@ -151,7 +151,8 @@ impl OutputBuffer<'_> {
     }
 
     /// Sends at most `most` rows, and returns the number of rows sent. Fewer rows mean that the result has
-    /// ended, or that the buffer is full and has gaps. `ready` has rows that were taken from `rows` and not sent yet.
+    /// ended, or that the buffer is full and has gaps. `ready` has rows that were taken from `rows` and not
+    /// sent yet.
     pub(super) async fn rows(
         &mut self,
         rows: &mut Rows,

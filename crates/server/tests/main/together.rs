@@ -230,7 +230,7 @@ async fn a_flush_makes_a_pipeline_a_conversation() {
     one.send(&[run("update t set n = 3"), sync()].concat()).await.unwrap();
     assert_eq!(tags(&one.until_ready().await), ["UPDATE 1"]);
     assert_eq!(keys(&mut other).await, ["1"]);
-    // What the client received is no longer true at Sync.
+    // The result that the client received is no longer true at Sync.
     one.send(&[run("delete from t where id = 1"), flush()].concat()).await.unwrap();
     while one.next().await.unwrap().kind != 'C' {}
     assert_eq!(outcome(&mut other, "delete from t").await.0, "00000");
