@@ -23,16 +23,19 @@ use crate::{
 };
 
 impl Binder<'_> {
-    /// Binds a call. The call is executed once for the statement, so it can stand only where an expression is
-    /// evaluated once.
+    /// Binds a call. The call is executed once for the statement. So a call that changes a sequence can stand
+    /// only where an expression is evaluated once.
     pub(super) fn sequence_call(
         &mut self,
         name: &str,
         arguments: &[FunctionArg],
         span: Span,
     ) -> Result<Operand> {
+        let reads = matches!(name, "currval" | "lastval");
         let catalog = match &self.parameters.sequences {
-            Some(catalog) if self.scope.schema.is_none() && self.extension.is_none() => catalog.clone(),
+            Some(catalog) if self.extension.is_none() && (reads || self.scope.schema.is_none()) => {
+                catalog.clone()
+            }
             _ => {
                 return Err(SqlError::unsupported(format!("{name} in an expression over rows"))
                     .hint("Call it in VALUES, as a DEFAULT, or in a SELECT without FROM.")
@@ -77,6 +80,10 @@ impl Binder<'_> {
         let bare = without_casts(named);
         if let Some(sequence) = constant_sequence(catalog, bare)? {
             return Ok(SequenceName::Known(sequence));
+        }
+        if self.scope.schema.is_some() {
+            return Err(SqlError::unsupported("a sequence that is not named by a constant, over rows")
+                .at(named.span()));
         }
         let operand = self.operand(bare)?;
         if operand.ty().is_some_and(|ty| ty != Type::Text) {
