@@ -107,9 +107,9 @@ impl Prepared {
 type CacheKey = (Arc<str>, Vec<Option<PgType>>);
 
 /// The statements that were prepared most recently, the memory budget of all sessions, and the numbers that
-/// were drawn from sequences. The cache of statements has two generations, a young one and an old one. A statement that is found in the old generation moves to the
-/// young one. When the young generation is full, it becomes the old one, and the previous old generation is
-/// dropped.
+/// were drawn from sequences. The cache of statements has two generations, a young one and an old one. A
+/// statement that is found in the old generation moves to the young one. When the young generation is full,
+/// it becomes the old one, and the previous old generation is dropped.
 #[derive(Default)]
 pub struct Cache {
     generations: Mutex<Generations>,

@@ -104,9 +104,10 @@ impl Session {
         }
     }
 
-    /// Confirms the failure of a statement: tries the statement again, and compares the results of all earlier
-    /// statements. If one of these results is no longer true, the failure may follow from it. Then the block
-    /// met another one (40001), and its client has to repeat the block. `comparison` makes the trial.
+    /// Confirms the failure of a statement: tries the statement again, and compares the results of all
+    /// earlier statements. If one of these results is no longer true, the failure may follow from it. Then
+    /// the block met another one (40001), and its client has to repeat the block. `comparison` makes the
+    /// trial.
     pub(super) async fn confirmed(
         &mut self,
         attempt: Attempt,

@@ -70,8 +70,8 @@ impl Session {
         if matches!(self.block, TransactionBlock::Failed(_)) && !ends { Err(aborted()) } else { Ok(()) }
     }
 
-    /// Returns the error of a statement that cannot be bound. In a failed block, PostgreSQL reads a statement,
-    /// but does not look up what it names.
+    /// Returns the error of a statement that cannot be bound. In a failed block, PostgreSQL reads a
+    /// statement, but does not look up what it names.
     pub(super) fn unbound(&self, error: SqlError) -> SqlError {
         let is_failed = matches!(self.block, TransactionBlock::Failed(_));
         if is_failed && error.code != code::SYNTAX_ERROR { aborted() } else { error }

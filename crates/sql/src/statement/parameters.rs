@@ -185,8 +185,8 @@ pub enum SessionValue {
 const SESSION: usize = 1 << 32;
 
 impl SessionValue {
-    /// All session values that a default can have. Defaults in stored tables refer to a value by its index here, so the order is
-    /// fixed.
+    /// All session values that a default can have. Defaults in stored tables refer to a value by its index
+    /// here, so the order is fixed.
     const ALL: [SessionValue; 7] = [
         SessionValue::Now,
         SessionValue::Today,

@@ -306,7 +306,8 @@ async fn sequences_are_dropped_with_their_tables() {
     assert!(client.rows("select sequencename from pg_sequences").await.is_empty());
     client.run("create table t (id serial primary key, v text)").await.unwrap();
     assert_eq!(numbers(&mut client, "insert into t (v) values ('x') returning id").await, [1]);
-    // Sequences that an earlier CREATE TABLE left behind are taken over, and other relations keep their names.
+    // Sequences that an earlier CREATE TABLE left behind are taken over, and other relations keep their
+    // names.
     client
         .run("drop table t; create table t_id_seq (a int); create table t (id serial primary key, v text)")
         .await

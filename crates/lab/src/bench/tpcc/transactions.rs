@@ -12,7 +12,7 @@ pub(super) struct Statements(Vec<Statement>);
 
 /// Names of the statements, in the order of [`TEXTS`].
 #[derive(Clone, Copy)]
-enum Name {
+enum StatementName {
     WarehouseTax,
     NextOrder,
     CustomerDiscount,
@@ -89,7 +89,7 @@ impl Statements {
         Ok(Statements(statements))
     }
 
-    fn get(&self, name: Name) -> &Statement {
+    fn get(&self, name: StatementName) -> &Statement {
         &self.0[name as usize]
     }
 }
@@ -183,35 +183,43 @@ impl TpccTransaction {
                 let Some(customer) = customer.id(client, statements, (*warehouse, *district)).await? else {
                     return Ok(Done::RolledBack);
                 };
-                client.query_one(get(Name::CustomerBalance), &[warehouse, district, &customer]).await?;
-                let last = client.query_opt(get(Name::LastOrder), &[warehouse, district, &customer]).await?;
+                client
+                    .query_one(get(StatementName::CustomerBalance), &[warehouse, district, &customer])
+                    .await?;
+                let last = client
+                    .query_opt(get(StatementName::LastOrder), &[warehouse, district, &customer])
+                    .await?;
                 if let Some(last) = last {
                     let order: i32 = last.get(0);
-                    client.query(get(Name::Lines), &[warehouse, district, &order]).await?;
+                    client.query(get(StatementName::Lines), &[warehouse, district, &order]).await?;
                 }
                 Ok(Done::Committed(None))
             }
             TpccTransaction::Delivery { warehouse, district, carrier } => {
-                let oldest = client.query_opt(get(Name::OldestNewOrder), &[warehouse, district]).await?;
+                let oldest =
+                    client.query_opt(get(StatementName::OldestNewOrder), &[warehouse, district]).await?;
                 let Some(oldest) = oldest else { return Ok(Done::RolledBack) };
                 let order: i32 = oldest.get(0);
-                client.execute(get(Name::DeleteNewOrder), &[warehouse, district, &order]).await?;
-                let carried =
-                    client.query_one(get(Name::Carry), &[warehouse, district, &order, carrier]).await?;
+                client.execute(get(StatementName::DeleteNewOrder), &[warehouse, district, &order]).await?;
+                let carried = client
+                    .query_one(get(StatementName::Carry), &[warehouse, district, &order, carrier])
+                    .await?;
                 let customer: i32 = carried.get(0);
-                client.execute(get(Name::DeliverLines), &[warehouse, district, &order]).await?;
-                let sum = client.query_one(get(Name::LineSum), &[warehouse, district, &order]).await?;
+                client.execute(get(StatementName::DeliverLines), &[warehouse, district, &order]).await?;
+                let sum =
+                    client.query_one(get(StatementName::LineSum), &[warehouse, district, &order]).await?;
                 let sum: i64 = sum.get(0);
-                client.execute(get(Name::Credit), &[warehouse, district, &customer, &sum]).await?;
+                client.execute(get(StatementName::Credit), &[warehouse, district, &customer, &sum]).await?;
                 Ok(Done::Committed(None))
             }
             TpccTransaction::StockLevel { warehouse, district, threshold } => {
-                let next = client.query_one(get(Name::DistrictNext), &[warehouse, district]).await?;
+                let next = client.query_one(get(StatementName::DistrictNext), &[warehouse, district]).await?;
                 let next: i32 = next.get(0);
-                let recent =
-                    client.query(get(Name::RecentItems), &[warehouse, district, &(next - 20), &next]).await?;
+                let recent = client
+                    .query(get(StatementName::RecentItems), &[warehouse, district, &(next - 20), &next])
+                    .await?;
                 let items: Vec<i32> = recent.iter().map(|row| row.get(0)).collect();
-                client.query_one(get(Name::LowStock), &[warehouse, &items, threshold]).await?;
+                client.query_one(get(StatementName::LowStock), &[warehouse, &items, threshold]).await?;
                 Ok(Done::Committed(None))
             }
         }
@@ -237,7 +245,7 @@ impl Customer {
         match self {
             Customer::Id(id) => Ok(Some(*id)),
             Customer::LastName(name) => {
-                let found = statements.get(Name::SameLastName);
+                let found = statements.get(StatementName::SameLastName);
                 let rows = client.query(found, &[&warehouse, &district, name]).await?;
                 Ok(rows.get(rows.len().saturating_sub(1) / 2).map(|row| row.get(0)))
             }
@@ -269,24 +277,27 @@ impl NewOrder {
     async fn execute(&self, client: &Client, statements: &Statements) -> Result<Done, Error> {
         let NewOrder { warehouse, district, customer, lines } = self;
         let get = |name| statements.get(name);
-        client.query_one(get(Name::WarehouseTax), &[warehouse]).await?;
-        let next = client.query_one(get(Name::NextOrder), &[warehouse, district]).await?;
+        client.query_one(get(StatementName::WarehouseTax), &[warehouse]).await?;
+        let next = client.query_one(get(StatementName::NextOrder), &[warehouse, district]).await?;
         let order: i32 = next.get::<_, i32>(0) - 1;
-        client.query_one(get(Name::CustomerDiscount), &[warehouse, district, customer]).await?;
+        client.query_one(get(StatementName::CustomerDiscount), &[warehouse, district, customer]).await?;
         let all_local = i32::from(lines.iter().all(|line| line.supply == *warehouse));
         let count = lines.len() as i32;
         let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
             &[warehouse, district, &order, customer, &count, &all_local];
-        client.execute(get(Name::InsertOrder), values).await?;
-        client.execute(get(Name::InsertNewOrder), &[warehouse, district, &order]).await?;
+        client.execute(get(StatementName::InsertOrder), values).await?;
+        client.execute(get(StatementName::InsertNewOrder), &[warehouse, district, &order]).await?;
         for (line, number) in lines.iter().zip(1_i32..) {
-            let Some(item) = client.query_opt(get(Name::Item), &[&line.item]).await? else {
+            let Some(item) = client.query_opt(get(StatementName::Item), &[&line.item]).await? else {
                 return Ok(Done::RolledBack);
             };
             let amount = item.get::<_, i64>(0) * i64::from(line.quantity);
             let remote = i32::from(line.supply != *warehouse);
             let stock = client
-                .query_one(get(Name::TakeStock), &[&line.supply, &line.item, &line.quantity, &remote])
+                .query_one(
+                    get(StatementName::TakeStock),
+                    &[&line.supply, &line.item, &line.quantity, &remote],
+                )
                 .await?;
             let info: String = stock.get(0);
             let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] = &[
@@ -300,7 +311,7 @@ impl NewOrder {
                 &amount,
                 &info,
             ];
-            client.execute(get(Name::InsertLine), values).await?;
+            client.execute(get(StatementName::InsertLine), values).await?;
         }
         Ok(Done::Committed(Some((*warehouse, *district, order))))
     }
@@ -319,22 +330,22 @@ impl Payment {
     async fn execute(&self, client: &Client, statements: &Statements) -> Result<Done, Error> {
         let Payment { warehouse, district, of, customer, amount } = self;
         let get = |name| statements.get(name);
-        let paid = client.query_one(get(Name::PayWarehouse), &[warehouse, amount]).await?;
+        let paid = client.query_one(get(StatementName::PayWarehouse), &[warehouse, amount]).await?;
         let warehouse_name: String = paid.get(0);
-        let paid = client.query_one(get(Name::PayDistrict), &[warehouse, district, amount]).await?;
+        let paid = client.query_one(get(StatementName::PayDistrict), &[warehouse, district, amount]).await?;
         let district_name: String = paid.get(0);
         let Some(id) = customer.id(client, statements, *of).await? else { return Ok(Done::RolledBack) };
-        let found = client.query_one(get(Name::CustomerCredit), &[&of.0, &of.1, &id]).await?;
+        let found = client.query_one(get(StatementName::CustomerCredit), &[&of.0, &of.1, &id]).await?;
         if found.get::<_, &str>(0) == "BC" {
             let data = format!("{id} {} {} {district} {warehouse} {amount}|", of.1, of.0);
-            client.execute(get(Name::PayBadCredit), &[&of.0, &of.1, &id, amount, &data]).await?;
+            client.execute(get(StatementName::PayBadCredit), &[&of.0, &of.1, &id, amount, &data]).await?;
         } else {
-            client.execute(get(Name::Pay), &[&of.0, &of.1, &id, amount]).await?;
+            client.execute(get(StatementName::Pay), &[&of.0, &of.1, &id, amount]).await?;
         }
         let data = format!("{warehouse_name} {district_name}");
         let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
             &[warehouse, district, &of.0, &of.1, &id, amount, &data];
-        client.execute(get(Name::InsertHistory), values).await?;
+        client.execute(get(StatementName::InsertHistory), values).await?;
         Ok(Done::Committed(None))
     }
 }
