@@ -83,6 +83,7 @@ impl Session {
         let TransactionBlock::Open(open) = &mut self.block else { return Ok(()) };
         let is_definition = verb.starts_with("CREATE ") || verb.starts_with("DROP ");
         match &open.defined {
+            Some(_) if is_definition => Ok(()),
             Some(defined) => {
                 open.client_knows_definition_stands = true;
                 Err(SqlError::unsupported(format!("{verb} after a definition in one transaction block"))
@@ -125,7 +126,10 @@ impl Session {
     pub(super) fn has_defined(&mut self, what: &str) {
         self.in_flight = None;
         if let TransactionBlock::Open(open) = &mut self.block {
-            open.defined = Some(format!("{what} was applied"));
+            open.defined = Some(match open.defined {
+                None => format!("{what} was applied"),
+                Some(_) => "several definitions were applied".to_owned(),
+            });
         }
     }
 

@@ -37,6 +37,7 @@ mod sequence_syntax;
 pub mod settings;
 pub mod spelling;
 mod unsupported_clauses;
+mod values_select;
 pub mod write;
 
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use super::{
     scope::{self, Scope},
     select::{self, clauses},
     spelling::{Overriding, overriding_of},
+    values_select,
 };
 use crate::{
     backend::{Catalog, Table},
@@ -104,15 +105,17 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     let spans: Vec<Span> = insert.columns.iter().map(Spanned::span).collect();
     let targets = columns(schema, &named, &spans)?;
     let targets = if targets.is_empty() { (0..schema.columns.len()).collect() } else { targets };
-    let values = match insert.source.as_deref() {
-        None => Vec::new(),
-        Some(query) => match &*query.body {
+    let selected = insert.source.as_deref().map(values_select::rows).transpose()?.flatten();
+    let values: Vec<&[ast::Expr]> = match (insert.source.as_deref(), &selected) {
+        (None, _) => Vec::new(),
+        (Some(_), Some(rows)) => rows.iter().map(|row| &row[..]).collect(),
+        (Some(query), None) => match &*query.body {
             ast::SetExpr::Values(values) if is_bare(query) => {
                 clauses::same_length(values)?;
                 values.rows.iter().map(|row| &row.content[..]).collect()
             }
             _ => {
-                return Err(SqlError::unsupported("INSERT … SELECT")
+                return Err(SqlError::unsupported("INSERT … SELECT from anything but a list of VALUES")
                     .hint("Read with SELECT or COPY TO and load with COPY FROM.")
                     .at(query.span()));
             }

@@ -365,3 +365,39 @@ async fn the_catalog_shows_sequences() {
         [["t_id_seq", "t", "1", "a"].map(|text| Some(text.to_owned()))]
     );
 }
+
+/// SQLAlchemy inserts rows whose keys it wants back by a SELECT from VALUES, in the order of a counter.
+#[tokio::test]
+async fn rows_are_inserted_by_a_select_from_values() {
+    let mut client = Client::new();
+    client.run("create table t (id serial primary key, a varchar(5), b int)").await.unwrap();
+    let text = "insert into t (a, b) select p0::varchar, p1::integer + 1 \
+                from (values ('y', 20, 1), ('x', 10, 0)) as v(p0, p1, n) order by n returning t.id, t.id as again";
+    assert_eq!(client.column(text).await, ["1", "2"]);
+    assert_eq!(client.column("select a || b from t order by id").await, ["x11", "y21"]);
+    client.run("insert into t (b) select v.b from (values (1), (2)) v(b)").await.unwrap();
+    assert_eq!(client.column("select count(*) from t").await, ["4"]);
+    for (refused, code) in [
+        ("insert into t (b) select b from t", "0A000"),
+        ("insert into t (b) select p from (values (1), (2)) v(p) limit 1", "0A000"),
+        ("insert into t (b) select p from (values (1), (2)) v(p) where p > 1", "0A000"),
+        ("insert into t (b) select count(*) from (values (1), (2)) v(p)", "42803"),
+        ("insert into t (b) select p from (values (1), (2)) v(p) order by p desc", "0A000"),
+        ("insert into t (b) select p from (values (1), (default)) v(p)", "42601"),
+        ("insert into t (b) select p from (values (1), (2, 3)) v(p)", "42601"),
+        ("insert into t (b) select q from (values (1)) v(p)", "42703"),
+    ] {
+        assert_eq!(client.code(refused).await, code, "{refused}");
+    }
+}
+
+/// Several definitions in one block each take effect at once. A write behind them is refused.
+#[tokio::test]
+async fn a_block_takes_several_definitions() {
+    let mut client = Client::new();
+    client.run("begin; create table a (id serial primary key); create table b (id int)").await.unwrap();
+    client.run("drop table a; commit").await.unwrap();
+    client.run("insert into b values (1)").await.unwrap();
+    assert_eq!(client.code("select * from a").await, "42P01");
+    assert_eq!(client.code("begin; create table c (id int); insert into c values (1)").await, "0A000");
+}
