@@ -295,7 +295,7 @@ fn the_session_of_the_page_is_real() {
     Reader::new("doctors.jsonl", input.as_bytes(), decoder)
         .read_transactions(|transaction| all.push(&transaction))
         .unwrap();
-    let output = block("and goes:");
+    let output = block("and then leaves:");
     let (_, report) = output.split_once("doctors.jsonl\n").unwrap();
     assert_eq!(judge(&all).unwrap().to_string(), report);
 }
