@@ -97,10 +97,17 @@ fn mistakes_are_explained(place: &LocalCluster) {
 /// Tests that answers before a failure are printed, and that statements come from any source that a shell
 /// offers.
 fn statements_come_from_anywhere(place: &LocalCluster) {
-    let some = "create table shown (k int primary key, v int); insert into shown values (1, 1), (2, 2); -- ; no statement\n select k as one from shown where k = 1; select 1 / 0; select 3";
+    let some = "create table shown (k int primary key, v int); insert into shown values (1, 1), (2, 2); -- ; no statement\n";
+    let said = place.run(&["sql", some]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "done\ndone, 2 rows touched\n"), "{said:?}");
+    let some =
+        "update shown set v = 9 where k > 0; select k as one from shown where k = 1; select 1 / 0; select 3";
     let said = place.run(&["sql", some]);
     said.failed(1, "SQLSTATE 22012");
-    assert_eq!(said.out, "done\ndone, 2 rows touched\n one \n-----\n   1 \n(1 row)\n", "{said:?}");
+    assert_eq!(said.out, "done, 2 rows touched\n one \n-----\n   1 \n(1 row)\n", "{said:?}");
+    // The statements of one message are one transaction, as in PostgreSQL.
+    let said = place.run(&["sql", "--csv", "select count(*) as n from shown where v = 9"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "n\n0\n"), "{said:?}");
     let said = place.run(&["sql", "--csv", "select k from shown where k = 2; select nothing"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), "k\n2\n"), "{said:?}");
 
