@@ -64,7 +64,7 @@ pub(super) fn rows(query: &ast::Query) -> Result<Option<Vec<Vec<ast::Expr>>>> {
             let place = names.iter().position(|known| *known == scope::fold(name))?;
             row.content.get(place).cloned()
         };
-        let Some(order) = order(query, &value) else { return Ok(None) };
+        let Some(order) = order(query, value) else { return Ok(None) };
         let written = projected.iter().map(|expr| {
             let mut expr = (*expr).clone();
             let _: ControlFlow<()> = visit_expressions_mut(&mut expr, |part| {
