@@ -34,11 +34,9 @@
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 use std::collections::BTreeMap;
 #[cfg(any(feature = "groups", feature = "services"))]
+use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::{
-    collections::hash_map::{Entry, OccupiedEntry},
     mem,
-};
-use std::{
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
