@@ -41,7 +41,7 @@ pub use super::query::{Finish, LockWait, MergedGroups, Query, RowLock, Source};
 
 /// Binds a query.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
-    match relations(query, catalog) {
+    match relations(query, catalog, &mut Vec::new()) {
         Relations::Table(table) => bind_table(query, table, parameters),
         Relations::None => {
             let mut tried = parameters.clone();
@@ -95,29 +95,45 @@ enum Relations {
     Several,
 }
 
-fn relations(query: &ast::Query, catalog: &Catalog) -> Relations {
-    match &*query.body {
-        ast::SetExpr::Values(_) => Relations::None,
-        ast::SetExpr::Select(select) => match select.from.as_slice() {
-            [] => Relations::None,
-            [one] if one.joins.is_empty() => match &one.relation {
-                ast::TableFactor::Table { name, .. } => match scope::table_name(name) {
-                    Ok(table) if !catalog::is_relation(&table) => match catalog.table(&table) {
-                        Some(table) => Relations::Table(table.clone()),
-                        None => Relations::Several,
-                    },
-                    _ => Relations::Several,
-                },
-                ast::TableFactor::Derived { subquery, lateral: false, .. } => {
-                    match relations(subquery, catalog) {
-                        Relations::Table(table) => Relations::Table(table),
-                        Relations::None | Relations::Several => Relations::Several,
-                    }
-                }
-                _ => Relations::Several,
-            },
-            _ => Relations::Several,
-        },
+/// Returns the relations of a query. `with` has the names of the WITH clauses around the query. Such a name
+/// hides a table of the user that has the same name.
+fn relations(query: &ast::Query, catalog: &Catalog, with: &mut Vec<String>) -> Relations {
+    let outside = with.len();
+    let named = query.with.iter().flat_map(|with| &with.cte_tables);
+    with.extend(named.map(|query| scope::fold(&query.alias.name)));
+    let found = relations_within(query, catalog, with);
+    with.truncate(outside);
+    found
+}
+
+fn relations_within(query: &ast::Query, catalog: &Catalog, with: &mut Vec<String>) -> Relations {
+    let select = match &*query.body {
+        ast::SetExpr::Values(_) => return Relations::None,
+        ast::SetExpr::Select(select) => select,
+        _ => return Relations::Several,
+    };
+    let relation = match select.from.as_slice() {
+        [] => return Relations::None,
+        [one] if one.joins.is_empty() => &one.relation,
+        _ => return Relations::Several,
+    };
+    match relation {
+        ast::TableFactor::Table { name, .. } => {
+            let table = scope::table_name(name).ok().filter(|table| {
+                let hidden = name.0.len() == 1 && with.contains(table);
+                !hidden && !catalog::is_relation(table)
+            });
+            match table.and_then(|table| catalog.table(&table)) {
+                Some(table) => Relations::Table(table.clone()),
+                None => Relations::Several,
+            }
+        }
+        ast::TableFactor::Derived { subquery, lateral: false, .. } => {
+            match relations(subquery, catalog, with) {
+                Relations::Table(table) => Relations::Table(table),
+                Relations::None | Relations::Several => Relations::Several,
+            }
+        }
         _ => Relations::Several,
     }
 }
