@@ -140,7 +140,9 @@ fn kind(statement: &statement::Statement) -> &'static str {
         statement::Statement::CreateTable(_)
         | statement::Statement::DropTable(_)
         | statement::Statement::CreateSequence(_)
-        | statement::Statement::DropSequence(_) => "definition",
+        | statement::Statement::DropSequence(_)
+        | statement::Statement::CreateIndex(_)
+        | statement::Statement::DropIndex(_) => "definition",
         statement::Statement::Copy(_) => "copy",
         statement::Statement::Explain { .. } => "explain",
         statement::Statement::Begin(_)

@@ -2,9 +2,10 @@
 //!
 //! A statement passes these modules. [`session`] keeps a client's settings, prepared statements and open
 //! block. [`statement`] binds text to the operations of `quorate_table`. A [`backend`] executes the
-//! operations: a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes the
-//! values. [`catalog`] answers queries of the relations that describe the tables, and [`sequence`] gives
-//! numbers. Only this crate interprets SQL text. It knows no client protocol: the doors and the library do.
+//! operations: a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes
+//! the values. [`catalog`] answers queries of the relations that describe the tables, [`sequence`] gives
+//! numbers, and [`index`] records indexes. Only this crate interprets SQL text. It knows no client
+//! protocol: the doors and the library do.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,6 +31,7 @@ pub mod encode;
 pub mod error;
 pub mod fault;
 pub mod finish;
+pub mod index;
 pub mod local;
 pub mod locks;
 pub mod name;

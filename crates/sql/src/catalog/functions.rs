@@ -11,7 +11,7 @@ use super::{
     datum::{Datum, elements},
     identifier::{parts, quoted},
     oid::{self, NAMESPACES, index_oid, table_oid},
-    relations,
+    relations::{self, CatalogIndex},
 };
 use crate::{
     array,
@@ -218,13 +218,15 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             None => Datum::NULL,
         },
         GetExpression => arguments[0].clone(),
-        GetIndexDefinition => match (keyed(number(0), context), number(1)) {
+        GetIndexDefinition => match (index_of(number(0), context), number(1)) {
             (None, _) => Datum::NULL,
-            (Some(table), None | Some(0)) => Datum::text(relations::index_definition(table)),
-            (Some(table), Some(column)) => {
-                let position = usize::try_from(column - 1).ok();
-                let position = position.and_then(|column| table.schema.primary_key.get(column));
-                position.map_or(Datum::text(""), |p| Datum::text(quoted(&table.schema.columns[*p].name)))
+            (Some(index), None | Some(0)) => {
+                let pretty = arguments.get(2).and_then(Datum::truth).unwrap_or(false);
+                Datum::text(index.definition(pretty))
+            }
+            (Some(index), Some(key)) => {
+                let key = usize::try_from(key - 1).ok().and_then(|key| index.keys.get(key));
+                key.map_or(Datum::text(""), |key| Datum::text(quoted(index.column(key))))
             }
         },
         GetSerialSequence => serial_sequence(&text(0), &text(1), context)?,
@@ -261,12 +263,11 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
 
 /// Returns the table whose primary key has this object id, as a constraint or as an index.
 fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w Table> {
-    context
-        .catalog
-        .tables
-        .iter()
-        .find(|table| Some(i64::from(index_oid(table.id))) == number && !table.schema.primary_key.is_empty())
-        .map(|table| &**table)
+    context.keyed_tables().find(|table| Some(i64::from(index_oid(table.id))) == number)
+}
+
+fn index_of<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<CatalogIndex<'w>> {
+    relations::all_indexes(context).find(|index| Some(i64::from(index.oid)) == number)
 }
 
 /// Returns the name of the sequence that belongs to a column.
@@ -346,7 +347,7 @@ fn class_named(name: &str, context: &CatalogContext<'_>) -> Option<i64> {
     if let Some(table) = context.catalog.table(bare) {
         return Some(table_oid(table.id).into());
     }
-    let keyed = context.catalog.tables.iter().find(|t| t.schema.key_name() == bare)?;
+    let keyed = context.keyed_tables().find(|table| table.schema.key_name() == bare)?;
     Some(index_oid(keyed.id).into())
 }
 

@@ -25,7 +25,13 @@ mod run;
 
 use std::sync::Arc;
 
-use crate::{backend::Catalog, error::Result, statement::parameters::Arguments};
+use crate::{
+    backend::{Catalog, Table},
+    error::Result,
+    index::is_index,
+    sequence::is_sequence,
+    statement::parameters::Arguments,
+};
 
 pub use binder::bind;
 pub use oid::{index_oid, table_oid};
@@ -54,4 +60,17 @@ pub struct CatalogContext<'a> {
     pub assign: &'a Assign<'a>,
     /// The values of parameters and of the session.
     pub arguments: &'a Arguments<'a>,
+}
+
+impl CatalogContext<'_> {
+    /// Returns the tables that are neither sequences nor indexes.
+    fn user_tables(&self) -> impl Iterator<Item = &Table> {
+        let tables = self.catalog.tables.iter().map(|table| &**table);
+        tables.filter(|table| !is_sequence(&table.schema) && !is_index(&table.schema))
+    }
+
+    /// Returns the user's tables that have a primary key.
+    fn keyed_tables(&self) -> impl Iterator<Item = &Table> {
+        self.user_tables().filter(|table| !table.schema.primary_key.is_empty())
+    }
 }

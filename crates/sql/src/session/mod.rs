@@ -21,6 +21,7 @@ mod deferred;
 mod explain;
 pub mod handover;
 mod in_flight;
+mod index;
 mod locking;
 mod numbers;
 mod read;
@@ -293,6 +294,8 @@ impl Session {
             Statement::DropTable(drop) => self.drop_table(drop).await,
             Statement::CreateSequence(create) => self.create_sequence(create).await,
             Statement::DropSequence(drop) => self.drop_sequence(drop).await,
+            Statement::CreateIndex(create) => self.create_index(create).await,
+            Statement::DropIndex(drop) => self.drop_index(drop).await,
             Statement::Copy(copy) => self.copy(copy, values).await,
             Statement::Set { name, value, local } => self.set(name, value.clone(), *local),
             Statement::ResetAll => {

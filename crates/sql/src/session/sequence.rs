@@ -197,7 +197,7 @@ impl Session {
         done()
     }
 
-    async fn define(&mut self, schema: Schema) -> std::result::Result<(), OperationError> {
+    pub(super) async fn define(&mut self, schema: Schema) -> std::result::Result<(), OperationError> {
         self.in_flight = Some(InFlight::Definition);
         let made = self.backend.create_table(self.backend.request_id(), schema, None).await;
         self.in_flight = None;
@@ -240,7 +240,7 @@ impl Session {
         Ok(())
     }
 
-    async fn remove(&mut self, table: TableId) -> Result<()> {
+    pub(super) async fn remove(&mut self, table: TableId) -> Result<()> {
         self.in_flight = Some(InFlight::Definition);
         let done = self.backend.drop_table(self.backend.request_id(), table).await;
         self.in_flight = None;

@@ -20,6 +20,7 @@ use crate::{
     catalog,
     error::{Result, SqlError, code},
     fault,
+    index::is_index,
     sequence::is_sequence,
     statement::{
         ddl, fold,
@@ -151,6 +152,10 @@ impl Session {
                     return Err(SqlError::new("42809", format!("\"{name}\" is not a table"))
                         .hint("Use DROP SEQUENCE to remove a sequence."));
                 }
+                Some(table) if is_index(&table.schema) => {
+                    return Err(SqlError::new("42809", format!("\"{name}\" is not a table"))
+                        .hint("Use DROP INDEX to remove an index."));
+                }
                 Some(table) => tables.push(table.clone()),
                 None if drop.if_exists => {
                     let notice = format!("table \"{name}\" does not exist, skipping");
@@ -182,6 +187,7 @@ impl Session {
             done.map_err(fault::unnamed_error)?;
             self.has_defined("DROP TABLE");
             self.drop_sequences_of(&table.schema.name).await?;
+            self.drop_indexes_of(&table.schema.name).await?;
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }

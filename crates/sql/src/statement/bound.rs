@@ -4,6 +4,7 @@ use sqlparser::ast;
 
 use super::{
     copy::Copy,
+    create_index::CreateIndex,
     create_sequence::CreateSequence,
     ddl::{CreateTable, DropTable},
     modes::Modes,
@@ -28,6 +29,10 @@ pub enum Statement {
     CreateSequence(Box<CreateSequence>),
     /// DROP SEQUENCE.
     DropSequence(DropTable),
+    /// CREATE INDEX.
+    CreateIndex(Box<CreateIndex>),
+    /// DROP INDEX.
+    DropIndex(DropTable),
     /// COPY.
     Copy(Box<Copy>),
     /// SET or RESET of a setting; `None` restores the default.

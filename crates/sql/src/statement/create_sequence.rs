@@ -8,6 +8,7 @@ use crate::{
     backend::Catalog,
     catalog,
     error::{Result, SqlError, code},
+    index::is_index,
     sequence::{SequenceDefinition, SequenceOwner, is_sequence},
     types::{self, PgType},
 };
@@ -66,9 +67,13 @@ fn owner(column: &ast::ObjectName, catalog: &Catalog) -> Result<Option<SequenceO
             .hint("Specify OWNED BY table.column or OWNED BY NONE.")
             .at(column.span()));
     };
-    let known = catalog.table(&table).filter(|table| !is_sequence(&table.schema)).ok_or_else(|| {
-        SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist")).at(column.span())
-    })?;
+    let known = catalog
+        .table(&table)
+        .filter(|table| !is_sequence(&table.schema) && !is_index(&table.schema))
+        .ok_or_else(|| {
+            SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{table}\" does not exist"))
+                .at(column.span())
+        })?;
     if !known.schema.columns.iter().any(|column| column.name == name) {
         let message = format!("column \"{name}\" of relation \"{table}\" does not exist");
         return Err(SqlError::new(code::UNDEFINED_COLUMN, message).at(column.span()));

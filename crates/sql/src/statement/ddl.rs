@@ -19,6 +19,7 @@ use super::{
 use crate::{
     catalog,
     error::{Result, SqlError, code},
+    index,
     sequence::{self, Identity, SequenceDefinition, SequenceOwner},
     types,
 };
@@ -179,7 +180,9 @@ fn bind_column(
         )
         .at(span));
     }
-    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", sequence::KEY].contains(&name.as_str()) {
+    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", sequence::KEY, index::KEY]
+        .contains(&name.as_str())
+    {
         return Err(SqlError::new(
             code::DUPLICATE_COLUMN,
             format!("column name \"{name}\" conflicts with a system column name"),

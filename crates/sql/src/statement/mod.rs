@@ -16,6 +16,7 @@ mod bound;
 pub mod coerce;
 mod conflict;
 pub mod copy;
+pub mod create_index;
 pub mod create_sequence;
 pub mod cursor;
 pub mod ddl;
@@ -79,6 +80,8 @@ impl Statement {
             Statement::DropTable(_) => Some("DROP TABLE"),
             Statement::CreateSequence(_) => Some("CREATE SEQUENCE"),
             Statement::DropSequence(_) => Some("DROP SEQUENCE"),
+            Statement::CreateIndex(_) => Some("CREATE INDEX"),
+            Statement::DropIndex(_) => Some("DROP INDEX"),
             Statement::Copy(copy) if matches!(copy.direction, copy::Direction::In { .. }) => {
                 Some("COPY FROM")
             }
@@ -118,6 +121,10 @@ fn bind_statement(
         }
         Ast::Drop { object_type: ast::ObjectType::Sequence, .. } => {
             Statement::DropSequence(create_sequence::drop_sequence(statement)?)
+        }
+        Ast::CreateIndex(create) => Statement::CreateIndex(Box::new(create_index::bind(create, catalog)?)),
+        Ast::Drop { object_type: ast::ObjectType::Index, .. } => {
+            Statement::DropIndex(create_index::drop_index(statement)?)
         }
         Ast::Drop { .. } => Statement::DropTable(ddl::drop_table(statement)?),
         Ast::Copy { .. } => Statement::Copy(Box::new(copy::bind(statement, parameters, catalog)?)),

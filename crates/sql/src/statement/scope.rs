@@ -12,6 +12,7 @@ use crate::{
     backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError, code},
+    index::is_index,
     sequence::is_sequence,
 };
 
@@ -59,6 +60,11 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
 pub fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>> {
     let bare = table_name(name)?;
     if let Some(table) = catalog.table(&bare) {
+        if is_index(&table.schema) {
+            return Err(SqlError::new("42809", format!("cannot open relation \"{bare}\""))
+                .detail("This operation is not supported for indexes.")
+                .at(name.span()));
+        }
         return Ok(table.clone());
     }
     if catalog::is_relation(&bare) {

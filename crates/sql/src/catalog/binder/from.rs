@@ -186,6 +186,9 @@ impl Binder<'_> {
 
     fn no_relation(&self, name: &ast::ObjectName, schema: Option<&str>, bare: &str) -> SqlError {
         if schema.is_none_or(|schema| schema == "public") && self.catalog.table(bare).is_some() {
+            if let Err(error) = scope::table(self.catalog, name) {
+                return error;
+            }
             return SqlError::unsupported("a join, union or sub-select over tables")
                 .hint("Only relations of the system catalog can be joined.")
                 .at(name.span());

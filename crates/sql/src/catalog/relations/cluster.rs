@@ -10,6 +10,7 @@ use crate::{
         datum::Datum,
         oid::{self, NAMESPACES},
     },
+    index::METHODS,
     statement::settings::SETTINGS,
     types::{PgType, TYPES},
 };
@@ -93,11 +94,12 @@ pub(super) fn database(context: &CatalogContext<'_>) -> Columns<'static> {
 }
 
 pub(super) fn access_methods() -> Vec<Columns<'static>> {
-    [(oid::HEAP, "heap", "t"), (oid::BTREE, "btree", "i")]
-        .map(|(number, name, kind)| {
-            vec![("oid", Datum::int8(number)), ("amname", Datum::text(name)), ("amtype", Datum::text(kind))]
-        })
-        .to_vec()
+    let indexes = METHODS.iter().map(|(name, number, _)| (*number, *name, "i"));
+    let methods = [(oid::HEAP, "heap", "t")].into_iter().chain(indexes);
+    let row = |(number, name, kind)| {
+        vec![("oid", Datum::int8(number)), ("amname", Datum::text(name)), ("amtype", Datum::text(kind))]
+    };
+    methods.map(row).collect()
 }
 
 pub(super) fn role(context: &CatalogContext<'_>) -> Columns<'static> {

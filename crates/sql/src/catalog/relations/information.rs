@@ -4,7 +4,7 @@ use quorate_table::{modifier::Modifier, schema::Column, value::Type};
 
 use super::{
     definition::{Columns, all},
-    tables::{default_text, identity, keyed, users},
+    tables::{default_text, identity},
 };
 use crate::{
     backend::Table,
@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name));
-    let users = users(context).map(|table| ("public", table.schema.name.as_str()));
+    let users = context.user_tables().map(|table| ("public", table.schema.name.as_str()));
     catalog
         .chain(users)
         .map(|(schema, name)| {
@@ -32,7 +32,7 @@ pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
 
 pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in users(context) {
+    for table in context.user_tables() {
         for (index, column) in table.schema.columns.iter().enumerate() {
             let (ty, _) = types::of_column(column);
             let (precision, radix, scale) = match column.ty {
@@ -122,7 +122,8 @@ pub(super) fn schemata(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
 }
 
 pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    keyed(context)
+    context
+        .keyed_tables()
         .map(|table| {
             vec![
                 ("constraint_catalog", Datum::text(context.database)),
@@ -142,7 +143,7 @@ pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>>
 
 pub(super) fn keys(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in keyed(context) {
+    for table in context.keyed_tables() {
         for (index, &position) in table.schema.primary_key.iter().enumerate() {
             rows.push(vec![
                 ("constraint_catalog", Datum::text(context.database)),

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod definition;
+mod indexes;
 mod information;
 mod sequences;
 mod tables;
@@ -19,7 +20,8 @@ use crate::types::PgType;
 use definition::Columns;
 
 pub(super) use definition::{Relation, all, find};
-pub(super) use tables::{index_definition, key_columns};
+pub(super) use indexes::{CatalogIndex, all as all_indexes};
+pub(super) use tables::key_columns;
 
 impl Relation {
     /// Returns the relation's rows.
@@ -30,7 +32,7 @@ impl Relation {
             ("pg_catalog", "pg_type") => cluster::types(),
             ("pg_catalog", "pg_namespace") => cluster::namespaces(),
             ("pg_catalog", "pg_database") => vec![cluster::database(context)],
-            ("pg_catalog", "pg_index") => tables::indexes(context),
+            ("pg_catalog", "pg_index") => indexes::relation(context),
             ("pg_catalog", "pg_constraint") => tables::constraints(context),
             ("pg_catalog", "pg_attrdef") => tables::defaults(context),
             ("pg_catalog", "pg_am") => cluster::access_methods(),
@@ -51,7 +53,7 @@ impl Relation {
             ("pg_catalog", "pg_depend") => sequences::dependencies(context),
             ("information_schema", "sequences") => sequences::information(context),
             ("pg_catalog", "pg_tables") => tables::tables(context),
-            ("pg_catalog", "pg_indexes") => tables::index_view(context),
+            ("pg_catalog", "pg_indexes") => indexes::view(context),
             ("information_schema", "tables") => information::tables(context),
             ("information_schema", "columns") => information::columns(context),
             ("information_schema", "schemata") => information::schemata(context),

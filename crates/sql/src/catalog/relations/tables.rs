@@ -6,7 +6,10 @@ use quorate_table::{
     value::{Type, Value},
 };
 
-use super::definition::{Columns, all};
+use super::{
+    definition::{Columns, all},
+    indexes::{self, has_index},
+};
 use crate::{
     backend::Table,
     catalog::{
@@ -15,6 +18,7 @@ use crate::{
         identifier::quoted,
         oid::{self, index_oid, table_oid},
     },
+    index::is_index,
     sequence::{self, Identity, is_sequence},
     statement::parameters::SessionValue,
     types::{self, PgType},
@@ -33,27 +37,23 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
             rows.push(class(table_oid(table.id), &schema.name, oid::PUBLIC, "S", schema.columns.len()));
             continue;
         }
-        let has_key = !schema.primary_key.is_empty();
+        if is_index(schema) {
+            continue;
+        }
         let mut row = class(table_oid(table.id), &schema.name, oid::PUBLIC, "r", schema.columns.len());
         row.retain(|(name, _)| *name != "reltuples");
         row.extend([
             ("relam", Datum::int8(oid::HEAP)),
-            ("relhasindex", Datum::bool(has_key)),
+            ("relhasindex", Datum::bool(has_index(context, table))),
             ("reltuples", Datum::Value(Value::Float8(table.rows.map_or(-1.0, |rows| rows as f64)))),
             ("reloptions", Datum::array(options(table).into_iter().map(Datum::text).collect())),
         ]);
         rows.push(row);
-        if has_key {
-            let mut row = class(
-                index_oid(table.id),
-                &table.schema.key_name(),
-                oid::PUBLIC,
-                "i",
-                schema.primary_key.len(),
-            );
-            row.push(("relam", Datum::int8(oid::BTREE)));
-            rows.push(row);
-        }
+    }
+    for index in indexes::all(context) {
+        let mut row = class(index.oid, &index.name, oid::PUBLIC, "i", index.keys.len());
+        row.push(("relam", Datum::int8(index.method_oid())));
+        rows.push(row);
     }
     rows
 }
@@ -96,7 +96,7 @@ pub(super) fn attributes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> 
             rows.push(attribute(relation.oid, index + 1, name, (*ty, -1)));
         }
     }
-    for table in &context.catalog.tables {
+    for table in context.catalog.tables.iter().filter(|table| !is_index(&table.schema)) {
         let relation = table_oid(table.id);
         for (index, column) in table.schema.columns.iter().enumerate() {
             let mut row = attribute(relation, index + 1, &column.name, types::of_column(column));
@@ -107,12 +107,11 @@ pub(super) fn attributes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> 
             row.push(("attidentity", Datum::text(identity.map_or("", Identity::letter))));
             rows.push(row);
         }
-        if is_sequence(&table.schema) {
-            continue;
-        }
-        for (index, &position) in table.schema.primary_key.iter().enumerate() {
-            let column = &table.schema.columns[position];
-            rows.push(attribute(index_oid(table.id), index + 1, &column.name, types::of_column(column)));
+    }
+    for index in indexes::all(context) {
+        for (number, key) in (1..).zip(&index.keys) {
+            let column = &index.table.schema.columns[key.position];
+            rows.push(attribute(index.oid, number, &column.name, types::of_column(column)));
         }
     }
     rows
@@ -156,7 +155,7 @@ pub(super) fn alignment(length: i16) -> &'static str {
 
 pub(super) fn defaults(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in users(context) {
+    for table in context.user_tables() {
         for (index, column) in table.schema.columns.iter().enumerate() {
             if let Some(default) = default_text(context, table, column) {
                 rows.push(vec![
@@ -207,49 +206,13 @@ pub(super) fn default_text(context: &CatalogContext<'_>, table: &Table, column: 
     })
 }
 
-/// Returns the tables that are no sequences.
-pub(super) fn users<'a>(context: &'a CatalogContext<'_>) -> impl Iterator<Item = &'a Table> {
-    context.catalog.tables.iter().map(|table| &**table).filter(|table| !is_sequence(&table.schema))
-}
-
-pub(super) fn keyed<'a>(context: &'a CatalogContext<'_>) -> impl Iterator<Item = &'a Table> {
-    users(context).filter(|table| !table.schema.primary_key.is_empty())
-}
-
 fn key_numbers(table: &Table) -> Datum {
     Datum::array(table.schema.primary_key.iter().map(|&p| Datum::int8(p as i64 + 1)).collect())
 }
 
-/// Returns the text form of a vector, which has no braces.
-fn vector(elements: impl Iterator<Item = i64>) -> Datum {
-    let words: Vec<String> = elements.map(|number| number.to_string()).collect();
-    Datum::text(words.join(" "))
-}
-
-pub(super) fn indexes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    keyed(context)
-        .map(|table| {
-            let key = &table.schema.primary_key;
-            vec![
-                ("indexrelid", Datum::int8(index_oid(table.id))),
-                ("indrelid", Datum::int8(table_oid(table.id))),
-                ("indnatts", Datum::int8(key.len() as i64)),
-                ("indnkeyatts", Datum::int8(key.len() as i64)),
-                ("indisunique", Datum::bool(true)),
-                ("indisprimary", Datum::bool(true)),
-                ("indimmediate", Datum::bool(true)),
-                ("indisvalid", Datum::bool(true)),
-                ("indisready", Datum::bool(true)),
-                ("indislive", Datum::bool(true)),
-                ("indkey", vector(key.iter().map(|&p| p as i64 + 1))),
-                ("indoption", vector(key.iter().map(|_| 0))),
-            ]
-        })
-        .collect()
-}
-
 pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    keyed(context)
+    context
+        .keyed_tables()
         .map(|table| {
             vec![
                 ("oid", Datum::int8(index_oid(table.id))),
@@ -269,42 +232,19 @@ pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>>
 
 pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name, false));
-    let users = users(context)
-        .map(|table| ("public", table.schema.name.as_str(), !table.schema.primary_key.is_empty()));
+    let users =
+        context.user_tables().map(|table| ("public", table.schema.name.as_str(), has_index(context, table)));
     catalog
         .chain(users)
-        .map(|(schema, name, has_key)| {
+        .map(|(schema, name, has_index)| {
             vec![
                 ("schemaname", Datum::text(schema)),
                 ("tablename", Datum::text(name)),
                 ("tableowner", Datum::text(context.user)),
-                ("hasindexes", Datum::bool(has_key)),
+                ("hasindexes", Datum::bool(has_index)),
             ]
         })
         .collect()
-}
-
-pub(super) fn index_view(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    keyed(context)
-        .map(|table| {
-            vec![
-                ("schemaname", Datum::text("public")),
-                ("tablename", Datum::text(&table.schema.name)),
-                ("indexname", Datum::text(table.schema.key_name())),
-                ("indexdef", Datum::text(index_definition(table))),
-            ]
-        })
-        .collect()
-}
-
-/// Returns the statement that would create the index of a primary key.
-pub(in crate::catalog) fn index_definition(table: &Table) -> String {
-    format!(
-        "CREATE UNIQUE INDEX {} ON public.{} USING btree ({})",
-        quoted(&table.schema.key_name()),
-        quoted(&table.schema.name),
-        key_columns(table)
-    )
 }
 
 /// Returns the columns of a primary key, as SQL text.

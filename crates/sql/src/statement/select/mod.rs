@@ -30,6 +30,7 @@ use crate::{
     backend::{Catalog, Table},
     catalog,
     error::{Result, SqlError, code},
+    index::is_index,
     types::{self, PgType},
 };
 use body::{Body, OutputItem, select_list};
@@ -124,8 +125,8 @@ fn relations_within(query: &ast::Query, catalog: &Catalog, with: &mut Vec<String
                 !hidden && !catalog::is_relation(table)
             });
             match table.and_then(|table| catalog.table(&table)) {
-                Some(table) => Relations::Table(table.clone()),
-                None => Relations::Several,
+                Some(table) if !is_index(&table.schema) => Relations::Table(table.clone()),
+                _ => Relations::Several,
             }
         }
         ast::TableFactor::Derived { subquery, lateral: false, .. } => {

@@ -1,0 +1,217 @@
+//! Indexes: recorded and shown, without an effect.
+//!
+//! Programs create indexes to make queries fast. A storage process scans all rows of a range for all queries
+//! at once, so an index would not make a query faster. Migration tools create indexes nevertheless, and read
+//! them back. So CREATE INDEX records the definition, the catalog shows it, and the client receives a notice.
+//!
+//! **Definition.** An index is a table without rows, as a [sequence](crate::sequence) is a table of one row.
+//! The defaults of the table's columns hold the definition: the indexed table, the method and the keys. So
+//! every gateway knows the index from the same position on. The total order, moves and backups treat the
+//! index as any table.
+//!
+//! **Uniqueness.** Nothing checks that the keys of an index are unique. So a unique index is accepted only if
+//! its keys contain the primary key: then no two rows can have equal keys.
+//!
+//! **Life.** DROP TABLE drops the table first, and then its indexes. If the gateway ends between the two, an
+//! index without a table stays. The catalog does not show it, and the next CREATE INDEX of its name takes its
+//! place.
+
+use std::sync::Arc;
+
+use quorate_table::{
+    expr::Expr,
+    schema::{Column, Partition, Schema},
+    value::{Type, Value},
+};
+
+use crate::backend::{Catalog, Table};
+
+/// The key of an index's table. No statement can create a column of this name.
+pub const KEY: &str = "quorate_index";
+
+/// The most keys of an index; PostgreSQL's limit.
+pub const KEYS_MAX: usize = 32;
+
+/// The methods of PostgreSQL's indexes, with their object ids and whether their keys have an order.
+pub const METHODS: [(&str, u32, bool); 6] = [
+    ("btree", 403, true),
+    ("hash", 405, false),
+    ("gist", 783, false),
+    ("gin", 2742, false),
+    ("spgist", 4000, false),
+    ("brin", 3580, false),
+];
+
+/// The definition of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDefinition {
+    /// The index's name.
+    pub name: String,
+    /// The name of the indexed table.
+    pub table: String,
+    /// The method, such as `btree`.
+    pub method: String,
+    /// Whether the statement was CREATE UNIQUE INDEX.
+    pub is_unique: bool,
+    /// The keys, in order.
+    pub keys: Vec<IndexKey>,
+}
+
+/// A key of an index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexKey {
+    /// The column's name.
+    pub column: String,
+    /// The operator class, if the statement names one.
+    pub class: Option<String>,
+    /// Whether the key descends.
+    pub descends: bool,
+    /// Whether NULLs come first.
+    pub nulls_first: bool,
+}
+
+impl IndexKey {
+    /// Returns the number of `pg_index.indoption`.
+    pub fn option(&self) -> i64 {
+        i64::from(self.descends) | i64::from(self.nulls_first) << 1
+    }
+}
+
+/// The columns of an index's table before those of its keys.
+const HEAD: usize = 4;
+
+/// The columns of an index's table for each key.
+const PER_KEY: usize = 3;
+
+impl IndexDefinition {
+    /// Returns the definition of the index's table.
+    pub fn schema(&self) -> Schema {
+        let column = |name: String, default: Value, ty: Type| Column {
+            name,
+            ty,
+            modifier: None,
+            not_null: !default.is_null(),
+            default: Some(Expr::Constant(default, ty)),
+        };
+        let text = |name: String, text: &str| column(name, Value::text_of(text), Type::Text);
+        let mut columns = vec![
+            column(KEY.to_owned(), Value::Int4(0), Type::Int4),
+            text("indexed_table".to_owned(), &self.table),
+            text("method".to_owned(), &self.method),
+            column("is_unique".to_owned(), Value::Bool(self.is_unique), Type::Bool),
+        ];
+        for (number, key) in (1..).zip(&self.keys) {
+            let class = key.class.as_deref().map_or(Value::Null, Value::text_of);
+            columns.push(text(format!("column_{number}"), &key.column));
+            columns.push(column(format!("class_{number}"), class, Type::Text));
+            columns.push(column(format!("option_{number}"), Value::Int8(key.option()), Type::Int8));
+        }
+        Schema {
+            name: self.name.clone(),
+            columns,
+            primary_key: vec![0],
+            partition: Partition::Hash { column: 0 },
+        }
+    }
+
+    /// Returns the index whose table has this definition. `None` if the table is no index.
+    pub fn of(schema: &Schema) -> Option<IndexDefinition> {
+        if !is_index(schema) {
+            return None;
+        }
+        let default = |column: &Column| match column.default.as_ref()? {
+            Expr::Constant(value, _) => Some(value.clone()),
+            _ => None,
+        };
+        let text = |column: &Column| match default(column)? {
+            Value::Text(text) => Some(text.to_string()),
+            _ => None,
+        };
+        let (head, keys) = schema.columns.split_at_checked(HEAD).filter(|(_, keys)| !keys.is_empty())?;
+        let key = |columns: &[Column]| {
+            let [column, class, option] = columns else { return None };
+            let option = default(option)?.as_integer()?;
+            let (column, class) = (text(column)?, text(class));
+            Some(IndexKey { column, class, descends: option & 1 != 0, nulls_first: option & 2 != 0 })
+        };
+        Some(IndexDefinition {
+            name: schema.name.clone(),
+            table: text(&head[1])?,
+            method: text(&head[2])?,
+            is_unique: default(&head[3])? == Value::Bool(true),
+            keys: keys.chunks(PER_KEY).map(key).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Whether the catalog has the indexed table, with all keys.
+    pub fn is_attached(&self, catalog: &Catalog) -> bool {
+        catalog.table(&self.table).is_some_and(|table| {
+            let has = |key: &IndexKey| table.schema.columns.iter().any(|column| column.name == key.column);
+            self.keys.iter().all(has)
+        })
+    }
+}
+
+/// Whether a table is an index.
+pub fn is_index(schema: &Schema) -> bool {
+    matches!(schema.primary_key[..], [0]) && schema.columns[0].name == KEY
+}
+
+/// Returns the indexes, with their tables.
+pub fn all(catalog: &Catalog) -> impl Iterator<Item = (&Arc<Table>, IndexDefinition)> {
+    catalog.tables.iter().filter_map(|table| Some((table, IndexDefinition::of(&table.schema)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_definition_survives_its_table() {
+        let key = |column: &str, class: Option<&str>, descends, nulls_first| IndexKey {
+            column: column.to_owned(),
+            class: class.map(str::to_owned),
+            descends,
+            nulls_first,
+        };
+        for keys in [
+            vec![key("a", None, false, false)],
+            vec![
+                key("a", None, true, true),
+                key("B \"c\"", Some("text_pattern_ops"), false, true),
+                key("d", None, true, false),
+            ],
+        ] {
+            let index = IndexDefinition {
+                name: "i".to_owned(),
+                table: "T".to_owned(),
+                method: "btree".to_owned(),
+                is_unique: keys.len() == 1,
+                keys,
+            };
+            let schema = index.schema();
+            schema.check().unwrap();
+            let bytes = postcard::to_stdvec(&schema).unwrap();
+            let read: Schema = postcard::from_bytes(&bytes).unwrap();
+            assert_eq!(IndexDefinition::of(&read), Some(index));
+        }
+    }
+
+    #[test]
+    fn a_damaged_definition_is_no_index() {
+        let key = IndexKey { column: "a".to_owned(), class: None, descends: false, nulls_first: false };
+        let index = IndexDefinition {
+            name: "i".to_owned(),
+            table: "t".to_owned(),
+            method: "btree".to_owned(),
+            is_unique: false,
+            keys: vec![key],
+        };
+        let whole = index.schema();
+        for len in 1..whole.columns.len() {
+            let mut cut = whole.clone();
+            cut.columns.truncate(len);
+            assert_eq!(IndexDefinition::of(&cut), None, "{len} columns");
+        }
+    }
+}
