@@ -64,14 +64,14 @@ pub(super) fn run(question: &Question<'_>, progress: &ProgressBar) -> anyhow::Re
         // A recording that failed must not look like a correct store.
         log_stderr("no transaction took effect, so it is unknown which level the history kept");
     }
-    let show = || -> io::Result<()> {
+    let print_report = || -> io::Result<()> {
         if question.json {
             let summary = TransactionSummary { report: &report, asked, holds, seconds };
             return print_line!("{}", serde_json::to_string(&summary)?);
         }
         write!(io::stdout(), "{report}")
     };
-    match show() {
+    match print_report() {
         // The exit code still tells the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
