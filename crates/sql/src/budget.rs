@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_reached_and_what_was_held_is_given_back() {
+    fn each_memory_limit_is_enforced_and_freed_memory_can_be_used_again() {
         let budget = Budget::new(limits());
         let (one, other) = (budget.account(), budget.account());
         let mut first = one.hold();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_at_a_character() {
+    fn long_texts_are_cut_between_characters() {
         for length in [0, 1, SHOWN_BYTES_MAX - 1, SHOWN_BYTES_MAX] {
             assert_eq!(shown(&"x".repeat(length)), "x".repeat(length));
         }

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_brought_into_shape_or_refused() {
+    fn values_are_fitted_to_their_modifier_or_refused() {
         let text = |text: &str| Modifier::Varchar(Some(3)).fit(Value::text_of(text));
         assert_eq!(text("äöü"), Ok(Value::text_of("äöü")));
         assert_eq!(text("abc  "), Ok(Value::text_of("abc")));

@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_an_ordered_map_with_versions(
+        fn blocks_equal_an_ordered_map_with_versions(
             steps in prop::collection::vec(any_step(), 0..1500), low in 0u64..40, high in 0u64..40
         ) {
             let (mut blocks, mut model) = (Blocks::default(), BTreeMap::new());

@@ -240,7 +240,7 @@ mod tests {
     /// A failure shows only the beginning of long keys and rows, because clients choose their length and
     /// every process concerned keeps the failure.
     #[test]
-    fn failures_show_little_of_what_is_long() {
+    fn a_failure_shows_only_the_beginning_of_long_values() {
         let column = |number: usize| Column {
             name: format!("c{number}"),
             ty: Type::Text,

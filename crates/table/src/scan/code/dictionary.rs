@@ -663,7 +663,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_others_bring_is_found(
+        fn values_of_merged_dictionaries_are_found(
             texts in prop::collection::vec("[a-c]{0,9}", 0..300),
             others in prop::collection::vec(prop::collection::vec("[a-c]{0,9}", 0..100), 0..4),
         ) {
@@ -673,7 +673,7 @@ mod tests {
         }
 
         #[test]
-        fn what_others_bring_is_found_in_a_heap(
+        fn values_of_merged_dictionaries_are_found_in_a_heap(
             others in prop::collection::vec(prop::collection::vec(0usize..4 * UNSHARED_MAX, 0..300), 0..4),
         ) {
             let value = |number: usize| Value::text_of(format!("{:x}", number * 7919));
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn many_texts_that_hardly_repeat_lie_in_one_heap() {
+    fn many_distinct_texts_are_stored_in_one_heap() {
         let texts: Vec<Value> =
             (0..3 * UNSHARED_MAX).map(|n| Value::text_of(format!("{:x}", n * 7919))).collect();
         check(&texts, 3, 2 * UNSHARED_MAX);
