@@ -73,9 +73,9 @@ mod looped;
 mod object;
 mod process;
 pub mod ready;
+pub(crate) mod replica_status;
 mod service_endpoint;
 mod slot;
-pub(crate) mod standing;
 pub(crate) mod stub;
 mod transaction;
 
@@ -92,7 +92,7 @@ pub use self::{
     transaction::Transaction,
 };
 pub use crate::error::CallId;
-pub use standing::Standing;
+pub use replica_status::ReplicaStatus;
 
 /// A service in plain Rust. The value is the service's state, which `serde` turns into a checkpoint and back.
 ///

@@ -181,8 +181,8 @@ impl Process {
             unreachable!("a replica changes its set")
         };
         let is_current = || {
-            let standing = lock(&replica.standing);
-            let has = |id: &ProcessId| standing.replicas.iter().any(|(replica, _)| replica == id);
+            let status = lock(&replica.status);
+            let has = |id: &ProcessId| status.replicas.iter().any(|(replica, _)| replica == id);
             match change {
                 Change::Add(peer) => has(&peer.id),
                 Change::Remove(process) => !has(process),
