@@ -38,9 +38,9 @@
 //! **Attacks considered.**
 //! - *Requests cross, and the process with the smaller id gives up meanwhile.* That process sends `Bye(a)`
 //!   after `Open(a)`. When it reads `Open(b)` of the other process, it answers with a fresh `a'`. The other
-//!   process has given `b` up and has answered with `Open(b', for a)`. Its messages belong to (a, b') until it
-//!   reads the goodbye. None of these messages is accepted in (a', b): `Open(b', for a)` comes first, and ends
-//!   that session (rule 2).
+//!   process has given `b` up and has answered with `Open(b', for a)`. Its messages belong to (a, b') until
+//!   it reads the goodbye. None of these messages is accepted in (a', b): `Open(b', for a)` comes first,
+//!   and ends that session (rule 2).
 //! - *An endpoint ends, and a new endpoint takes its channel.* The sessions of the former endpoint have ended
 //!   with `Bye` by then, and the new endpoint draws its own numbers.
 //! - *Lanes.* A message of `Sink::send_aside` may overtake the answer that opens its session; then the
