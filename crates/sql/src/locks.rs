@@ -23,7 +23,7 @@ use std::{
 use quorate_table::schema::TableId;
 use tokio::sync::oneshot;
 
-/// Most keys that are locked at a time. Beyond that, no further key is locked.
+/// Maximum number of keys that are locked at a time. Beyond that, no further key is locked.
 pub const LOCKS_MAX: usize = 65_536;
 
 /// A row's table, and a hash of its primary key.

@@ -11,7 +11,7 @@ use crate::{failure::Failure, numeric::Numeric, value::Value};
 /// A type's modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Modifier {
-    /// `varchar`, with the most characters of a text.
+    /// `varchar`, with the maximum number of characters of a text.
     Varchar(Option<u32>),
     /// `numeric(precision, scale)`: the number of digits in all, and behind the point.
     Digits {

@@ -25,7 +25,7 @@ use crate::{
 /// The plain engine.
 pub type PlainEngine = Versions<Blocks>;
 
-/// The most rows of a block; a block with more is split in two.
+/// Maximum number of rows of a block; a block with more is split in two.
 const BLOCK_ROWS: usize = 256;
 
 /// The rows of a table, in order.

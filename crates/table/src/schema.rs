@@ -11,11 +11,11 @@ use crate::{
     value::{Type, Value, key_of},
 };
 
-/// The most columns of a table; PostgreSQL's limit.
+/// Maximum number of columns of a table; PostgreSQL's limit.
 pub const COLUMNS_MAX: usize = 1600;
 
-/// The most bytes of all texts of a row after an update; a longer row could not move to another process.
-/// Texts of up to [`TEXT_BYTES_SHORT`] need no check, because even [`COLUMNS_MAX`] of them fit.
+/// Maximum number of bytes of all texts of a row after an update; a longer row could not move to another
+/// process. Texts of up to [`TEXT_BYTES_SHORT`] need no check, because even [`COLUMNS_MAX`] of them fit.
 pub const ROW_BYTES_MAX: usize = 32 << 20;
 
 /// The longest text, in bytes, that can never make a row too long.

@@ -295,7 +295,7 @@ impl Links {
         self.handshakes > 0
     }
 
-    /// Sets the answers for processes that ask about each domain.
+    /// Sets, for each domain of this process, the answer that a process gets if it asks about that domain.
     pub(crate) fn present(&mut self, answer: impl FnMut(DomainId) -> DomainAnswer) {
         self.answers = self.identity.domains.iter().copied().map(answer).collect();
     }

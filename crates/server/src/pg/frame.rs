@@ -383,7 +383,7 @@ impl<'a> Bind<'a> {
 pub struct Execute {
     /// The name of the portal to execute. The empty name means the unnamed portal.
     pub portal: String,
-    /// Most rows to send; 0 or less means all.
+    /// Maximum number of rows to send; 0 or less means all.
     pub rows_max: i32,
 }
 

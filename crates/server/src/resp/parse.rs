@@ -291,7 +291,7 @@ fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Most strings whose memory a client keeps for its next request.
+/// Maximum number of strings whose memory a client keeps for its next request.
 const STRINGS_KEPT: usize = 64;
 
 /// Parses a number by the rules of Redis's `string2ll`: 64 bits, no plus sign, no leading zero, no space.

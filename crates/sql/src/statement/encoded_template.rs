@@ -35,8 +35,8 @@ pub struct EncodedTemplate {
 
 /// Room reserved for an encoded value, in bytes.
 const VALUE_BYTES: usize = 32;
-/// Most arguments of a template. A statement with more arguments, such as a long list, is rarely executed
-/// again.
+/// Maximum number of arguments of a template. A statement with more arguments, such as a long list, is rarely
+/// executed again.
 const PLACES_MAX: usize = 64;
 /// Length of the end of an encoded marker, in bytes: its digits and one more byte.
 const PLACE_BYTES: usize = 6;

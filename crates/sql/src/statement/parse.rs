@@ -18,7 +18,8 @@ use crate::error::{Result, SourcePosition, SqlError, code};
 /// Longest statement that is accepted, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Most nested parentheses. PostgreSQL limits its stack depth instead of a count; this limit is stricter.
+/// Maximum depth of nested parentheses. PostgreSQL limits its stack depth instead of a count; this limit is
+/// stricter.
 const DEPTH_MAX: usize = 128;
 
 /// Parses the statements of a text. Empty statements are left out.

@@ -75,7 +75,7 @@ impl Process {
         let shell =
             Shell::start_node(node, dispatcher, config, disk, &shared.handle).map_err(Error::start)?;
         let process = Arc::new(Process { shared: shared.clone(), shell });
-        // All endpoints learn the processes that listen at the addresses.
+        // Tells all endpoints which processes listen at the addresses.
         process.shell.seek(process.search(), move |found| {
             let endpoints: Vec<Arc<EndpointHandle>> = lock(&shared.endpoints).values().cloned().collect();
             for endpoint in endpoints.iter().filter(|_| !found.is_empty()) {

@@ -107,9 +107,10 @@ impl ReplicaHandle {
             .clone()
     }
 
-    /// Whether the replica's set may still count on its records, now that it ends as the process `me`: it was
-    /// a replica, it is on disk, and nobody has reported that the other replicas voted it out. The cause of
-    /// its end may end all replicas: then these records are all that is left.
+    /// Whether the set may still count on this replica's records, now that the process `me` ends: the process
+    /// was a replica, its journal is on disk, and nobody has reported that the other replicas voted the
+    /// process out. The same cause may end all replicas. Then these records are all that is left of the
+    /// state.
     pub(in crate::service) fn keeps_records(&self, me: ProcessId) -> bool {
         let is_replica = || lock(&self.status).replicas.iter().any(|(id, _)| *id == me);
         self.terms.durable

@@ -16,8 +16,8 @@ use crate::{
 
 use super::{BLOCK_ROWS, Block, STEPS};
 
-/// The most changes of a block that are made one by one. A rebuild takes about as long as two hundred single
-/// changes.
+/// Maximum number of changes of a block that are made one by one. A rebuild takes about as long as two
+/// hundred single changes.
 const IN_PLACE_MAX: usize = 128;
 
 /// The reverse of one change.

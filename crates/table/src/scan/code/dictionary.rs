@@ -22,7 +22,7 @@ use crate::{
 
 use super::{hint, positions::Positions, texts::Texts};
 
-/// The most texts that a sorted part keeps separately.
+/// Maximum number of texts that a sorted part keeps separately.
 const SEPARATE_TEXTS_MAX: usize = 1 << 16;
 /// A sorted part with more values than `UNSHARED_MAX` keeps texts separately only if `ROWS_PER_VALUE_MIN`
 /// rows on average share a value.
@@ -32,7 +32,7 @@ const ROWS_PER_VALUE_MIN: usize = 4;
 const TAIL_MIN: usize = 1024;
 /// A tail is sorted once it has more unsorted values than this number plus a quarter of its sorted values.
 const UNSORTED_MIN: usize = 64;
-/// The most values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
+/// Maximum number of values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
 const RUN_VALUES: usize = 1 << 14;
 const RUN_BYTES: usize = 256 << 10;
 /// The number of the tail's first run; lower numbers belong to the sorted part.
