@@ -108,6 +108,6 @@ fn read(
 fn one_file(path: &Path) -> Usage {
     let path = path.display();
     Usage(format!(
-        "{path}: give one Jepsen history of transactions alone: the order of its events is the time"
+        "{path}: give this file alone: a Jepsen history of transactions has the order of its events instead of times, so it cannot be merged with other files"
     ))
 }
