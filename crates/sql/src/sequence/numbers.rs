@@ -22,7 +22,7 @@ use crate::{
     fault,
 };
 
-/// Most numbers of a draw, unless a statement needs more.
+/// Maximum size of a draw, unless a statement needs more numbers.
 const DRAW_MAX: u64 = 1_024;
 
 /// Time after which a sequence counts as quiet. The next draw then takes only the numbers that are needed.
@@ -41,7 +41,7 @@ pub struct Numbers {
 #[derive(Debug, Default)]
 struct Stock {
     next: i64,
-    /// Number of numbers.
+    /// Count of the numbers that are left.
     left: u64,
     /// Size of the latest draw that took more than was needed.
     size: u64,
