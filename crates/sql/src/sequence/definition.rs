@@ -104,7 +104,8 @@ pub(super) mod column {
     pub(in crate::sequence) const KEY: usize = 4;
 }
 
-/// The columns of a sequence's table before those of its definition.
+/// The columns with the state of a sequence, which come first in the table of the sequence. The columns of
+/// its definition follow.
 const STATE: [(&str, Type); 5] = [
     ("last_value", Type::Int8),
     ("log_cnt", Type::Int8),

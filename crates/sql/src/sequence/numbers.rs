@@ -174,7 +174,7 @@ fn draw(table: &Table, sequence: &SequenceDefinition, count: u64) -> Result<Oper
     let boolean = |value: bool| Expr::Constant(Value::Bool(value), Type::Bool);
     let [last, is_called] =
         [(column::LAST, Type::Int8), (column::CALLED, Type::Bool)].map(|(at, ty)| Expr::Column(at, ty));
-    // Whether a number lies at or before the end moved back by `distance`.
+    // Whether at least `distance` lies between a number and the end of the sequence.
     let reaches = |value: Expr, distance: i64| match end.checked_sub(distance) {
         Some(most) if is_rising => Expr::binary(Binary::LessEqual, value, number(most)),
         Some(least) => Expr::binary(Binary::GreaterEqual, value, number(least)),
