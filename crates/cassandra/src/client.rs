@@ -81,8 +81,8 @@ fn was_not_sent(error: &ExecutionError) -> bool {
             RequestAttemptError::SerializationError(_)
             | RequestAttemptError::CqlRequestSerialization(_)
             | RequestAttemptError::UnableToAllocStreamId => true,
-            RequestAttemptError::DbError(told, _) => matches!(
-                told,
+            RequestAttemptError::DbError(error, _) => matches!(
+                error,
                 DbError::Unavailable { .. }
                     | DbError::IsBootstrapping
                     | DbError::SyntaxError
@@ -108,47 +108,47 @@ mod tests {
     use super::*;
 
     /// Converts the error with which a write ended to the write's failure.
-    fn ends(error: impl Into<ExecutionError>) -> Failure {
+    fn failure(error: impl Into<ExecutionError>) -> Failure {
         failure_of_write(&error.into())
     }
 
-    fn told(error: DbError) -> ExecutionError {
-        RequestAttemptError::DbError(error, "said so".to_owned()).into()
+    fn answered(error: DbError) -> ExecutionError {
+        RequestAttemptError::DbError(error, "the reason".to_owned()).into()
     }
 
     #[test]
-    fn a_write_that_no_replica_was_asked_for_is_not_done() {
+    fn a_write_refused_before_any_replica_is_asked_is_not_done() {
         let refused = [
-            told(DbError::Unavailable { consistency: Consistency::Quorum, required: 2, alive: 1 }),
-            told(DbError::Invalid),
-            told(DbError::IsBootstrapping),
+            answered(DbError::Unavailable { consistency: Consistency::Quorum, required: 2, alive: 1 }),
+            answered(DbError::Invalid),
+            answered(DbError::IsBootstrapping),
             ConnectionPoolError::Initializing.into(),
             ExecutionError::EmptyPlan,
             RequestAttemptError::UnableToAllocStreamId.into(),
         ];
         for error in refused {
-            assert!(matches!(ends(error.clone()), Failure::NotDone(_)), "{error}");
+            assert!(matches!(failure(error.clone()), Failure::NotDone(_)), "{error}");
         }
     }
 
     #[test]
-    fn a_write_whose_end_nobody_knows_may_take_effect() {
+    fn a_write_with_an_unknown_outcome_is_maybe_applied() {
         let timeout = DbError::WriteTimeout {
             consistency: Consistency::Quorum,
             received: 1,
             required: 2,
             write_type: WriteType::Simple,
         };
-        let open = [
-            told(timeout),
-            told(DbError::Overloaded),
-            told(DbError::ServerError),
-            told(DbError::Other(0x1700)),
+        let unknown = [
+            answered(timeout),
+            answered(DbError::Overloaded),
+            answered(DbError::ServerError),
+            answered(DbError::Other(0x1700)),
             ExecutionError::RequestTimeout(Duration::from_secs(10)),
             RequestAttemptError::NonfinishedPagingState.into(),
         ];
-        for error in open {
-            assert!(matches!(ends(error.clone()), Failure::MaybeApplied(_)), "{error}");
+        for error in unknown {
+            assert!(matches!(failure(error.clone()), Failure::MaybeApplied(_)), "{error}");
         }
     }
 }

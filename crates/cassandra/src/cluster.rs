@@ -194,12 +194,12 @@ impl Table {
     pub fn client(&self, number: u64) -> TableClient {
         let policies = &self.shared.policies;
         let policy = &policies[number as usize % policies.len()];
-        let of_client = |statement: &PreparedStatement| {
+        let with_policy = |statement: &PreparedStatement| {
             let mut statement = statement.clone();
             statement.set_load_balancing_policy(Some(policy.clone()));
             statement
         };
-        TableClient::new(self.shared.clone(), of_client(&self.read), of_client(&self.write))
+        TableClient::new(self.shared.clone(), with_policy(&self.read), with_policy(&self.write))
     }
 }
 
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_that_does_not_answer_is_told() {
+    fn connecting_reports_unreachable_nodes_and_invalid_names() {
         // This port was free a moment ago, so nobody listens there.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = Cluster::connect(&Options::new(vec![free.to_string()])).err();

@@ -127,9 +127,9 @@ impl FromStr for Options {
 
 /// Checks that a name is safe to insert into a statement, because CQL has no parameters for names.
 pub(crate) fn checked_name(name: &str) -> Result<&str, OptionsError> {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    if begins && is_plain && name.len() <= NAME_BYTES_MAX {
+    let has_valid_bytes = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let begins_with_letter = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    if begins_with_letter && has_valid_bytes && name.len() <= NAME_BYTES_MAX {
         Ok(name)
     } else {
         Err(OptionsError::Name(name.to_owned()))
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_is_read_as_it_is_written() {
+    fn an_address_with_options_is_parsed() {
         let options: Options =
             "cassandra://10.0.0.1:9042,db-2:19042/shop?coordinators=pinned&timestamps=server&copies=5"
                 .parse()
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_names_no_cluster_is_refused() {
+    fn a_malformed_address_is_refused() {
         let refused = |text: &str| text.parse::<Options>().unwrap_err();
         for text in [
             "quorate://a:1",

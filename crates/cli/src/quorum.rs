@@ -418,7 +418,8 @@ mod tests {
         };
         let holder = member(lead.clone());
         assert!(LostRanges::of([&lead, &holder]).ranges.is_empty(), "one answers");
-        // The next life of a holder is another process.
+        // The holder's node answers again, but as a new process, which does not have the rows. So the range
+        // counts as lost.
         lead.members[1].state = Some(State::Unreachable);
         let reborn = Report { process: "5.bb".to_owned(), ..holder.clone() };
         let gone = LostRanges::of([&lead, &reborn]);

@@ -14,7 +14,7 @@ use crate::{
 /// Number of writes. The answer to each write is one mebibyte. Together the answers exceed what a message can
 /// carry and what a range keeps.
 const WRITES: u64 = 80;
-/// Most bytes of answers that a range keeps.
+/// Maximum size of the answers that a range keeps, in bytes.
 const REMEMBERED_BYTES_MAX: u64 = 64 << 20;
 /// Number of ranges of a storage process.
 const RANGES: u64 = 3;

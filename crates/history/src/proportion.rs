@@ -89,9 +89,10 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     kept.reverse();
     for &index in &backward {
         let inner = &zones[index];
-        // Kept zones are disjoint. Of the kept zones that end after the inner first finish, only the first
-        // can begin before the inner last start. With negative slack several kept zones may begin before it.
-        // The first of them still begins earliest, so testing the first is enough.
+        // Kept zones are disjoint and sorted. `outer` is the first of them that ends after the first finish
+        // of `inner`. Among the kept zones from `outer` on, `outer` begins earliest. So it is enough to test
+        // whether `outer` begins before the last start of `inner`, also if with negative slack several of
+        // them do.
         let outer = kept.partition_point(|outer| outer.last_start() <= first_finish(inner));
         if kept.get(outer).is_some_and(|outer| first_finish(outer) < inner.last_start()) {
             removed.push(index);

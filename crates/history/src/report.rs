@@ -192,7 +192,7 @@ pub struct Report {
     pub measures: Option<Measures>,
     /// Contribution of each measured key to the proportion, for [`confidence`](crate::confidence).
     pub shares: Vec<KeyShare>,
-    /// Reports on the keys that are not atomic or undecided. After `rank`, the worst key is the first.
+    /// Reports on the keys that are undecided or not atomic. After `rank`, the worst key is the first.
     pub suspects: Vec<KeyReport>,
 }
 

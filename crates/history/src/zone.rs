@@ -85,12 +85,14 @@ pub(crate) struct Zones {
 }
 
 impl Zones {
-    /// Groups the operations of a key with distinct writes.
+    /// Groups the operations of `key` by the value that they wrote or returned. No value of the key may have
+    /// been written twice.
     pub(crate) fn of(key: &KeyHistory) -> Self {
         Self::of_steps(key, key.steps.iter())
     }
 
-    /// Groups the given operations of a key with distinct writes.
+    /// Groups `steps`, operations of `key`, by the value that they wrote or returned. No value of the key may
+    /// have been written twice.
     pub(crate) fn of_steps<'a>(key: &KeyHistory, steps: impl Iterator<Item = &'a KeyStep>) -> Self {
         assert!(key.has_distinct_writes(), "zones need distinct writes");
         let mut zones = vec![Zone::EMPTY; key.numbers()];

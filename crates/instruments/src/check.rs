@@ -129,9 +129,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::write(path, page)
             .map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
     }
-    let show = || -> io::Result<()> {
+    let print_report = || -> io::Result<()> {
         if args.json {
-            return print_line!("{}", serde_json::to_string(&answer(&report, seconds))?);
+            return print_line!("{}", serde_json::to_string(&summary(&report, seconds))?);
         }
         let table = table::table(&report, left_out, clock_error, args.top, seconds);
         io::stdout().write_all(table.as_bytes())?;
@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => Ok(()),
         }
     };
-    match show() {
+    match print_report() {
         // The exit code still tells the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
@@ -174,7 +174,7 @@ fn whole(args: &Args) -> anyhow::Result<CheckedHistory> {
             continue;
         };
         source.read_into(&mut history)?;
-        note_torn(&source);
+        log_torn_line(&source);
     }
     progress.finish_and_clear();
     let clock_error = args.clock_error.unwrap_or_else(|| history.clock_error());
@@ -211,7 +211,7 @@ fn stream(args: &Args) -> anyhow::Result<CheckedHistory> {
             stream.push(operation).map_err(|impossible| sources[index].impossible(&impossible))?;
         }
     }
-    sources.iter().for_each(note_torn);
+    sources.iter().for_each(log_torn_line);
     progress.finish_and_clear();
     let left_out = stream.left_out();
     let (report, past_horizon) = stream.finish();
@@ -228,13 +228,13 @@ fn operations(args: &Args) -> Wanted {
     Wanted::Operations(if args.failed_cas_observed { FailedCas::Observed } else { FailedCas::Ignored })
 }
 
-fn note_torn(source: &HistorySource) {
+fn log_torn_line(source: &HistorySource) {
     if let Some(torn) = source.torn() {
         log_stderr(torn);
     }
 }
 
-fn answer(report: &Report, seconds: f64) -> CheckSummary {
+fn summary(report: &Report, seconds: f64) -> CheckSummary {
     let measures = report.measures;
     CheckSummary {
         operations: report.operations,

@@ -140,7 +140,7 @@ fn list(args: &ListArgs) -> Result<()> {
         let by_store = record::by_store(&records, figure.id());
         let claims = figure.claims();
         for (claim, (store, own)) in
-            by_store.iter().flat_map(|of| claims.iter().map(move |claim| (claim, of)))
+            by_store.iter().flat_map(|results| claims.iter().map(move |claim| (claim, results)))
         {
             let judged = claim.judge(&values, own);
             if args.json {
@@ -169,8 +169,8 @@ fn list(args: &ListArgs) -> Result<()> {
 }
 
 fn run_figure(args: &RunArgs) -> Result<()> {
-    let meant = figures::named(&args.figure);
-    if meant.is_empty() {
+    let chosen = figures::named(&args.figure);
+    if chosen.is_empty() {
         let known: Vec<&str> = figures::ALL.iter().map(|figure| figure.id()).collect();
         return Err(Usage(format!(
             "no figure is called {}; the figures are {}",
@@ -195,15 +195,15 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     let refused = |figure: &dyn Figure| {
         figure.takes(&setting.running).map_err(|why| format!("the figure {} is not run: {why}", figure.id()))
     };
-    let (meant, others): (Vec<_>, Vec<_>) = meant.into_iter().partition(|figure| refused(*figure).is_ok());
+    let (chosen, others): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|figure| refused(*figure).is_ok());
     let refusals: Vec<String> = others.into_iter().filter_map(|figure| refused(figure).err()).collect();
-    if meant.is_empty() {
+    if chosen.is_empty() {
         return Err(Usage(refusals.join("\n")).into());
     }
     refusals.iter().for_each(quorate_command::log_stderr);
     record::open(&args.results.results)?;
     let mut wrong = 0;
-    for figure in meant {
+    for figure in chosen {
         for _ in 0..args.runs {
             let record = figure.run(&setting).with_context(|| format!("figure {}", figure.id()))?;
             record::append(&args.results.results, &record)?;

@@ -25,7 +25,7 @@ const WITH_DISKS: &str = "_disk";
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    apart: Option<OtherSimulation>,
+    other: Option<OtherSimulation>,
     #[arg(required = true, help = scenario_help())]
     scenario: Option<String>,
     #[arg(long, help = disk_help())]
@@ -81,7 +81,7 @@ impl Args {
 }
 
 pub(crate) fn run_scenario(args: Args) -> Result<()> {
-    match &args.apart {
+    match &args.other {
         Some(OtherSimulation::Graphs(args)) => return graphs::run(args),
         Some(OtherSimulation::Latency(args)) => return latency::run(args),
         None => {}
@@ -131,8 +131,8 @@ fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation
             })
         )?;
     } else {
-        for (what, count) in &report.counts {
-            print_line!("{count:>10}  {what}")?;
+        for (event, count) in &report.counts {
+            print_line!("{count:>10}  {event}")?;
         }
         print_line!(
             "seed {seed}: {} steps, {:.1} s of virtual time, trace {:016x}",
@@ -188,7 +188,9 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
             .map(|report| serde_json::json!({ "seed": report.seed, "failure": report.failure, "replay": replay(report.seed) }))
             .collect();
         let counts: serde_json::Map<_, _> = (sweep.counts.iter())
-            .map(|(what, (count, runs))| (what.clone(), serde_json::json!({ "count": count, "runs": runs })))
+            .map(|(event, (count, runs))| {
+                (event.clone(), serde_json::json!({ "count": count, "runs": runs }))
+            })
             .collect();
         print_line!(
             "{}",
@@ -199,8 +201,8 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
         )?;
         return Ok(());
     }
-    for (what, (count, runs)) in &sweep.counts {
-        print_line!("{count:>10} in {runs:>5} runs  {what}")?;
+    for (event, (count, runs)) in &sweep.counts {
+        print_line!("{count:>10} in {runs:>5} runs  {event}")?;
     }
     for report in &sweep.failures {
         print_line!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default())?;

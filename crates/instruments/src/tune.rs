@@ -72,7 +72,7 @@ pub(crate) struct Args {
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
-    let names = WORKLOADS.map(|(name, what)| format!("{name} ({what})")).join(", ");
+    let names = WORKLOADS.map(|(name, description)| format!("{name} ({description})")).join(", ");
     Workload::named(name).ok_or_else(|| format!("the workloads are {names}"))
 }
 
@@ -97,24 +97,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let connect = args.store.clients()?;
     let mut controller = Controller::new(agreement.clone(), ends);
     let load = Load::new(&*connect, args.clients, &workload, controller.dials(), args.rate);
-    let shown = TuneOutput::new(&args, &agreement, ends)?;
-    let (mut last, mut told_it) = (None, Ok(()));
+    let output = TuneOutput::new(&args, &agreement, ends)?;
+    let (mut last, mut printed) = (None, Ok(()));
     hold(&load, &mut controller, Duration::from_secs_f64(args.window), |round| {
-        told_it = shown.round(round);
+        printed = output.round(round);
         last = Some((round.setting, round.window.clone()));
-        told_it.is_ok() && (args.seconds == 0.0 || round.at.as_secs_f64() < args.seconds)
+        printed.is_ok() && (args.seconds == 0.0 || round.at.as_secs_f64() < args.seconds)
     })?;
-    told_it?;
-    shown.end(&controller)?;
+    printed?;
+    output.end(&controller)?;
     let (setting, window) =
         last.context("the run ended before the first measurement: give a larger value with --seconds")?;
-    let of_it = controller.tried().iter().find(|tried| tried.setting == setting);
-    let window = of_it.map_or(&window, |tried| &tried.window);
+    let tried_setting = controller.tried().iter().find(|tried| tried.setting == setting);
+    let window = tried_setting.map_or(&window, |tried| &tried.window);
     let broken: Vec<String> = agreement
         .lines
         .iter()
         .filter(|line| controller.status(line, setting, window) == LineStatus::Broken)
-        .map(|line| told(line, window))
+        .map(|line| measured_line(line, window))
         .collect();
     match controller.phase() {
         Phase::Hold if broken.is_empty() => Ok(()),
@@ -129,7 +129,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 /// Formats a line of the agreement with its measured value.
-fn told(line: &Line, window: &Window) -> String {
+fn measured_line(line: &Line, window: &Window) -> String {
     let Estimate { value, low, high } = line.measure.of(window);
     let shown = |value| line.measure.shown(value);
     format!("{line} is {} ({} to {})", shown(value), shown(low), shown(high))
@@ -191,10 +191,10 @@ impl<'a> TuneOutput<'a> {
             ));
         }
         let (phase, dials) = (phase(round.phase), round.setting.dials(self.ends).spelt());
-        let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
+        let text = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
         match &self.bar {
-            Some(bar) => bar.println(&told),
-            None => print_line!("{told}")?,
+            Some(bar) => bar.println(&text),
+            None => print_line!("{text}")?,
         }
         if let Some(bar) = &self.bar {
             bar.set_message(format!(
@@ -237,7 +237,7 @@ impl<'a> TuneOutput<'a> {
         tried.sort_by(|a, b| a.window.mean().value.total_cmp(&b.window.mean().value));
         let knee = knee(&tried);
         if self.args.json {
-            let told = tried.iter().map(|tried| {
+            let settings = tried.iter().map(|tried| {
                 let mut object = json!({ "setting": tried.setting });
                 add(&mut object, self.figures(controller, tried.setting, &tried.window));
                 object
@@ -247,7 +247,7 @@ impl<'a> TuneOutput<'a> {
                 "{}",
                 json!({
                     "tune": "end", "agreement": self.agreement.to_string(), "held": held, "phase": controller.phase(),
-                    "setting": controller.setting(), "knee": knee, "tried": told.collect::<Vec<_>>(),
+                    "setting": controller.setting(), "knee": knee, "tried": settings.collect::<Vec<_>>(),
                 })
             )?;
             return Ok(());

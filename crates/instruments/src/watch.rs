@@ -53,26 +53,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let agent: ureq::Agent = agent.into();
     let mut silent = Vec::new();
     for shown in 0.. {
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         let mut failed = Vec::new();
         for cell in &args.cells {
-            match ask(&agent, cell) {
-                Ok(lately) => told.push(lately),
+            match fetch_recent(&agent, cell) {
+                Ok(recent) => reports.push(recent),
                 Err(error) => {
                     failed.push(format!("the cell at {cell} does not report its operations: {error:#}"))
                 }
             }
         }
-        if told.is_empty() {
+        if reports.is_empty() {
             bail!("{}", failed.join("\n"));
         }
         if failed != silent {
             failed.iter().for_each(log_stderr);
             silent = failed;
         }
-        let minute = LastMinute::new(&told);
+        let minute = LastMinute::new(&reports);
         if args.json {
-            print_line!("{}", object(&minute, told.len()))?;
+            print_line!("{}", json_line(&minute, reports.len()))?;
         } else {
             if shown % LINES_PER_HEADER == 0 {
                 print_line!("{}", line(HEADER))?;
@@ -88,31 +88,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Fetches the operations that a cell remembers, and converts their times to this machine's clock.
-fn ask(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
-    let began = wall();
+fn fetch_recent(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
+    let began = wall_clock_ns();
     let mut response = agent.get(format!("http://{cell}/recent")).call()?;
     let text = response.body_mut().with_config().limit(BYTES_MAX).read_to_string()?;
-    let ended = wall();
-    let mut lately: RecentOperations =
+    let ended = wall_clock_ns();
+    let mut recent: RecentOperations =
         serde_json::from_str(&text).context("the answer is not the report of a cell")?;
     // The cell reads its clock at an unknown moment of the request, so the measured offset is wrong by up to
     // half of the request's time. Smaller offsets are therefore not corrected.
-    let off = lately.now_ns - i64::midpoint(began, ended);
-    if off.abs() > (ended - began) / 2 {
-        lately.since_ns -= off;
-        lately.now_ns -= off;
-        for told in &mut lately.operations {
-            told.start_ns -= off;
-            told.end_ns -= off;
+    let offset_ns = recent.now_ns - i64::midpoint(began, ended);
+    if offset_ns.abs() > (ended - began) / 2 {
+        recent.since_ns -= offset_ns;
+        recent.now_ns -= offset_ns;
+        for operation in &mut recent.operations {
+            operation.start_ns -= offset_ns;
+            operation.end_ns -= offset_ns;
         }
     }
-    Ok(lately)
+    Ok(recent)
 }
 
 /// Longest answer of a cell, in bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
-fn wall() -> i64 {
+fn wall_clock_ns() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
@@ -165,7 +165,7 @@ fn row(minute: &LastMinute) -> String {
     ])
 }
 
-fn object(minute: &LastMinute, cells: usize) -> Value {
+fn json_line(minute: &LastMinute, cells: usize) -> Value {
     let window = &minute.window;
     let Estimate { value, low, high } = window.proportion();
     let micros = |seconds: Option<f64>| seconds.map(|it| it * 1e6);
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_keep_their_places() {
+    fn usual_values_fit_their_columns() {
         let place = |line: &str, word: &str| line.find(word).map(|at| line[..at].chars().count());
         let usual = [
             "60 s",

@@ -25,14 +25,14 @@ impl Files {
     /// Checks a file with this text, with these flags.
     fn check(&self, text: &str, flags: &[&str]) -> CommandOutput {
         let path = self.write("history", text);
-        let words = [&["check", path.to_str().unwrap()], flags].concat();
-        run(&words)
+        let arguments = [&["check", path.to_str().unwrap()], flags].concat();
+        run(&arguments)
     }
 
     fn json(&self, text: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) {
-        let said = self.check(text, &[&["--json"], flags].concat());
-        let answer = serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("{said:?}"));
-        (said.code, answer)
+        let output = self.check(text, &[&["--json"], flags].concat());
+        let answer = serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{output:?}"));
+        (output.code, answer)
     }
 }
 
@@ -50,7 +50,7 @@ R x 36 41 d
 ";
 
 #[test]
-fn the_papers_example() {
+fn the_example_of_the_paper_gets_the_scores_of_the_paper() {
     let files = Files::new();
     let (code, mut answer) = files.json(PAPER, &[]);
     assert_eq!(code, Some(1));
@@ -62,22 +62,25 @@ fn the_papers_example() {
     assert_eq!(answer, expected);
 
     let page = files.directory.path().join("page.html");
-    let said = files.check(PAPER, &["--html", page.to_str().unwrap()]);
-    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    let output = files.check(PAPER, &["--html", page.to_str().unwrap()]);
+    assert_eq!((output.code, output.err.as_str()), (Some(1), ""));
     for part in ["2, proportion 0.222222", "a and b conflict, Γ = 2 ns", "single operations must be removed"]
     {
-        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
+        assert!(output.out.contains(part), "no {part:?} in {}", output.out);
     }
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains(r#""key":"x""#) && !page.contains("http"), "the page is not of itself");
+    assert!(
+        page.contains(r#""key":"x""#) && !page.contains("http"),
+        "the page has no timeline of the key, or loads something"
+    );
 }
 
 #[test]
-fn exit_codes_tell_the_verdict() {
+fn exit_codes_report_the_verdict() {
     let files = Files::new();
     assert_eq!(files.json("W x 0 1 a\nR x 2 3 a\n", &[]).0, Some(0));
     // Nothing is known about a history without operations.
-    for (nothing, why) in [
+    for (empty, reason) in [
         ("", "the file is empty and was skipped"),
         ("[]\n", "the history has no operation"),
         ("{\"host\":\"a\",\"clock_error_ns\":5}\n", "the history has no operation"),
@@ -87,9 +90,9 @@ fn exit_codes_tell_the_verdict() {
         ),
     ] {
         for flags in [&["--json"][..], &["--json", "--stream"]] {
-            let said = files.check(nothing, flags);
-            said.failed(3, why);
-            let answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+            let output = files.check(empty, flags);
+            output.failed(3, reason);
+            let answer: serde_json::Value = serde_json::from_str(&output.out).unwrap();
             assert_eq!((&answer["operations"], &answer["atomic"]), (&0.into(), &"unknown".into()));
         }
     }
@@ -109,7 +112,7 @@ fn exit_codes_tell_the_verdict() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn an_unreadable_history_is_refused_with_its_file_and_line() {
     let files = Files::new();
     run(&["check", "nowhere.jsonl"]).failed(2, "nowhere.jsonl: No such file");
     run(&["check"]).failed(2, "<FILES>");
@@ -123,13 +126,13 @@ fn what_cannot_be_read_is_named() {
     files.check(array, &[]).failed(2, "history:1:1: expected one object a line, found an array");
     files.check(&format!("{array}\n"), &["--format", "json"]).failed(2, "found an array");
     let torn = "{\"client\":1,\"key\":\"x\",\"op\":\"write\",\"value\":\"a\",\"start_ns\":0,\"end_ns\":1,\"outcome\":\"ok\"}\n{\"cli";
-    let said = files.check(torn, &[]);
-    said.failed(0, "history:2: the last line is incomplete and was skipped");
+    let output = files.check(torn, &[]);
+    output.failed(0, "history:2: the last line is incomplete and was skipped");
 }
 
 /// A stream of several files gives the same result as a check of all files together.
 #[test]
-fn a_stream_of_files_is_merged() {
+fn a_stream_of_files_is_merged_by_time() {
     let files = Files::new();
     let line = |i: i64, verb: char, value: i64| format!("{verb} x {} {} v{value}\n", 10 * i, 10 * i + 5);
     let writes: String = (0..2_000).map(|i| line(2 * i, 'W', i)).collect();
@@ -139,9 +142,9 @@ fn a_stream_of_files_is_merged() {
     let mut answers = Vec::new();
     for flags in [&[][..], &["--stream", "--horizon", "1000"]] {
         let paths = ["check", "--json", writes.to_str().unwrap(), reads.to_str().unwrap()];
-        let said = run(&[&paths, flags].concat());
-        assert!(said.err.is_empty(), "{said:?}");
-        let mut answer: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let output = run(&[&paths, flags].concat());
+        assert!(output.err.is_empty(), "{output:?}");
+        let mut answer: serde_json::Value = serde_json::from_str(&output.out).unwrap();
         answer["seconds"].take();
         answers.push(answer);
     }
@@ -156,7 +159,7 @@ const WRITE_SKEW: &str = r#"{"client":1,"txn":[["r","x",[]],["append","y",1]],"s
 "#;
 
 #[test]
-fn transactions_are_judged_by_level() {
+fn transactions_are_judged_against_an_isolation_level() {
     let files = Files::new();
     for (level, code) in [("snapshot", 0), ("serializable", 1), ("strict", 1)] {
         let (found, answer) = files.json(WRITE_SKEW, &["--transactions", level]);
@@ -168,11 +171,11 @@ fn transactions_are_judged_by_level() {
         assert_eq!(skew["transactions"].as_array().unwrap().len(), 2, "{answer}");
         assert_eq!(skew["because"].as_array().unwrap().len(), 2, "{answer}");
     }
-    let said = files.check(WRITE_SKEW, &["--transactions", "serializable"]);
+    let output = files.check(WRITE_SKEW, &["--transactions", "serializable"]);
     for part in
         ["strongest level that holds: snapshot isolation", "T1 saw x = []", "G2-item: not serializable"]
     {
-        assert!(said.out.contains(part), "no {part:?} in {}", said.out);
+        assert!(output.out.contains(part), "no {part:?} in {}", output.out);
     }
     let (code, answer) = files.json(WRITE_SKEW, &["--transactions", "serializable", "--by-position"]);
     assert_eq!((code, &answer["level"]), (Some(1), &().into()), "{answer}");
@@ -192,8 +195,8 @@ fn transactions_are_judged_by_level() {
     files.check("W x 0 1 a\n", &["--transactions", "strict"]).failed(2, "which hold transactions");
     files.check(WRITE_SKEW, &[]).failed(2, "history:1:19: expected a single operation, found a transaction");
     files.check(WRITE_SKEW, &["--transactions", "linear"]).failed(2, "read-uncommitted, read-committed");
-    let few = ["--transactions", "snapshot", "--by-position"];
-    files.check(WRITE_SKEW, &few).failed(2, "--by-position judges serializable and strict only");
+    let snapshot = ["--transactions", "snapshot", "--by-position"];
+    files.check(WRITE_SKEW, &snapshot).failed(2, "--by-position judges serializable and strict only");
     let broken = WRITE_SKEW.replacen("[\"r\",\"x\",[]]", "[\"r\",\"x\"]", 1);
     files.check(&broken, &["--transactions", "strict"]).failed(2, "history:1:20: expected the value");
     let twice = WRITE_SKEW.replace("\"append\",\"x\",2", "\"append\",\"y\",1");

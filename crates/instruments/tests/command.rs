@@ -11,20 +11,20 @@ pub(crate) struct CommandOutput {
 }
 
 /// Runs the program with these arguments until it ends.
-pub(crate) fn run(words: &[&str]) -> CommandOutput {
+pub(crate) fn run(arguments: &[&str]) -> CommandOutput {
     let program = env!("CARGO_BIN_EXE_quorate-instruments");
-    CommandOutput::of(Command::new(program).args(words).stdin(Stdio::null()).output().unwrap())
+    CommandOutput::of(Command::new(program).args(arguments).stdin(Stdio::null()).output().unwrap())
 }
 
 /// A reader may close the output early: `quorate lab list | head -3`.
 #[test]
-fn output_that_nobody_reads_is_no_failure() {
+fn a_closed_output_pipe_is_no_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let program = env!("CARGO_BIN_EXE_quorate-instruments");
-    let said = Command::new(program).args(["lab", "list"]).stdin(Stdio::null()).stdout(writer).output();
-    let said = CommandOutput::of(said.unwrap());
-    assert!(said.code == Some(0) && said.err.is_empty(), "{said:?}");
+    let output = Command::new(program).args(["lab", "list"]).stdin(Stdio::null()).stdout(writer).output();
+    let output = CommandOutput::of(output.unwrap());
+    assert!(output.code == Some(0) && output.err.is_empty(), "{output:?}");
 }
 
 impl CommandOutput {

@@ -9,7 +9,7 @@
 //!
 //! The header is the same for all receivers, so a message to several receivers is encoded only once. It holds
 //! the length of the body, so a receiver can skip a message without decoding it. It holds only a 32-bit fold
-//! of the domain; a session opens only if all 128 bits are equal ([`Signal::Hail`]), and without a session no
+//! of the domain; a session opens only if all 128 bits are equal ([`Signal::Open`]), and without a session no
 //! message is accepted.
 
 use std::collections::BTreeMap;
@@ -128,10 +128,10 @@ pub(crate) enum EnvelopeContent<M> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Asks for a session, or agrees to a session that the other end asked for.
-    Hail {
+    Open {
         /// The number that the sender gives the session.
         number: u32,
-        /// The number of the receiver's hail that this hail answers, or 0 if it answers none.
+        /// The number of the receiver's request that this signal answers, or 0 for a request.
         answers: u32,
         /// The full id of the domain.
         domain: DomainId,
@@ -140,7 +140,7 @@ pub(crate) enum Signal {
     },
     /// Ends the session to which the sender gave this number.
     Bye { number: u32 },
-    /// Refuses the receiver's hail of this number, because no endpoint is at the channel, or because the
+    /// Refuses the receiver's request of this number, because no endpoint is at the channel, or because the
     /// endpoint's policy does not admit the receiver's pass. `pass` is the refusing endpoint's pass.
     Refuse { number: u32, pass: Bytes },
 }
@@ -199,8 +199,8 @@ impl<M: Wire> Wire for Envelope<M> {
 impl Wire for Signal {
     fn encode(&self, out: &mut BytesMut) {
         match self {
-            Signal::Hail { number, answers, domain, pass } => {
-                out.put_u8(HAIL);
+            Signal::Open { number, answers, domain, pass } => {
+                out.put_u8(OPEN);
                 out.put_u32_le(*number);
                 out.put_u32_le(*answers);
                 out.put_u128_le(domain.0);
@@ -220,7 +220,7 @@ impl Wire for Signal {
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
         let signal = match wire::take_u8(input)? {
-            HAIL => Signal::Hail {
+            OPEN => Signal::Open {
                 number: take_number(input)?,
                 answers: wire::take_u32(input)?,
                 domain: DomainId(wire::take_u128(input)?),
@@ -242,7 +242,7 @@ fn take_number(input: &mut Bytes) -> Result<u32, WireError> {
     }
 }
 
-const HAIL: u8 = 0;
+const OPEN: u8 = 0;
 const BYE: u8 = 1;
 const REFUSE: u8 = 2;
 

@@ -353,7 +353,7 @@ where
             return crate::output::refuse(from, tag, &content, out);
         };
         match content {
-            EnvelopeContent::Signal(Signal::Hail { domain, .. })
+            EnvelopeContent::Signal(Signal::Open { domain, .. })
                 if domain != self.slots[key].channel.domain =>
             {
                 self.counters.foreign += 1;
@@ -364,7 +364,8 @@ where
                 self.pass_session_events(cx, out);
             }
             content
-                if from == cx.me || self.slots[key].sessions.get(&from).is_some_and(SessionState::stands) =>
+                if from == cx.me
+                    || self.slots[key].sessions.get(&from).is_some_and(SessionState::is_open) =>
             {
                 self.give(cx, key, Inbound::Message { from, content }, out);
             }
@@ -386,7 +387,8 @@ where
             None if self.domains.contains_key(&tag.domain) => self.counters.absent += 1,
             None => self.counters.foreign += 1,
             Some(key)
-                if from == cx.me || self.slots[key].sessions.get(&from).is_some_and(SessionState::stands) =>
+                if from == cx.me
+                    || self.slots[key].sessions.get(&from).is_some_and(SessionState::is_open) =>
             {
                 self.give(cx, key, Inbound::Cast { from, content }, out);
             }
@@ -396,7 +398,7 @@ where
 
     fn alarm(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         for (key, peer) in self.state.take_retries(cx.now) {
-            self.with_output(cx, key, out, |output| output.hail(peer));
+            self.with_output(cx, key, out, |output| output.request_session(peer));
         }
         let active = self.active.clone();
         for key in active {
@@ -466,7 +468,7 @@ where
             }
             Input::Linked { peer, .. } => {
                 for key in self.state.linked(peer) {
-                    self.with_output(cx, key, out, |output| output.hail(peer));
+                    self.with_output(cx, key, out, |output| output.request_session(peer));
                 }
                 self.pass_session_events(cx, out);
             }
@@ -479,7 +481,7 @@ where
             }
             Input::Progress { peer } => {
                 for key in self.state.with(peer) {
-                    if self.slots.get(key).is_some_and(|slot| slot.sessions[&peer].stands()) {
+                    if self.slots.get(key).is_some_and(|slot| slot.sessions[&peer].is_open()) {
                         self.give(cx, key, Inbound::Other(Input::Progress { peer }), out);
                     }
                 }

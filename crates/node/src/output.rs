@@ -11,7 +11,7 @@ use crate::{
     Event, Node, NodePolicy,
     channel::{Channel, Encoded, Envelope, EnvelopeContent, JournalEntry, RecordContent, Signal, Tag},
     endpoint::{Opaque, Payload},
-    session::{self, Hail, SessionState, SessionStep},
+    session::{self, ReceivedOpen, SessionState, SessionStep},
     state::{Link, NodeState, SessionEvent, SessionTable},
 };
 
@@ -36,7 +36,7 @@ where
 {
     /// Asks a peer for a session, if the processes are linked, and the endpoint wants a session that it does
     /// not have.
-    pub(crate) fn hail(&mut self, peer: ProcessId) {
+    pub(crate) fn request_session(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
         let is_linked = self.state.peers.get(&peer).is_some_and(|it| it.link == Link::Up);
         if session_state.wanted && session_state.is_idle() && is_linked {
@@ -44,16 +44,16 @@ where
                 self.state.retries.remove(&(retry_at, self.key, peer));
             }
             let number = self.state.draw();
-            session_state.hail(number);
+            session_state.request(number);
             let pass = self.policy.pass();
-            let hail = Signal::Hail { number, answers: 0, domain: self.channel.domain, pass };
-            say(peer, self.channel.tag(), hail, self.out);
+            let request = Signal::Open { number, answers: 0, domain: self.channel.domain, pass };
+            say(peer, self.channel.tag(), request, self.out);
         }
     }
 
     pub(crate) fn signal(&mut self, from: ProcessId, signal: Signal) {
         let steps = match signal {
-            Signal::Hail { number, answers, pass, .. } => self.hailed(from, number, answers, pass),
+            Signal::Open { number, answers, pass, .. } => self.receive_open(from, number, answers, pass),
             Signal::Bye { number } => match self.sessions.get_mut(&from) {
                 Some(session_state) => session_state.left(number),
                 None => return,
@@ -73,8 +73,8 @@ where
         self.drop_idle_session(from);
     }
 
-    fn hailed(&mut self, from: ProcessId, number: u32, answers: u32, pass: Bytes) -> Vec<SessionStep> {
-        // The peer is linked, because its hail arrived. The entry already exists, unless `Linked` was never
+    fn receive_open(&mut self, from: ProcessId, number: u32, answers: u32, pass: Bytes) -> Vec<SessionStep> {
+        // The peer is linked, because its signal arrived. The entry already exists, unless `Linked` was never
         // reported.
         self.state.peers.entry(from).or_default().slots.insert(self.key);
         let admitted = self.policy.admits(&pass);
@@ -83,11 +83,11 @@ where
         }
         let (me, domain, ours) = (self.me, self.channel.domain, self.policy.pass());
         let state = &mut *self.state;
-        self.sessions.entry(from).or_default().hailed(
-            Hail { number, answers, pass, admitted, smaller: me < from },
+        self.sessions.entry(from).or_default().receive_open(
+            ReceivedOpen { number, answers, pass, admitted, smaller: me < from },
             |mine, theirs| session::name(me, from, mine, theirs),
             || state.draw(),
-            |mine| Signal::Hail { number: mine, answers: number, domain, pass: ours.clone() },
+            |mine| Signal::Open { number: mine, answers: number, domain, pass: ours.clone() },
             Signal::Refuse { number, pass: ours.clone() },
         )
     }
@@ -149,13 +149,13 @@ where
     /// Ends the session with a peer whose link broke or could not be made.
     pub(crate) fn unlinked(&mut self, peer: ProcessId) {
         let Some(session_state) = self.sessions.get_mut(&peer) else { return };
-        let stood = session_state.stands();
+        let was_open = session_state.is_open();
         session_state.leave();
         session_state.failures = 0;
         if let Some(retry_at) = session_state.retry_at.take() {
             self.state.retries.remove(&(retry_at, self.key, peer));
         }
-        if stood || session_state.wanted && !session_state.down_reported {
+        if was_open || session_state.wanted && !session_state.down_reported {
             self.take(peer, SessionStep::Unlinked);
         }
         self.drop_idle_session(peer);
@@ -204,12 +204,12 @@ where
 
     /// Removes the receivers that have no session with this endpoint. The process itself always stays.
     fn reachable(&self, to: Destination) -> Option<Destination> {
-        let stands =
-            |peer: &ProcessId| *peer == self.me || self.sessions.get(peer).is_some_and(SessionState::stands);
+        let has_session =
+            |peer: &ProcessId| *peer == self.me || self.sessions.get(peer).is_some_and(SessionState::is_open);
         match to {
-            Destination::One(peer) => stands(&peer).then_some(Destination::One(peer)),
+            Destination::One(peer) => has_session(&peer).then_some(Destination::One(peer)),
             Destination::Many(mut peers) => {
-                peers.retain(stands);
+                peers.retain(has_session);
                 (!peers.is_empty()).then_some(Destination::Many(peers))
             }
         }
@@ -241,18 +241,18 @@ where
         match link {
             // The link layer reports a failure only once, so the node repeats it here.
             Link::Down if !session_state.down_reported => self.take(peer, SessionStep::Unlinked),
-            Link::Up => self.hail(peer),
+            Link::Up => self.request_session(peer),
             Link::Down | Link::Unknown => {}
         }
     }
 
     fn forget(&mut self, peer: ProcessId) {
         let Some(mut session_state) = self.sessions.remove(&peer) else { return };
-        let stood = session_state.stands();
+        let was_open = session_state.is_open();
         if let Some(number) = session_state.leave() {
             say(peer, self.channel.tag(), Signal::Bye { number }, self.out);
         }
-        if stood {
+        if was_open {
             self.state.session_events.push_back((self.key, SessionEvent::Unlinked(peer)));
         }
         self.state.remove(self.key, peer, &session_state, self.out);
@@ -389,7 +389,7 @@ where
     }
 }
 
-/// The shortest pause before a failed hail is repeated. The pause doubles up to `RETRY_MAX`.
+/// The shortest pause before a failed request for a session is repeated. The pause doubles up to `RETRY_MAX`.
 pub(super) const RETRY_MIN: Duration = Duration::from_millis(50);
 
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -514,7 +514,7 @@ impl NodeState {
     }
 }
 
-/// Refuses a hail for an absent endpoint.
+/// Refuses a request for a session with an absent endpoint.
 pub(crate) fn refuse<H>(
     from: ProcessId,
     tag: Tag,
@@ -524,7 +524,7 @@ pub(crate) fn refuse<H>(
     H: Protocol,
     H::Message: Wire,
 {
-    if let EnvelopeContent::Signal(Signal::Hail { number, .. }) = *content {
+    if let EnvelopeContent::Signal(Signal::Open { number, .. }) = *content {
         say(from, tag, Signal::Refuse { number, pass: Bytes::new() }, out);
     }
 }

@@ -8,7 +8,7 @@ use quorate_protocol::{MulticastAddress, ProcessId, Session, Time};
 
 use crate::{records::Records, session::SessionState};
 
-/// An endpoint's sessions that stand or are wanted, by peer.
+/// An endpoint's sessions that are open or wanted, by peer.
 pub(crate) type SessionTable = BTreeMap<ProcessId, SessionState>;
 
 /// State that all endpoints of a process share.

@@ -120,11 +120,11 @@ pub enum Input<P: Protocol + ?Sized> {
     Deadline,
     /// Every record up to this ticket is on disk.
     Persisted(Ticket),
-    /// A link to `peer` stands. It is lossless and FIFO until [`Input::Unlinked`].
+    /// A link to `peer` is up. The link is lossless and FIFO until [`Input::Unlinked`].
     Linked {
         /// The peer.
         peer: ProcessId,
-        /// The session, whose number never repeats for this pair.
+        /// The session. Its number is never used again between this process and the peer.
         session: Session,
     },
     /// The link broke (reset, closed or refused). Any suffix of the sent messages may be lost.

@@ -103,8 +103,8 @@ pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 17..=17;
 /// Upper bound of a frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Size from which a payload is sent without a copy, in bytes. From this size on, a copy costs more than a
-/// separate piece of a gathering write, and a copy of many MiB keeps its thread from all other work.
+/// A payload of this size in bytes, or larger, is sent without a copy. From this size on, a copy costs more
+/// than a separate piece of a gathering write, and a copy of many MiB keeps its thread from all other work.
 pub const PAYLOAD_BYTES_SHARED: usize = 16 << 10;
 
 /// The fault in bytes from a peer.

@@ -61,7 +61,7 @@ struct Tables(Member, Arc<ClusterBackend>);
 /// The setting that names the next write or transaction.
 const REQUEST_ID: &str = "quorate.request_id";
 
-/// Most attempts of [`Db::transaction`].
+/// Maximum number of attempts of [`Db::transaction`].
 const ATTEMPTS_MAX: u32 = 8;
 
 /// Longest pause after the first failed attempt of [`Db::transaction`]. It doubles with each attempt.

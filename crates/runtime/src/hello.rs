@@ -3,7 +3,7 @@
 //! ```text
 //! dialler                    acceptor
 //!    │ Hello ──────────────────▶ │   who I am, whom I want, my link number
-//!    │ ◀───────────────── Welcome │   the same from the other side: the link stands at both ends
+//!    │ ◀───────────────── Welcome │   the same from the other side: the link is up at both ends
 //!    │ ◀───────────────── Refusal │   or why not, and the connection closes
 //! ```
 //!
@@ -263,7 +263,7 @@ impl fmt::Display for HelloRefusal {
                     self.process
                 )
             }
-            Reason::Redundant => f.write_str("another connection to the peer stands"),
+            Reason::Redundant => f.write_str("the peer already has a link to this process"),
             Reason::Policy => f.write_str("the peer does not admit the pass that this process shows"),
         }
     }

@@ -87,7 +87,7 @@ struct AnswerBudget {
     answers_in_progress: Semaphore,
 }
 
-/// Most answers that are made at the same time.
+/// Maximum number of answers that are made at the same time.
 const ANSWERS_IN_PROGRESS_MAX: usize = 4;
 
 /// Serves requests until `stop` is ready: `admin_view` at the root, and each of `other_members` below its

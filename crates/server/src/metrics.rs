@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_are_told_by_kind_and_class() {
+    fn statements_are_counted_by_kind_and_sqlstate_class() {
         let registry = Registry::default();
         let metrics = Metrics::new(&registry);
         metrics.ended(

@@ -17,14 +17,14 @@ use quorate_table::value::{Row, Value};
 
 use crate::error::{Result, SqlError, code};
 
-/// Most memory that may be held, in bytes.
+/// Maximum memory that may be held, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Most memory that one request may hold.
+    /// Maximum memory that one request may hold.
     pub request_bytes_max: usize,
-    /// Most memory that one session may hold, over all its requests, cursors and prepared statements.
+    /// Maximum memory that one session may hold, over all its requests, cursors and prepared statements.
     pub session_bytes_max: usize,
-    /// Most memory that all sessions of the process may hold together.
+    /// Maximum memory that all sessions of the process may hold together.
     pub process_bytes_max: usize,
 }
 
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_is_reached_and_what_was_held_is_given_back() {
+    fn each_memory_limit_is_enforced_and_freed_memory_can_be_used_again() {
         let budget = Budget::new(limits());
         let (one, other) = (budget.account(), budget.account());
         let mut first = one.hold();

@@ -124,7 +124,7 @@ struct Generations {
     old: FxHashMap<CacheKey, Arc<Prepared>>,
 }
 
-/// Most statements in one generation of the cache.
+/// Maximum number of statements in one generation of the cache.
 const GENERATION: usize = 1024;
 
 /// Longest text that is cached, in bytes. Longer texts mostly carry data and are rarely sent a second time.

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn values_survive_the_wire() {
+    fn encoded_values_decode_unchanged() {
         for text in
             ["0", "1", "-1", "0.5", "10000", "12345678.000100", "-0.00001", "99999999999999999999.9", "1.50"]
         {
@@ -439,14 +439,14 @@ mod tests {
 
     /// The encoding of 12345.678 as a numeric must equal the bytes that PostgreSQL 15 sends.
     #[test]
-    fn numerics_are_postgresqls() {
+    fn a_numeric_is_encoded_as_postgresql_encodes_it() {
         let mut buffer = BytesMut::new();
         numeric(&Numeric::parse("12345.678").unwrap(), &mut buffer);
         assert_eq!(buffer[..], [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124]);
     }
 
     #[test]
-    fn damaged_binary_is_refused() {
+    fn damaged_binary_parameters_are_refused() {
         for length in 0..12 {
             let bytes = vec![0xff; length];
             for ty in [Type::Bool, Type::Int2, Type::Numeric, Type::Date, Type::Timestamp, Type::Text] {

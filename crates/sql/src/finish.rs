@@ -24,7 +24,7 @@ use crate::{
     fault,
 };
 
-/// Most decoded rows that are handed out at a time.
+/// Maximum number of decoded rows that are handed out at a time.
 const BATCH: usize = 512;
 
 /// Some rows of a result.
@@ -122,7 +122,7 @@ pub struct RowWindow {
     pub distinct: bool,
     /// Number of first rows that are left out.
     pub offset: u64,
-    /// Most rows.
+    /// Maximum number of rows.
     pub limit: Option<u64>,
     /// Number of columns that are visible.
     pub visible: usize,

@@ -31,10 +31,10 @@ use crate::{
 /// Number of ranges of the ring.
 const RANGES: u64 = 4;
 
-/// Most rows of a chunk of an answer.
+/// Maximum number of rows of a chunk of an answer.
 const CHUNK_ROWS: usize = 1_000;
 
-/// Most chunks of a range that are under way.
+/// Maximum number of chunks of a range that are under way.
 const CHUNKS: usize = 2;
 
 /// Number of replicas of a table whose definition gives no number.

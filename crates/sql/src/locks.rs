@@ -23,7 +23,7 @@ use std::{
 use quorate_table::schema::TableId;
 use tokio::sync::oneshot;
 
-/// Most keys that are locked at a time. Beyond that, no further key is locked.
+/// Maximum number of keys that are locked at a time. Beyond that, no further key is locked.
 pub const LOCKS_MAX: usize = 65_536;
 
 /// A row's table, and a hash of its primary key.
@@ -223,7 +223,7 @@ mod tests {
     const OTHER: LockKey = LockKey(TableId(1), 8);
 
     #[tokio::test]
-    async fn blocks_take_their_turns() {
+    async fn waiting_blocks_get_a_lock_in_the_order_of_their_arrival() {
         let locks = Arc::new(Locks::default());
         let mut first = locks.of_block();
         first.take(KEY, sleep(LONG)).await;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wait_ends_and_a_circle_is_broken_at_once() {
+    async fn a_wait_ends_at_its_deadline_and_a_deadlock_is_broken_at_once() {
         let locks = Arc::new(Locks::default());
         let (mut one, mut two) = (locks.of_block(), locks.of_block());
         one.take(KEY, sleep(LONG)).await;
@@ -278,7 +278,7 @@ mod tests {
 
     /// A block gives its wait up in the moment in which it gets the lock.
     #[tokio::test]
-    async fn a_lock_that_nobody_waits_for_is_free() {
+    async fn a_released_lock_without_waiters_is_free() {
         let locks = Arc::new(Locks::default());
         let (mut one, mut two) = (locks.of_block(), locks.of_block());
         one.take(KEY, sleep(LONG)).await;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_are_bounded() {
+    fn the_number_of_locks_is_bounded() {
         let locks = Arc::new(Locks::default());
         let mut block = locks.of_block();
         for number in 0..LOCKS_MAX as u64 + 10 {

@@ -214,14 +214,14 @@ pub enum Holder {
 /// one replica of each range answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// The most bytes that are kept for readers only. The engine checks this bound between calls, so one
-    /// batch may exceed the bound while it runs.
+    /// Maximum size of the data that is kept for readers only, in bytes. The engine checks this bound between
+    /// calls, so one batch may exceed the bound while it runs.
     pub pinned_bytes_max: u64,
-    /// The most bytes that one read may gather before it is answered: rows with an order or DISTINCT, groups,
-    /// and rows that are not read in pages. Beyond this bound the read fails (53200).
+    /// Maximum number of bytes that one read may gather before it is answered: rows with an order or
+    /// DISTINCT, groups, and rows that are not read in pages. Beyond this bound the read fails (53200).
     pub result_bytes_max: u64,
-    /// The most bytes that all reads of one call may gather together, in addition to the first 16 KiB of
-    /// each; at least `result_bytes_max`. A read that finds these bytes used up fails as crowded
+    /// Maximum number of bytes that all reads of one call may gather together, in addition to the first 16
+    /// KiB of each; at least `result_bytes_max`. A read that finds these bytes used up fails as crowded
     /// ([`Failure::is_crowded`]), and the caller can run it again alone. So crowded reads are answered one
     /// after another, each by a pass of its own.
     ///

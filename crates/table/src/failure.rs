@@ -22,10 +22,10 @@ use thiserror::Error;
 
 use crate::types::Type;
 
-/// The most bytes of a message or a detail.
+/// Maximum size of a message or a detail, in bytes.
 pub const TEXT_BYTES_MAX: usize = 480;
 
-/// The most bytes of one value in a message or a detail.
+/// Maximum size of one value in a message or a detail, in bytes.
 pub const SHOWN_BYTES_MAX: usize = 256;
 
 /// The reason why an operation failed. It is deterministic: every replica that holds the row reports the
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_cut_at_a_character() {
+    fn long_texts_are_cut_between_characters() {
         for length in [0, 1, SHOWN_BYTES_MAX - 1, SHOWN_BYTES_MAX] {
             assert_eq!(shown(&"x".repeat(length)), "x".repeat(length));
         }

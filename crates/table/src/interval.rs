@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn months_end_where_they_end() {
+    fn adding_months_stays_within_the_month() {
         let day = |year, month, day| day_number(year, month, day) * DAY;
         let month = Interval { months: 1, ..Interval::default() };
         assert_eq!(month.after(day(2013, 1, 31)), Ok(day(2013, 2, 28)));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn multiples_are_postgresqls() {
+    fn multiples_of_intervals_are_computed_as_in_postgresql() {
         let times = |text, factor| Interval::parse(text).unwrap().times(factor).unwrap().text();
         assert_eq!(times("1 month", 1.5), "1 mon 15 days");
         assert_eq!(times("1 day", 0.1), "02:24:00");

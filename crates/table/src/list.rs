@@ -16,7 +16,8 @@ use crate::{
 
 pub use crate::expr::List;
 
-/// The fewest constants for which a list is sorted. The constants of a shorter list are compared one by one.
+/// Minimum number of constants for which a list is sorted. The constants of a shorter list are compared one
+/// by one.
 const PREPARED_MIN: usize = 8;
 
 impl List {

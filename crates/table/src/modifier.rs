@@ -11,7 +11,7 @@ use crate::{failure::Failure, numeric::Numeric, value::Value};
 /// A type's modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Modifier {
-    /// `varchar`, with the most characters of a text.
+    /// `varchar`, with the maximum number of characters of a text.
     Varchar(Option<u32>),
     /// `numeric(precision, scale)`: the number of digits in all, and behind the point.
     Digits {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_brought_into_shape_or_refused() {
+    fn values_are_fitted_to_their_modifier_or_refused() {
         let text = |text: &str| Modifier::Varchar(Some(3)).fit(Value::text_of(text));
         assert_eq!(text("äöü"), Ok(Value::text_of("äöü")));
         assert_eq!(text("abc  "), Ok(Value::text_of("abc")));

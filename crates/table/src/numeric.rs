@@ -17,15 +17,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{failure::Failure, types::Type};
 
-/// The most decimals of a numeric.
+/// Maximum number of decimals of a numeric.
 pub const SCALE_MAX: u16 = 16_383;
-/// The most digits before the decimal point.
+/// Maximum number of digits before the decimal point.
 const WHOLE_DIGITS_MAX: i64 = 131_072;
 /// The additional digits that an unfinished sum may have: a sum of 2^64 numbers within the bounds needs them.
 const SUM_DIGITS_MORE: i64 = 20;
 /// The precision of a quotient, in significant decimal digits.
 const QUOTIENT_DIGITS: i64 = 16;
-/// The most decimals of a quotient or root.
+/// Maximum number of decimals of a quotient or root.
 const QUOTIENT_SCALE_MAX: i64 = 1000;
 
 /// An exact decimal. `Eq` and `Hash` are identity (1.0 is not 1.00); [`Numeric::order`] compares by value.

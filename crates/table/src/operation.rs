@@ -236,8 +236,8 @@ pub enum Step {
     RollBack,
 }
 
-/// The most savepoints of a transaction that are open at one step. Each may keep a state of the tables in
-/// memory.
+/// Maximum number of savepoints of a transaction that are open at one step. Each may keep a state of the
+/// tables in memory.
 pub const SAVEPOINTS_MAX: usize = 16;
 
 /// A statement of a transaction.
@@ -377,7 +377,7 @@ pub enum Output {
         columns: Vec<Expr>,
         /// The sort keys, as indexes into `columns`; with `limit`, the replica returns its first rows only.
         order: Vec<Order>,
-        /// The most rows from this replica (LIMIT + OFFSET of the statement).
+        /// Maximum number of rows from this replica (LIMIT + OFFSET of the statement).
         limit: Option<u64>,
         /// Whether duplicates are dropped.
         distinct: bool,

@@ -276,7 +276,7 @@ fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Optio
 
 /// The position of a value among the values of its type.
 enum RingPosition {
-    /// One of a finite number of steps.
+    /// An integer, for types whose values are mapped to integers.
     Step(i128),
     /// A real number.
     Real(f64),
@@ -302,7 +302,7 @@ fn place(value: &Value) -> RingPosition {
     }
 }
 
-/// Returns the first and last step of a value's type.
+/// Returns the least and the greatest integer to which `place` maps values of this value's type.
 fn ends(value: &Value) -> (i128, i128) {
     match value {
         Value::Bool(_) => (0, 1),

@@ -25,7 +25,7 @@ use crate::{
 /// The plain engine.
 pub type PlainEngine = Versions<Blocks>;
 
-/// The most rows of a block; a block with more is split in two.
+/// Maximum number of rows of a block; a block with more is split in two.
 const BLOCK_ROWS: usize = 256;
 
 /// The rows of a table, in order.
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_are_an_ordered_map_with_versions(
+        fn blocks_equal_an_ordered_map_with_versions(
             steps in prop::collection::vec(any_step(), 0..1500), low in 0u64..40, high in 0u64..40
         ) {
             let (mut blocks, mut model) = (Blocks::default(), BTreeMap::new());

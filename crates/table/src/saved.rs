@@ -365,5 +365,5 @@ pub(crate) fn malformed() -> Failure {
 const FRAGMENTS_BYTES: usize = 1 << 20;
 /// Number of fragments at which a record is full.
 const FRAGMENTS: usize = 1 << 15;
-/// The most lines and runs that one call handles, changed or not.
+/// Maximum number of lines and runs that one call handles, changed or not.
 const LINES: usize = 2048;

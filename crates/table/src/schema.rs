@@ -11,11 +11,11 @@ use crate::{
     value::{Type, Value, key_of},
 };
 
-/// The most columns of a table; PostgreSQL's limit.
+/// Maximum number of columns of a table; PostgreSQL's limit.
 pub const COLUMNS_MAX: usize = 1600;
 
-/// The most bytes of all texts of a row after an update; a longer row could not move to another process.
-/// Texts of up to [`TEXT_BYTES_SHORT`] need no check, because even [`COLUMNS_MAX`] of them fit.
+/// Maximum number of bytes of all texts of a row after an update; a longer row could not move to another
+/// process. Texts of up to [`TEXT_BYTES_SHORT`] need no check, because even [`COLUMNS_MAX`] of them fit.
 pub const ROW_BYTES_MAX: usize = 32 << 20;
 
 /// The longest text, in bytes, that can never make a row too long.
@@ -240,7 +240,7 @@ mod tests {
     /// A failure shows only the beginning of long keys and rows, because clients choose their length and
     /// every process concerned keeps the failure.
     #[test]
-    fn failures_show_little_of_what_is_long() {
+    fn a_failure_shows_only_the_beginning_of_long_values() {
         let column = |number: usize| Column {
             name: format!("c{number}"),
             ty: Type::Text,

@@ -126,8 +126,8 @@ const ROMANS: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "I
 const NAME_WIDTH: usize = 9;
 const ROMAN_WIDTH: usize = 4;
 
-/// The most bytes of output for one byte of a template. A single letter, such as `I` or `Y`, yields at most
-/// the digits of a Julian day or a name.
+/// Maximum number of bytes of output for one byte of a template. A single letter, such as `I` or `Y`, yields
+/// at most the digits of a Julian day or a name.
 pub(crate) const GROWTH_MAX: usize = 9;
 
 /// The case of a name.

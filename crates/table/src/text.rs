@@ -92,7 +92,8 @@ fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
 fn parse_float(text: &str) -> Result<f64, Failure> {
     let trimmed = trim(text);
     let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
-    // Rust reads the same forms as C except hexadecimal. Only a word may yield a number that is not finite.
+    // Rust reads the same forms as C except hexadecimal. Only a word, such as `inf`, may give a number that
+    // is not finite: digits that give such a number are out of range.
     let number: f64 = trimmed.parse().map_err(|_| Failure::invalid_text(Type::Float8, text))?;
     let worded = unsigned.starts_with(|c: char| c.is_ascii_alphabetic());
     let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();

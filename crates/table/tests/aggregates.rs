@@ -133,7 +133,7 @@ fn merged(rows: Vec<Row>, aggregates: &[Aggregate]) -> Result<Vec<String>, Strin
 }
 
 #[test]
-fn merged_aggregates_are_those_of_postgresql() {
+fn merged_aggregates_equal_those_of_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
     let aggregates = aggregates();
     let mut maker = Maker::new();
@@ -176,7 +176,7 @@ fn number(text: &str) -> Option<f64> {
 /// The sum of some numbers may exceed the bounds although the final sum does not: PostgreSQL checks only
 /// the final sum.
 #[test]
-fn a_sum_of_numerics_is_judged_at_its_end() {
+fn a_sum_of_numerics_may_exceed_its_range_in_between() {
     let postgres = Postgres::start();
     let (large, less) = ("9e131071", "-9e131071");
     let sets: [(&[&str], bool); 5] = [

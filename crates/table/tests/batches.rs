@@ -110,7 +110,7 @@ fn changed(answer: &Answer) -> Vec<(i32, i32)> {
 }
 
 #[test]
-fn what_is_given_of_a_row_is_what_was_written_last() {
+fn a_read_returns_the_last_write_of_each_row_in_its_batch() {
     let answers = among(vec![
         write("one", row_of(7, 1)),
         write("many", compare(Binary::Equal, NUMBER, 2)),
@@ -131,7 +131,7 @@ fn what_is_given_of_a_row_is_what_was_written_last() {
 }
 
 #[test]
-fn a_write_finds_what_the_writes_before_it_have_left() {
+fn a_write_sees_the_earlier_writes_of_its_batch() {
     let point = |key: i32, filter: Expr| Expr::all(vec![compare(Binary::Equal, KEY, key), filter]);
     let answers = among(vec![
         // Of the three rows of a key, two satisfy a filter that divides by their numbers, and on the third it

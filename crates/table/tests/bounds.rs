@@ -111,7 +111,7 @@ fn a_statement_returns_no_more_than_fits<E: Engine>(make: impl Fn(Bounds) -> E) 
 }
 
 #[test]
-fn what_is_gathered_is_bounded() {
+fn the_results_of_a_read_and_of_a_statement_are_bounded() {
     a_read_gathers_no_more_than_it_may(PlainEngine::new);
     a_read_gathers_no_more_than_it_may(ScanEngine::new);
     a_statement_returns_no_more_than_fits(PlainEngine::new);
@@ -164,7 +164,7 @@ fn reads_that_come_together_share<E: Engine>(make: impl Fn(Bounds) -> E) {
 }
 
 #[test]
-fn what_a_batch_gathers_is_bounded() {
+fn the_results_of_a_batch_are_bounded() {
     reads_that_come_together_share(PlainEngine::new);
     reads_that_come_together_share(ScanEngine::new);
 }
@@ -172,7 +172,7 @@ fn what_a_batch_gathers_is_bounded() {
 /// A read that exceeds its segments' shares of the bound, but not the bound, and that an earlier write
 /// concerns.
 #[test]
-fn what_fits_as_a_whole_is_brought_up_to_date() {
+fn a_read_within_the_bound_sees_the_earlier_write_of_its_batch() {
     let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
     let expr = |value: Value, ty| Expr::Constant(value, ty);
     let filter = Expr::binary(Binary::Less, number(), expr(Value::Int4(20), Type::Int4));
@@ -205,7 +205,7 @@ fn what_fits_as_a_whole_is_brought_up_to_date() {
 }
 
 #[test]
-fn what_is_too_much_is_so_for_any_number_of_threads() {
+fn a_too_large_result_is_refused_with_any_number_of_threads() {
     let long = |n: i32| n * 7919 % 300;
     let all = |n: i32| vec![Value::Int4(n), Value::text_of(format!("{n:0$}", long(n) as usize))];
     let mut kinds = [(0, 0); 4];

@@ -477,7 +477,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn an_engine_is_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
+    fn an_engine_equals_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
         let mut twins = TwinEngines::new(hash);
         for step in &steps {
             twins.step(step);
@@ -515,7 +515,7 @@ fn a_batch_stops_behind_a_held_job_and_sees_the_writes_before_each_job() {
 }
 
 #[test]
-fn no_update_makes_a_row_too_long() {
+fn an_update_that_makes_a_row_too_long_is_refused() {
     let mut engine = Twin::default();
     let mut schema = schema(true);
     schema.primary_key = Vec::new();
@@ -544,7 +544,7 @@ fn no_update_makes_a_row_too_long() {
 }
 
 #[test]
-fn nonsense_from_outside_is_refused() {
+fn malformed_operations_are_refused() {
     let mut engine = Twin::default();
     let all = [KeyRange::ALL];
     let refused = |engine: &mut Twin, epoch: u64, operation: Operation| match one(

@@ -74,7 +74,7 @@ fn explained(engine: &mut impl Engine, filter: Vec<Expr>, others: Vec<Select>) -
 }
 
 #[test]
-fn a_read_tells_how_it_was_done() {
+fn an_explanation_shows_how_the_rows_were_found() {
     use Binary::*;
     let engine = &mut loaded::<ScanEngine>();
     let parity = |text: &str| compared(2, Equal, Value::text_of(text));
@@ -110,7 +110,7 @@ fn a_read_tells_how_it_was_done() {
 
 /// The two threads of this host take turns: the thread with the first rows runs before the other.
 #[test]
-fn a_limit_that_is_reached_ends_the_look_at_later_rows() {
+fn a_reached_limit_ends_the_scan_of_later_rows() {
     let mut engine = loaded::<ScanEngine>();
     let mut visited = |limit: u64, threads: usize| {
         let mut select = select(vec![compared(2, Binary::Equal, Value::text_of("even"))]);

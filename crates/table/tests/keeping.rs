@@ -48,7 +48,7 @@ fn paged(engine: &mut Twin, epoch: u64) -> Vec<Row> {
 
 /// Reads of one batch, with writes between and after them, each keep the version that they saw.
 #[test]
-fn a_read_keeps_what_it_saw() {
+fn a_read_keeps_the_version_that_it_saw() {
     let mut engine = Twin::default();
     let column =
         Column { name: "n".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
@@ -225,7 +225,7 @@ fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
 }
 
 #[test]
-fn what_readers_keep_is_bounded() {
+fn the_memory_of_versions_that_readers_keep_is_bounded() {
     the_oldest_reader_gives_way(PlainEngine::new);
     the_oldest_reader_gives_way(ScanEngine::new);
     a_migration_keeps_what_it_needs(PlainEngine::new);
@@ -233,7 +233,7 @@ fn what_readers_keep_is_bounded() {
 }
 
 #[test]
-fn what_a_session_put_aside_goes_with_it() {
+fn staged_rows_of_a_session_are_dropped_with_the_session() {
     let mut engine = Twin::default();
     let column = Column { name: "n".into(), ty: Type::Int4, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };

@@ -57,7 +57,7 @@ fn a_value_is_found_in_a_list_as_by_comparisons() {
 }
 
 #[test]
-fn a_list_that_is_changed_is_looked_through_anew() {
+fn a_changed_list_is_searched_with_its_new_items() {
     let item = |i: i32| Expr::constant(Value::Int4(i), Type::Int4);
     let mut among = Expr::In(Box::new(Expr::Column(0, Type::Int4)), (0..20).map(item).collect());
     let row = [Value::Int4(100)];
@@ -71,7 +71,7 @@ fn a_list_that_is_changed_is_looked_through_anew() {
 }
 
 #[test]
-fn values_of_another_kind_are_not_looked_for() {
+fn a_list_of_another_type_than_the_column_is_an_error() {
     let list = (0..20).map(|i| Expr::constant(Value::Int4(i), Type::Int4)).collect();
     let among = Expr::In(Box::new(Expr::Column(0, Type::Text)), list);
     assert_eq!(eval(&among, &[Value::text_of("1")]).expect_err("no order").sqlstate, "XX000");

@@ -27,11 +27,15 @@ const ALONE: &str = "QUORATE_TEST_ALONE";
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test starts itself once more, and must know which it is")]
-fn tables_take_what_is_said() {
+fn the_counted_memory_of_tables_equals_the_allocated_memory() {
     if std::env::var_os(ALONE).is_none() {
         let mut again = Command::new(std::env::current_exe().expect("this program"));
         let output = again
-            .args(["--exact", "memory::tables_take_what_is_said", "--nocapture"])
+            .args([
+                "--exact",
+                "memory::the_counted_memory_of_tables_equals_the_allocated_memory",
+                "--nocapture",
+            ])
             .env(ALONE, "")
             .output();
         let output = output.expect("this program starts");

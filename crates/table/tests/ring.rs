@@ -31,7 +31,7 @@ fn holds(ranges: &[KeyRange], key: u64) -> bool {
 }
 
 #[test]
-fn hash_keys_are_pinned_for_ever() {
+fn hash_keys_never_change() {
     // Every process of a cluster, of any version, must place a row alike.
     assert_eq!(hash().key_of(&Value::Int4(1)), hash().key_of(&Value::Int8(1)));
     let keys: Vec<u64> = [Value::Null, Value::Int4(1), Value::text_of("N14228"), Value::Date(4748)]

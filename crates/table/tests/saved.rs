@@ -206,7 +206,7 @@ fn check<E: Engine + Default>(seed: u8) {
 }
 
 #[test]
-fn what_was_saved_is_there_again() {
+fn a_saved_version_is_restored() {
     for seed in 0..6 {
         check::<ScanEngine>(seed);
         check::<PlainEngine>(seed);
@@ -247,7 +247,7 @@ fn rows_that_arrive_between_the_parts_of_a_save_do_not_enter_it() {
 
 /// A save writes the fragments of a changed column, and no others.
 #[test]
-fn only_what_has_changed_is_written() {
+fn a_save_writes_only_changed_fragments() {
     let mut maker = Maker::new();
     let mut saving = SavingEngine::<ScanEngine>::new();
     for first in 0..10 {
@@ -270,7 +270,7 @@ fn only_what_has_changed_is_written() {
 
 /// Bytes that no engine saved are refused.
 #[test]
-fn what_is_no_saved_version_is_refused() {
+fn bytes_that_are_no_saved_version_are_refused() {
     let mut maker = Maker::new();
     let mut saving = SavingEngine::<ScanEngine>::new();
     saving.write(insert(0..500, &mut maker));

@@ -505,7 +505,7 @@ impl History {
 }
 
 #[test]
-fn the_scan_engine_answers_what_the_plain_one_does() {
+fn the_scan_engine_gives_the_answers_of_the_plain_engine() {
     let mut cases = 0;
     for seed in 0..12 {
         let mut history = History::new(seed);
@@ -569,7 +569,7 @@ fn blocks_are_split_joined_and_emptied() {
 }
 
 #[test]
-fn a_pinned_version_outlives_the_codes_of_its_values() {
+fn a_pinned_version_stays_readable_after_its_dictionary_changed() {
     let column =
         |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
     let schema = Schema {

@@ -308,7 +308,7 @@ fn rows_that_one_transaction_adds_have_different_numbers() {
 }
 
 #[test]
-fn only_own_rows_are_compared_if_the_client_asked_for_that() {
+fn at_read_committed_only_rows_of_the_block_are_compared() {
     let read = Operation::Select(plain(None));
     let own = |operation, received| {
         Step::Execute(TransactionStatement { operation, compared: Compared::Own, received })
@@ -352,7 +352,7 @@ impl Sorted for Answer {
 }
 
 #[test]
-fn a_locked_row_is_own_and_a_part_that_was_split_conflicts() {
+fn a_locked_row_is_compared_and_a_split_range_conflicts() {
     let read = |columns: Vec<Expr>| {
         let filter = Some(Expr::binary(Binary::Equal, K(), Expr::constant(Value::Int4(1), Type::Int4)));
         let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };

@@ -685,7 +685,7 @@ fn is_known_deviation(ours: &str) -> bool {
 }
 
 #[test]
-fn expressions_mean_what_they_mean_in_postgresql() {
+fn expressions_are_evaluated_as_in_postgresql() {
     let Some(postgres) = Postgres::start() else { return };
     postgres.query(
         "create table t ();

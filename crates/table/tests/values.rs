@@ -18,7 +18,7 @@ fn check(ty: Type, input: &str, expected: &str) {
 }
 
 #[test]
-fn text_goes_in_and_out_as_in_postgresql() {
+fn values_are_parsed_and_printed_as_in_postgresql() {
     check(Type::Bool, " tRu ", "t");
     check(Type::Bool, "of", "f");
     check(Type::Bool, "o", "22P02: invalid input syntax for type boolean: \"o\"");

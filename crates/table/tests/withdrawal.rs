@@ -85,7 +85,7 @@ fn is_given_up(answer: &Answer) -> bool {
 }
 
 #[test]
-fn a_pass_that_nobody_waits_for_ends() {
+fn a_pass_ends_when_all_its_reads_are_withdrawn() {
     let mut engine = loaded();
     let whole = Clock::new(usize::MAX, &[]);
     asked(&mut engine, &[read(1)], &whole);
@@ -102,7 +102,7 @@ fn a_pass_that_nobody_waits_for_ends() {
 }
 
 #[test]
-fn the_others_of_a_batch_are_answered() {
+fn reads_that_are_not_withdrawn_are_answered() {
     let mut engine = loaded();
     let delete = |m: i32| {
         let filter = Expr::binary(Binary::Equal, column(0), Expr::constant(Value::Int4(m), Type::Int4));

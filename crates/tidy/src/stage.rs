@@ -23,7 +23,8 @@ pub fn findings(texts: &[Text]) -> Findings {
     for text in texts.iter().filter(|text| text.path.starts_with(SYSTEMS)) {
         let path = text.path.display();
         for (common, instead) in COMMON.iter().filter(|(common, _)| text.content.contains(common)) {
-            findings.push(format!("{path}: the system has {common} of its own: {instead}"));
+            findings
+                .push(format!("{path}: the file contains `{common}`, which belongs in stage.rs: {instead}"));
         }
         let lines = text.content.lines().count();
         if text.content.contains("impl Workload for") && lines > ENTRY_LINES_MAX {

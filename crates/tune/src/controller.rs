@@ -193,8 +193,8 @@ const CHANCE: f64 = 0.05;
 const CORRECTION_MOST: f64 = 20.0;
 /// Weight of the distance to the nearest bound against the other distances.
 const SHARPNESS: f64 = 4.0;
-/// Factor by which the predictions for the setting that the controller holds must lie within their bounds, so
-/// that the setting stays when the rate changes.
+/// When the rate changes, the controller keeps its setting if each prediction for the setting is better than
+/// its bound by this factor.
 const SAFETY: f64 = 1.1;
 /// Factor by which settings must be predicted within their bounds when a measure is to be minimized.
 const MARGIN: f64 = 1.15;

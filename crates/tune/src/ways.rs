@@ -92,7 +92,7 @@ pub(crate) struct WayRange {
     pub(crate) high: f64,
     /// Lowest place that kept the agreement.
     pub(crate) kept: Option<f64>,
-    /// Number of places that were tried and failed.
+    /// Number of settings on the stretch that were tried and did not keep the agreement.
     failures: usize,
 }
 

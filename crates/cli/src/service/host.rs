@@ -164,14 +164,14 @@ fn host_until_end(
     let mut shown = None;
     loop {
         // An operator may have withdrawn the replica.
-        let Some(standing) = node.standing(name) else {
+        let Some(status) = node.replica_status(name) else {
             report!("{name} was withdrawn");
             return Ok(());
         };
-        if let Some(why) = standing.ended {
+        if let Some(why) = status.ended {
             bail!(Error::Start { why });
         }
-        let now = (standing.replicas.len(), standing.serving);
+        let now = (status.replicas.len(), status.serving);
         // While the host looks for the other hosts, it knows no replicas.
         if now.0 > 0 && shown.replace(now) != Some(now) {
             let (count, leads) = now;

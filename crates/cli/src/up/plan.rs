@@ -47,7 +47,7 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 /// Range of the drawn ports: above the ports of services, and below those that systems use for outgoing
 /// connections.
 const DRAWN_PORTS: RangeInclusive<u16> = 10_000..=32_000;
-/// Most attempts to draw ports that are all free.
+/// Maximum number of attempts to draw ports that are all free.
 const DRAWS_MAX: usize = 200;
 
 impl ClusterPlan {

@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// Level of new connections to cells, until the cluster stops: one, two, quorum, all [default: quorum].
     #[arg(long, env = "QUORATE_UP_LEVEL")]
     pub(super) level: Option<String>,
-    /// Most bytes of writes that a cell stores for cells that do not acknowledge them [default: 67108864].
+    /// Maximum size of the writes that a cell stores for cells that do not acknowledge them, in bytes
+    /// [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     pub(super) hint_bytes_max: Option<usize>,
     /// Port for SQL, at 127.0.0.1, or for the Redis protocol if there are no tables. The processes use the

@@ -58,7 +58,7 @@ fn timeline(key: &KeyHistory, report: Option<&KeyReport>) -> Value {
     let rows: Vec<Value> = operations
         .iter()
         .map(|operation| {
-            let (verb, value) = told(&operation.action);
+            let (verb, value) = verb_and_value(&operation.action);
             let is_wrong = key.has_distinct_writes() && wrong.contains(&value);
             let finish = operation.finish.map(|finish| finish - origin);
             json!([operation.client, verb, value, operation.start - origin, finish, is_wrong])
@@ -77,7 +77,7 @@ fn timeline(key: &KeyHistory, report: Option<&KeyReport>) -> Value {
     })
 }
 
-fn told(action: &Action) -> (&'static str, Option<String>) {
+fn verb_and_value(action: &Action) -> (&'static str, Option<String>) {
     let value = match action {
         Action::Read(value) | Action::Dequeue(value) => value.as_ref().map(ToString::to_string),
         Action::Write(value)

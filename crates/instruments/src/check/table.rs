@@ -24,7 +24,7 @@ pub(super) fn table(report: &Report, left_out: u64, clock_error: u64, top: usize
     if left_out > 0 {
         rows.push((
             "left out",
-            format!("{left_out} operations that failed, or reads that were never answered"),
+            format!("{left_out} operations: they failed, or they are reads without an answer"),
         ));
     }
     if report.orphan_reads > 0 {

@@ -64,14 +64,14 @@ pub(super) fn run(question: &Question<'_>, progress: &ProgressBar) -> anyhow::Re
         // A recording that failed must not look like a correct store.
         log_stderr("no transaction took effect, so it is unknown which level the history kept");
     }
-    let show = || -> io::Result<()> {
+    let print_report = || -> io::Result<()> {
         if question.json {
             let summary = TransactionSummary { report: &report, asked, holds, seconds };
             return print_line!("{}", serde_json::to_string(&summary)?);
         }
         write!(io::stdout(), "{report}")
     };
-    match show() {
+    match print_report() {
         // The exit code still tells the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
@@ -108,6 +108,6 @@ fn read(
 fn one_file(path: &Path) -> Usage {
     let path = path.display();
     Usage(format!(
-        "{path}: give one Jepsen history of transactions alone: the order of its events is the time"
+        "{path}: give this file alone: a Jepsen history of transactions has the order of its events instead of times, so it cannot be merged with other files"
     ))
 }

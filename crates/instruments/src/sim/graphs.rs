@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return replay(args, case, mutation);
     }
     let cases = match args.sample {
-        Some(most) => graphs::sample(cases, most),
+        Some(cases_max) => graphs::sample(cases, cases_max),
         None => cases,
     };
     let jobs = args.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
@@ -70,10 +70,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let both = paired(&cases, &findings);
-    let kinds: Vec<FamilySummary> = Family::ALL.into_iter().map(|family| kind(family, &both)).collect();
+    let pairs = paired(&cases, &findings);
+    let kinds: Vec<FamilySummary> = Family::ALL.into_iter().map(|family| summary(family, &pairs)).collect();
     if let Some(path) = &args.page {
-        let text = page::of(&both, &kinds);
+        let text = page::render(&pairs, &kinds);
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     print(args, &kinds, &findings)?;
@@ -89,7 +89,7 @@ fn paired<'a>(cases: &'a [Case], findings: &'a [Finding]) -> Vec<(&'a Case, &'a 
     findings.iter().filter_map(|finding| Some((&cases[case(finding).ok()?], finding))).collect()
 }
 
-fn kind(family: Family, all: &[(&Case, &Finding)]) -> FamilySummary {
+fn summary(family: Family, all: &[(&Case, &Finding)]) -> FamilySummary {
     let of_kind = || all.iter().filter(|(case, _)| case.family == family);
     let first = of_kind().filter_map(|(case, finding)| Some((case.shape, finding.phases.first()?.promised)));
     let graphs: BTreeMap<usize, bool> = first.collect();
@@ -202,16 +202,16 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 phase.reigns
             )?;
             for (client, served) in phase.served.iter().enumerate() {
-                let who = if client < phase.graph.routers() {
+                let client = if client < phase.graph.routers() {
                     format!("the client of router {client}")
                 } else {
                     "the client of all routers".to_owned()
                 };
-                let after = served.after.map_or("was not answered".to_owned(), |after| {
+                let answer = served.after.map_or("was not answered".to_owned(), |after| {
                     format!("was answered after {:.3} s", after.as_secs_f64())
                 });
                 print_line!(
-                    "  {who} {after}{}",
+                    "  {client} {answer}{}",
                     if served.promised { "" } else { ", although no answer was promised" }
                 )?;
             }

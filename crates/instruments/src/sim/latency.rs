@@ -69,14 +69,14 @@ fn print(calls: &[Figure], savings: &[Saving], hop: Duration) -> Result<()> {
          that T-Paxos saves against the two others"
     )?;
     for saving in savings {
-        let ([optimised, mixed, writes], [beside_mixed, beside_writes]) =
+        let ([optimised, mixed, writes], [saved_of_mixed, saved_of_writes]) =
             (hops(saving, hop), saving.shares());
         print_line!(
             "{:>2} requests, {} of them writes: {optimised}, {mixed}, {writes}: −{:.1} %, −{:.1} %",
             saving.requests.0,
             saving.requests.1,
-            beside_mixed * 100.0,
-            beside_writes * 100.0
+            saved_of_mixed * 100.0,
+            saved_of_writes * 100.0
         )?;
     }
     Ok(())
@@ -93,10 +93,10 @@ fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) 
         .collect();
     let transactions: Vec<_> = (savings.iter())
         .map(|saving| {
-            let [beside_mixed, beside_writes] = saving.shares();
+            let [saved_of_mixed, saved_of_writes] = saving.shares();
             serde_json::json!({
                 "requests": saving.requests.0, "writes": saving.requests.1, "hops": hops(saving, hop),
-                "saved_beside_reads_and_writes": beside_mixed, "saved_beside_writes": beside_writes,
+                "saved_beside_reads_and_writes": saved_of_mixed, "saved_beside_writes": saved_of_writes,
             })
         })
         .collect();

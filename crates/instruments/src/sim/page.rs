@@ -8,7 +8,7 @@ use quorate_sim::graphs::{Case, Family, Finding, Graph, PROMISED};
 use super::family::FamilySummary;
 
 /// Returns the page. It loads nothing from elsewhere.
-pub(super) fn of(findings: &[(&Case, &Finding)], kinds: &[FamilySummary]) -> String {
+pub(super) fn render(findings: &[(&Case, &Finding)], kinds: &[FamilySummary]) -> String {
     let mut shapes: BTreeMap<usize, Vec<&Finding>> = BTreeMap::new();
     let plain = findings.iter().filter(|(case, _)| case.family == Family::Undirected);
     for (case, finding) in plain {
@@ -81,30 +81,30 @@ after the other, with a leader and a numbering.</p>
 fn figure(findings: &[&Finding]) -> Option<String> {
     let first = findings.first()?.phases.first()?;
     let all = first.graph.routers();
-    let taken = || findings.iter().filter_map(|finding| finding.phases.first());
+    let first_phases = || findings.iter().filter_map(|finding| finding.phases.first());
     let waits = |of_all: bool| {
-        let served = taken().flat_map(|phase| phase.served.iter().enumerate());
+        let served = first_phases().flat_map(|phase| phase.served.iter().enumerate());
         let chosen = served.filter(move |(client, served)| (*client == all) == of_all && served.promised);
         let mut waits: Vec<Duration> = chosen.filter_map(|(_, served)| served.after).collect();
         waits.sort_unstable();
         waits
     };
-    let moved = taken().filter(|phase| phase.reigns > 0).count();
+    let cases_with_lead_change = first_phases().filter(|phase| phase.reigns > 0).count();
     let failed = findings.iter().filter(|finding| finding.failure.is_some()).count();
     let healed = findings.iter().filter_map(|finding| finding.phases.last()?.longest()).max();
     let mut caption = String::new();
     if first.promised {
-        for (who, waits) in [("all routers", waits(true)), ("one router", waits(false))] {
+        for (routers, waits) in [("all routers", waits(true)), ("one router", waits(false))] {
             if let (Some(longest), Some(median)) = (waits.last(), waits.get(waits.len() / 2)) {
                 let _ = write!(
                     caption,
-                    "client of {who}:<br><b>{}</b>, at most <b>{}</b><br>",
+                    "client of {routers}:<br><b>{}</b>, at most <b>{}</b><br>",
                     seconds(*median),
                     seconds(*longest)
                 );
             }
         }
-        let _ = write!(caption, "lead moved in {moved} of {} cases", findings.len());
+        let _ = write!(caption, "lead moved in {cases_with_lead_change} of {} cases", findings.len());
     } else {
         let _ = write!(
             caption,
@@ -125,13 +125,13 @@ fn figure(findings: &[&Finding]) -> Option<String> {
 /// Renames the routers so that few lines cross and most lines join neighbours.
 fn plainest(graph: Graph) -> Graph {
     let count = graph.routers();
-    let far =
+    let are_far_apart =
         |one: usize, other: usize| !matches!(one.abs_diff(other), 1) && one.abs_diff(other) != count - 1;
     let cost = |graph: &Graph| {
         let edges: Vec<(usize, usize)> = graph.edges().collect();
         let crossings = edges.iter().flat_map(|one| edges.iter().map(move |other| (one, other)));
         let crossings = crossings.filter(|((a, b), (c, d))| a < c && c < b && b < d).count();
-        10 * crossings + edges.iter().filter(|(one, other)| far(*one, *other)).count()
+        10 * crossings + edges.iter().filter(|(one, other)| are_far_apart(*one, *other)).count()
     };
     graph.renamings().min_by_key(cost).unwrap_or(graph)
 }

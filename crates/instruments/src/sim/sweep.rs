@@ -20,9 +20,9 @@ pub(super) fn mutation(name: &str) -> Result<Mutation> {
 }
 
 /// Returns a bar that shows finished and failed runs. It is hidden unless standard error is a terminal.
-pub(super) fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
+pub(super) fn progress_bar(total: u64, unit: &str) -> Result<ProgressBar> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}} failed, {{eta}} left");
+    let style = format!("{{bar:40}} {{pos}}/{{len}} {unit}, {{msg}} failed, {{eta}} left");
     bar.set_style(ProgressStyle::with_template(&style).context("the template of the progress bar is wrong")?);
     bar.set_message("0");
     Ok(bar)

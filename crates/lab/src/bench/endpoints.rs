@@ -175,7 +175,7 @@ enum EchoEvent {
     Pinged(Duration),
 }
 
-/// A word, and whether the twin has already returned it.
+/// A message between two twin endpoints. `back` says whether the receiver has already returned the message.
 struct EchoMessage {
     back: bool,
 }

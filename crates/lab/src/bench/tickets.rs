@@ -90,8 +90,8 @@ fn index(name: &str) -> usize {
         .expect("the ticket table has a column of this name")
 }
 
-/// Returns the schema of the table, by hash of the record locator or, if `clustered`, by range of the
-/// departure date.
+/// Returns the schema of the table. The table is partitioned by the hash of the record locator or, if
+/// `clustered`, by the range of the departure date.
 pub(super) fn schema(clustered: bool) -> Schema {
     let columns = COLUMNS
         .iter()

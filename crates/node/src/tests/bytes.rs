@@ -33,7 +33,7 @@ fn signals() -> [(Signal, &'static str); 3] {
     let domain = channel(0).domain;
     [
         (
-            Signal::Hail { number: 5, answers: 6, domain, pass: pass() },
+            Signal::Open { number: 5, answers: 6, domain, pass: pass() },
             "00050000000600000088887777666655554444333322221111\
              0400000070617373",
         ),

@@ -1,4 +1,4 @@
-//! Tests of nodes on links that are lossless and FIFO while they stand.
+//! Tests of nodes on links that are lossless and FIFO while they are up.
 
 mod bytes;
 mod chat;
@@ -90,7 +90,7 @@ pub(crate) struct World<H: Protocol = Opaque> {
     pub(crate) now: Time,
     /// The links that nodes want, as pairs of the wanting node and the peer.
     pub(crate) wanted: BTreeSet<(usize, usize)>,
-    /// The links that stand, each with the smaller node first.
+    /// The links that are up, each with the smaller node first.
     pub(crate) links: BTreeSet<(usize, usize)>,
     /// Encoded messages under way, by sender and receiver.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Bytes>>,
@@ -131,7 +131,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
                 Destination::Many(many) => many,
             };
             for peer in to.into_iter().map(|to| to.node as usize) {
-                if peer == node || self.stands(node, peer) {
+                if peer == node || self.are_linked(node, peer) {
                     self.queues.entry((node, peer)).or_default().push_back(bytes.clone());
                 }
             }
@@ -151,7 +151,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
         self.give(node, Input::Command(command));
     }
 
-    pub(crate) fn stands(&self, one: usize, other: usize) -> bool {
+    pub(crate) fn are_linked(&self, one: usize, other: usize) -> bool {
         self.links.contains(&(one.min(other), one.max(other)))
     }
 

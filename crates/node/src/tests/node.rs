@@ -24,7 +24,8 @@ fn envelope(channel: Channel, body: &'static [u8]) -> Bytes {
     out.freeze()
 }
 
-/// Makes two linked nodes. Each has a chat at each of these endpoints, and the sessions of the chats stand.
+/// Makes two linked nodes. Each has a chat at each of these endpoints, and the sessions of the chats are
+/// open.
 fn talking(endpoints: &[u64]) -> World {
     let mut world: World = World::new(2);
     for &endpoint in endpoints {
@@ -36,8 +37,8 @@ fn talking(endpoints: &[u64]) -> World {
     world.settle();
     for node in 0..2 {
         let chat_events = world.take_chat_events(node);
-        let stands = |endpoint: &u64| session(&chat_events, *endpoint, 1 - node).is_some();
-        assert!(endpoints.iter().all(stands));
+        let has_session = |endpoint: &u64| session(&chat_events, *endpoint, 1 - node).is_some();
+        assert!(endpoints.iter().all(has_session));
     }
     world
 }
@@ -154,17 +155,17 @@ fn a_deadline_counts_before_the_batch_is_closed() {
 #[test]
 fn a_link_is_shared_and_given_up_by_its_last_endpoint() {
     let mut world = talking(&[1, 2]);
-    assert!(world.stands(0, 1));
+    assert!(world.are_linked(0, 1));
     world.command_chat(0, 1, Do::Forget(1));
     while world.deliver(0, 1) || world.deliver(1, 0) {}
-    assert!(world.stands(0, 1), "the other endpoint has a session on it");
+    assert!(world.are_linked(0, 1), "the other endpoint has a session on it");
     assert_eq!(world.take_chat_events(0), [(1, ChatEvent::Unlinked(id(1)))]);
     assert_eq!(world.take_chat_events(1), [(1, ChatEvent::Unlinked(id(0)))]);
     world.command_chat(0, 2, Do::Say(1));
     assert!(world.deliver(0, 1));
     assert!(matches!(world.take_chat_events(1)[..], [(2, ChatEvent::Heard(..))]));
     world.command_chat(0, 2, Do::Forget(1));
-    assert!(!world.stands(0, 1));
+    assert!(!world.are_linked(0, 1));
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn a_malformed_message_ends_its_session_and_no_other() {
         matches!(chat_events[..], [(1, ChatEvent::Unlinked(_)), (1, ChatEvent::Linked(..))]),
         "and it asks again: {chat_events:?}"
     );
-    assert!(world.stands(0, 1));
+    assert!(world.are_linked(0, 1));
 }
 
 #[test]

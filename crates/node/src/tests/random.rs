@@ -1,4 +1,5 @@
-//! Sessions under random schedules: reach, forget, broken links, endpoints that come and go, crossing hails.
+//! Sessions under random schedules: reach, forget, broken links, endpoints that come and go, crossing
+//! requests.
 //!
 //! [`Chat`](super::chat) itself asserts that each message arrives in the session in which it was sent, in
 //! order and without a gap.

@@ -14,7 +14,7 @@ use crate::{
 /// Bytes of a delivery before its body.
 const ITEM_HEAD_BYTES: usize = 1 + 2 + 8 * 3 + 4;
 
-/// Size in bytes, and number of senders, from which a block is full.
+/// A block is full once it has this size in bytes, or this number of senders.
 const BLOCK_BYTES_FULL: usize = 256 << 10;
 const SENDERS_FULL: usize = 60_000;
 

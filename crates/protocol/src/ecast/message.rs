@@ -129,7 +129,7 @@ pub enum Message {
     Counted {
         /// The generation.
         generation: Generation,
-        /// The members that follow.
+        /// The members that followed into the generation.
         members: Vec<ProcessId>,
     },
     /// Member or lead router → router: a question whether the router hears a process. The router answers with

@@ -456,7 +456,7 @@ impl<R: Routing> Order<R> {
         for (&process, &first) in &earlier_history.firsts {
             let sender = self.senders.entry(process).or_default();
             let before = first.saturating_sub(1);
-            // A member that does not follow asks for no outcomes.
+            // A member that did not follow into this generation asks for no outcomes.
             sender.acknowledge(reported.get(&process).map_or(before, |number| (*number).min(before)));
             sender.leave_out(before);
         }

@@ -230,7 +230,8 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Asks a linked process whether it follows, if it is one of the members.
+    /// Asks `member`, which has a link, whether it follows this router into the new generation, if the
+    /// operator named `member`.
     pub(super) fn call(&self, member: ProcessId, out: &mut dyn Sink<Self>) {
         if self.member_poll.as_ref().is_some_and(|it| it.named.contains(&member)) {
             out.send(Destination::One(member), Message::Call, None);

@@ -341,8 +341,9 @@ impl<R: Routing> Router<R> {
             // once it knows them, and then the process answers again.
             Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
             Message::Tail(tail) => self.on_tail(cx, from, tail, out),
-            // Messages of a process that did not follow are ignored, and so are messages that a process sent
-            // before it answered. While deliveries are collected, all messages are ignored.
+            // Messages of a process that did not follow into this generation are ignored, and so are messages
+            // that a process sent before it answered. While deliveries are collected, all messages are
+            // ignored.
             _ if self.order.is_fenced(from) => self.send_departure_notice(from, out),
             _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
             Message::Route(_)

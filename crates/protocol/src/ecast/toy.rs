@@ -24,7 +24,7 @@ const WAITED_FOR: u64 = 1000;
 /// away.
 const AWAY: u64 = 2 * WAITED_FOR;
 
-/// The first node number of members that the routers judge.
+/// The first node number of members that the routers expel when they die (up to `WAITED_FOR`).
 pub(super) const JUDGED: u64 = 100;
 
 impl Routing for Toy {

@@ -139,7 +139,7 @@ impl Locks {
 mod tests {
     use super::*;
     use crate::{
-        group::{Standing, ViewMember},
+        group::{StateTransfer, ViewMember},
         id::{Incarnation, Peer},
     };
 
@@ -154,7 +154,7 @@ mod tests {
     fn view(number: u64, nodes: &[u64]) -> View {
         let entry = |node: &u64| ViewMember {
             peer: Peer { id: process(*node), address: String::new() },
-            standing: Standing::Whole,
+            transfer: StateTransfer::Complete,
         };
         let members = nodes.iter().map(entry).collect();
         View { number: Position(number), members, ..View::default() }

@@ -327,7 +327,7 @@ pub use self::{
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
     updates::{Pack, PackWriter, Updates},
-    view::{Group, GroupStep, Standing, SurvivorReport, Turn, View, ViewChange, ViewMember},
+    view::{Group, GroupStep, StateTransfer, SurvivorReport, Turn, View, ViewChange, ViewMember},
 };
 pub use crate::strength::{Phi, SendStrength};
 

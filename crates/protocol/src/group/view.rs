@@ -36,20 +36,20 @@ pub struct View {
 pub struct ViewMember {
     /// The process, and the address at which it listens.
     pub peer: Peer,
-    /// Whether the member has the group's state.
-    pub standing: Standing,
+    /// Progress of the transfer of the group's state to the member.
+    pub transfer: StateTransfer,
 }
 
-/// Whether a member has the group's state.
+/// The progress of the transfer of a group's state to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum StateTransfer {
     /// The member has the state.
-    Whole,
-    /// The member gets the state of view `since` from a member that had the state when that view began.
-    Fed {
+    Complete,
+    /// The member receives the state of view `since` from a member that had the state when that view began.
+    Receiving {
         /// The member that gives the state.
         giver: ProcessId,
-        /// The view at whose beginning the state is taken.
+        /// The view whose first state is sent.
         since: Position,
     },
 }
@@ -321,10 +321,10 @@ impl Group {
             }
             GroupStep::Whole(process, view) => {
                 let entry = self.view.members.iter_mut().find(|entry| entry.peer.id == *process)?;
-                if !matches!(entry.standing, Standing::Fed { since, .. } if since == *view) {
+                if !matches!(entry.transfer, StateTransfer::Receiving { since, .. } if since == *view) {
                     return None;
                 }
-                entry.standing = Standing::Whole;
+                entry.transfer = StateTransfer::Complete;
                 if !self.leaving.is_empty() {
                     // A member that had to stay as the only holder of the state may leave now.
                     self.begin(at, &mut turns);
@@ -382,7 +382,7 @@ impl Group {
         let old = std::mem::take(&mut self.view);
         let is_whole = |entry: &ViewMember| {
             let reported = change.reports.get(&entry.peer.id).is_some_and(|report| report.whole);
-            survivors.contains(&entry.peer.id) && (reported || entry.standing == Standing::Whole)
+            survivors.contains(&entry.peer.id) && (reported || entry.transfer == StateTransfer::Complete)
         };
         let leaves = |entry: &ViewMember| self.leaving.contains(&entry.peer.id);
         let remains = |entry: &&ViewMember| survivors.contains(&entry.peer.id) && !leaves(entry);
@@ -402,30 +402,35 @@ impl Group {
             }
             // The member may have received the state although the order has not confirmed that yet.
             if change.reports[&id].whole {
-                entry.standing = Standing::Whole;
+                entry.transfer = StateTransfer::Complete;
             }
             members.push(entry);
         }
         let joined: Vec<ProcessId> = self.joining.iter().map(|peer| peer.id).collect();
-        let whole: Vec<ProcessId> =
-            members.iter().filter(|entry| entry.standing == Standing::Whole).map(|it| it.peer.id).collect();
+        let whole: Vec<ProcessId> = members
+            .iter()
+            .filter(|entry| entry.transfer == StateTransfer::Complete)
+            .map(|it| it.peer.id)
+            .collect();
         // If no process has the state, the oldest process begins with a fresh state.
         let fresh = whole.is_empty();
         let oldest = members.first().map(|entry| entry.peer.id).or(joined.first().copied());
         let givers: Vec<ProcessId> = if fresh { oldest.into_iter().collect() } else { whole };
-        let fed = |turn: usize| Standing::Fed { giver: givers[turn % givers.len()], since: at };
+        let receiving =
+            |turn: usize| StateTransfer::Receiving { giver: givers[turn % givers.len()], since: at };
         for (turn, entry) in members.iter_mut().enumerate() {
-            match entry.standing {
-                _ if fresh && turn == 0 => entry.standing = Standing::Whole,
-                Standing::Fed { giver, .. } if fresh || !givers.contains(&giver) => {
-                    entry.standing = fed(turn)
+            match entry.transfer {
+                _ if fresh && turn == 0 => entry.transfer = StateTransfer::Complete,
+                StateTransfer::Receiving { giver, .. } if fresh || !givers.contains(&giver) => {
+                    entry.transfer = receiving(turn)
                 }
                 _ => {}
             }
         }
         for peer in self.joining.drain(..) {
-            let standing = if Some(peer.id) == oldest { Standing::Whole } else { fed(members.len()) };
-            members.push(ViewMember { peer, standing });
+            let transfer =
+                if Some(peer.id) == oldest { StateTransfer::Complete } else { receiving(members.len()) };
+            members.push(ViewMember { peer, transfer });
         }
         self.leaving.retain(|id| Some(*id) == needed);
         self.dropped.clear();

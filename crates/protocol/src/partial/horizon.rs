@@ -157,7 +157,7 @@ impl Horizons {
 
     /// Adopts a changed layout: the reports of cells that are gone no longer count.
     pub(super) fn adopt(&mut self, layout: &Layout) {
-        // The layout may have a new life of a cell, whose clock may be behind.
+        // The changed layout may have a new life of a cell, and the clock of this cell may be behind.
         self.past = 0;
         self.words.retain(|cell, _| layout.cell(*cell).is_some());
     }

@@ -78,8 +78,9 @@ impl RunningOperation {
     }
 
     /// Writes an increment that begins a tally above `floor`. If another increment has begun a tally while
-    /// this increment waited for answers, adds to that tally instead. Only the memory is consulted: the entry
-    /// that was read earlier says nothing about that tally's last state.
+    /// this increment waited for answers, adds to that tally instead. The state of that tally is taken from
+    /// this cell's memory of tallies, because the entry that was read earlier does not have the last state of
+    /// the tally.
     pub(super) fn begin_tally(&mut self, floor: Stamp, context: &mut OperationContext<'_>) -> OperationStep {
         let found = &self.adding.as_ref().expect("it has read").found;
         let kept = context.memory.kept(&self.tally_key(), found, (context.wall, context.through));

@@ -178,7 +178,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_millis(40);
 /// The time for which an asking cell with many differences keeps other cells waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
-/// Number of differing arcs and tokens from which a comparison has many differences
+/// Number of differing arcs and tokens from which on a comparison counts as having many differences
 /// ([`DifferenceCount::Many`]).
 const MUCH: usize = 256;
 /// Maximum number of repeated requests, in one round, to cells that refused.

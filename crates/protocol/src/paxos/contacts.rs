@@ -75,8 +75,8 @@ use super::{
 use crate::{quorum, time::Time};
 
 impl Core {
-    /// Notes a sign of life. A silence that was long enough for suspicion is a cut and no habit, so the
-    /// detector starts over.
+    /// Notes a sign of life. If the silence before it was long enough for a suspicion, the link was cut. Such
+    /// a silence must not count as the peer's usual pause, so the detector starts over.
     pub(super) fn heard(&mut self, process: ProcessId, now: Time) {
         if self.detector.suspects(process, now) {
             self.detector.unwatch(process);

@@ -19,7 +19,7 @@ pub struct Pulse {
     pub reach: u32,
     /// Whether the sender leads, or hears the leader that it follows.
     pub led: bool,
-    /// The sender's way to the newest leader that it knows.
+    /// The sender's path to the newest leader that the sender knows.
     pub way: Option<LeaderRoute>,
     /// The sender's knowledge of each other member.
     pub contacts: Vec<Contact>,

@@ -28,7 +28,7 @@ pub struct Settings {
     pub window_min: usize,
     /// Maximum size of the window, in slots in flight.
     pub window_max: usize,
-    /// Number of bytes in flight from which the leader opens no new slot.
+    /// The leader opens no new slot while this number of bytes, or more, is in flight.
     pub in_flight_bytes_max: usize,
     /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses proposals beyond that
     /// size, and their proposer learns of the refusal. A single larger proposal is taken if no other proposal

@@ -210,7 +210,7 @@ pub enum Direct {
     /// may send more.
     #[wire(tag = 4)]
     Consumed {
-        /// The client's attempt.
+        /// The token of the client's attempt.
         token: u64,
         /// Bytes consumed since the answer's beginning.
         bytes: u64,
@@ -218,7 +218,7 @@ pub enum Direct {
     /// Client → storage: nobody waits for the answer to `token` any longer.
     #[wire(tag = 5)]
     Cancel {
-        /// The client's attempt.
+        /// The token of the client's attempt.
         token: u64,
     },
     /// Client → storage: the answer to this write is missing; the storage process should answer from memory.
@@ -226,7 +226,7 @@ pub enum Direct {
     Ask {
         /// The write's name.
         name: WriteName,
-        /// The client's attempt.
+        /// The token of the client's attempt.
         token: u64,
         /// The ranges that lack an answer.
         ranges: SmallVec<[Range; 2]>,
@@ -234,7 +234,7 @@ pub enum Direct {
     /// Client → storage: asks whether a read without news waits or runs at the receiver.
     #[wire(tag = 13)]
     AskRead {
-        /// The client's attempt.
+        /// The token of the client's attempt.
         token: u64,
     },
     /// Storage → storage: the sender's verdict on a fallible write.
@@ -339,7 +339,7 @@ impl TransferCursor {
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Reply {
-    /// The client's attempt.
+    /// The token of the client's attempt.
     pub token: u64,
     /// The position at which the answer is valid. The client never combines pieces with different positions.
     pub at: Position,

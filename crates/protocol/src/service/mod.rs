@@ -385,7 +385,7 @@ pub enum Event {
     /// itself, and of all works whose [`Command::Executed`] came earlier, except changes of open
     /// transactions.
     Chosen {
-        /// The last work whose changes are chosen.
+        /// The number of the last work whose changes are chosen.
         work: u64,
     },
     /// Revert every change of works that are not chosen, the latest first.
@@ -428,7 +428,7 @@ pub enum Event {
     },
     /// Replace the state by the parts that were kept.
     Restore {
-        /// The last instance that the new state holds.
+        /// The number of the last instance that the new state contains.
         through: u64,
     },
     /// The leader that this replica knows, if it knows one.

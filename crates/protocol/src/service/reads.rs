@@ -73,7 +73,7 @@ pub(super) struct Reads {
 
 #[derive(Debug)]
 struct WaitingRead {
-    /// The last instance whose change the read saw.
+    /// The number of the last instance whose change the read saw.
     seen: u64,
     /// The number of the question to the log that covers the read.
     question: u64,

@@ -8,7 +8,7 @@ use quorate_protocol::{
     ecast::{MemberSettings, Router, RouterSettings, Station, StationCommand, StationEvent},
     group::{
         self, Command, CommandOutcome, Direct, Event, Groups, Mark, Message, Offer, PackWriter, Place,
-        Roster, SeatId, SendStrength, Sending, Settings, Soft, Standing,
+        Roster, SeatId, SendStrength, Sending, Settings, Soft, StateTransfer,
     },
     paxos::{self, Paxos},
 };
@@ -254,7 +254,7 @@ fn shown(event: &Event) -> String {
                     let seats: Vec<String> = seats.iter().map(|seat| seat.0.to_string()).collect();
                     who += &format!("[{}]", seats.join(" "));
                 }
-                if let Standing::Fed { giver, .. } = entry.standing {
+                if let StateTransfer::Receiving { giver, .. } = entry.transfer {
                     who += &format!(" (fed by {})", name(giver));
                 }
                 who

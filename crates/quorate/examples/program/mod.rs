@@ -66,11 +66,11 @@ fn host(
     println!("listens at {}", node.address());
     let mut shown = None;
     loop {
-        let standing = node.standing(name).expect("it is served here");
-        if let Some(why) = standing.ended {
+        let status = node.replica_status(name).expect("it is served here");
+        if let Some(why) = status.ended {
             return Err(Error::Start { why });
         }
-        let now = (standing.replicas.len(), standing.serving);
+        let now = (status.replicas.len(), status.serving);
         if shown.replace(now) != Some(now) {
             println!("{} replicas{}", now.0, if now.1 { ", led from here" } else { "" });
         }

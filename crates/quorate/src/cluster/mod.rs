@@ -88,7 +88,7 @@ impl BackendProcess {
 struct RequestGuard<'a> {
     requests: &'a Requests,
     life: Arc<BackendProcess>,
-    /// The request, until another owner cancels it.
+    /// The token of the request; `None` once another guard cancels the request.
     token: Option<u64>,
 }
 

@@ -207,7 +207,7 @@ impl Seat {
         Ok(copy)
     }
 
-    /// Takes applied deliveries off the count, `bytes` in all.
+    /// Subtracts the `bytes` of applied deliveries from the size of the inbox.
     fn applied(&self, bytes: usize) {
         let mut inbox = lock(&self.inbox);
         // The inbox of an ended member has been emptied meanwhile.

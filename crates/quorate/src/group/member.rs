@@ -26,8 +26,9 @@ use crate::{error::Error, pending::Pending, wait::Wait};
 /// A member of a group. Clones stand for the same member. When the last clone is dropped, the member leaves
 /// in the background.
 ///
-/// A call of a send passes the message on at once if there is room, in the order of the calls. The future
-/// waits for the end of the send. Dropping the future does not take the message back.
+/// A call of `send`, `ordered_send` or `safe_send` passes the message on at once if there is room, in the
+/// order of the calls. The future ends when the send has ended. Dropping the future does not take the message
+/// back.
 pub struct Member<R: Object>(Arc<MemberHandle>, PhantomData<fn() -> R>);
 
 pub(super) struct MemberHandle {

@@ -178,9 +178,10 @@ pub trait Replica: Send + Sized + 'static {
     /// Returns the object from another member's [`Replica::checkpoint`] or from a checkpoint file.
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
 
-    /// Notes that a view begins: the members from the next update on. The first view comes right after the
-    /// state, whose giver called `view` for the same view after it had written the state. So a change made
-    /// here happens once.
+    /// Called when a view begins. `view` lists the members from the next update on. A joining member gets its
+    /// first view right after its state. The member that gave the state called `view` for the same view only
+    /// after it had written the state. So a change that this method makes to the object is made once at each
+    /// member.
     fn view(&mut self, view: &View) {
         let _ = view;
     }

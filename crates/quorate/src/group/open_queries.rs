@@ -362,7 +362,7 @@ mod tests {
         assert!(enough.try_recv().is_err(), "nobody knows yet whom it went to");
         let members = [1, 2].map(|node| group::ViewMember {
             peer: quorate_protocol::Peer { id: process(node), address: String::new() },
-            standing: group::Standing::Whole,
+            transfer: group::StateTransfer::Complete,
         });
         let mut view = group::View { members: members.into(), ..group::View::default() };
         open_queries.delivered(number, &view);

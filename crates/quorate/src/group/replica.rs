@@ -284,7 +284,7 @@ impl GroupState {
     }
 }
 
-/// Size from which memory takes long to release, in bytes.
+/// Memory of this size in bytes, or larger, takes long to release.
 const LARGE_BYTES: usize = 16 << 20;
 
 /// A state whose memory is released in the background, because the protocol thread drops it and must not be

@@ -36,7 +36,8 @@ pub(super) struct GroupShared {
     pub(super) me: ProcessId,
     pub(super) port: OnceLock<Port<Relay<group::Process>>>,
     pub(super) rows: Mutex<BTreeMap<GroupId, SeatRow<Arc<Seat>>>>,
-    /// The channel to the delivery thread, which ends when this sender and the host's are dropped.
+    /// The channel to the delivery thread. The thread ends when this sender and the sender of the host are
+    /// dropped.
     pub(super) news: Mutex<Option<Sender<Arc<Seat>>>>,
     pub(super) outbox: Outbox,
     pub(super) calls: Waiters<OpenCommand>,

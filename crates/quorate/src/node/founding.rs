@@ -116,7 +116,7 @@ fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     let Some(directory) = directory else { return Ok(true) };
     let failed = |path: &Path, error| {
         Error::start(format!(
-            "{}: {error}: a router founds a domain only once it has written a mark in its directory",
+            "{}: {error}: a router must write a mark in its directory before it founds a domain, so it founded none",
             path.display()
         ))
     };

@@ -11,7 +11,7 @@ use crate::{
     lock::lock,
     pending::{Pending, on_a_thread},
     service::{
-        Begin, Export, Service, ServiceLoop, Standing, Stub,
+        Begin, Export, ReplicaStatus, Service, ServiceLoop, Stub,
         host::{Host, HostSettings},
         stub::Connection,
     },
@@ -21,10 +21,10 @@ impl Node {
     /// Hosts a replica of a service that begins in `state`. All replicas of a set begin in the same state,
     /// byte for byte. Clients know only the name and the type.
     ///
-    /// Founding asks the [seeds](super::Builder::seeds) first, for about 2 s at most: if one of them shows a
-    /// set of this name, founding fails. Joining is ready at once, and completes later ([`Node::standing`]).
-    /// A replica whose log is on the node's disk ([durable](super::Builder::durable)) continues from there,
-    /// whatever `begin` says.
+    /// Founding asks the [seeds](super::Builder::seeds) first, for about 2 s at most: if one of them shows
+    /// a set of this name, founding fails. Joining is ready at once, and completes later
+    /// ([`Node::replica_status`]). A replica whose log is on the node's disk
+    /// ([durable](super::Builder::durable)) continues from there, whatever `begin` says.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
@@ -119,8 +119,8 @@ impl Node {
     }
 
     /// Makes the host at this address a replica, even beyond the wanted number. The host must already serve
-    /// the service, as a spare, at the address of its [`Standing`]. Any node with a replica can be asked. The
-    /// future ends when the new replica has all changes that were agreed on.
+    /// the service, as a spare, at the address of its [`ReplicaStatus`]. Any node with a replica can be
+    /// asked. The future ends when the new replica has all changes that were agreed on.
     pub fn add_replica(&self, name: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, None, new)
     }
@@ -144,12 +144,12 @@ impl Node {
     }
 
     /// Returns the present state of this node's replica of a service, or `None` if the node hosts none.
-    pub fn standing(&self, name: &str) -> Option<Standing> {
-        lock(&self.0.capabilities.services.host).clone()?.standing(name)
+    pub fn replica_status(&self, name: &str) -> Option<ReplicaStatus> {
+        lock(&self.0.capabilities.services.host).clone()?.replica_status(name)
     }
 
     /// Returns the names of the services that the node hosts, and the present states of their replicas.
-    pub fn services(&self) -> Vec<(String, Standing)> {
+    pub fn services(&self) -> Vec<(String, ReplicaStatus)> {
         lock(&self.0.capabilities.services.host).clone().map_or_else(Vec::new, |host| host.services())
     }
 

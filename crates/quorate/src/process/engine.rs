@@ -265,11 +265,12 @@ impl BatchMeter {
     }
 }
 
-/// Most tasks that the protocol thread executes in one batch.
+/// Maximum number of tasks that the protocol thread executes in one batch.
 const SHORT_TASKS_MAX: usize = 8;
-/// Most bytes of an operation that the protocol thread executes.
+/// Maximum size of an operation that the protocol thread executes, in bytes.
 const SHORT_OPERATION_BYTES_MAX: usize = 4 << 10;
-/// Most rows at one point of the ring, in one table, for the protocol thread to execute a task there.
+/// Maximum number of rows at one point of the ring, in one table, with which the protocol thread executes a
+/// task at that point.
 const SHORT_ROWS_MAX: usize = 64;
 /// Upper bound of the time of a short batch.
 const SHORT_BATCH_MAX: Duration = Duration::from_micros(400);

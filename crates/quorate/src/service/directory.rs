@@ -155,7 +155,7 @@ impl Directory {
                 self.directory.display()
             )),
             _ => Error::start(format!(
-                "{}: {error}: a host founds a service only once it has written a mark in its directory",
+                "{}: {error}: a host must write a mark in its directory before it founds a service, so it founded none",
                 mark.display()
             )),
         })

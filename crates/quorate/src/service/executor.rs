@@ -35,10 +35,10 @@ use super::{Carries, Cx, Executed, Service, object::ServiceObject};
 pub(super) struct Tally {
     /// Approximate size of the waiting orders, in bytes.
     pub(super) backlog: AtomicUsize,
-    /// The last work that the replica ordered.
+    /// The number of the last work (execution or commit) that the replica ordered.
     pub(super) ordered: AtomicU64,
-    /// The last work that the replica ordered in a reign that is over. Earlier works that were not executed
-    /// may be skipped, because an order to revert follows them.
+    /// The number of the last work that the replica ordered in a reign that is over. Works up to this number
+    /// that were not executed may be skipped, because an order to revert follows them.
     pub(super) void: AtomicU64,
     /// Number of changes in the state.
     pub(super) changes: AtomicU64,

@@ -28,9 +28,9 @@ use super::{
     looped::Looped,
     object::ServiceObject,
     process::{Process, config},
+    replica_status::ReplicaStatus,
     service_endpoint::{ReplicaOptions, ServiceEndpoint, Set, Terms, Unrecovered},
     slot::{ExecutorKind, HostShared, ReplicaLife, ServiceMaker, ServiceSlot},
-    standing::Standing,
     stub::Connection,
 };
 use crate::{error::Error, lock::lock, wait::Wait};
@@ -445,12 +445,12 @@ impl Host {
     }
 
     /// Returns the present state of this process's replica of a service, or `None` if it hosts none.
-    pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
-        self.host_shared.slot(name).map(|slot| slot.standing())
+    pub(crate) fn replica_status(&self, name: &str) -> Option<ReplicaStatus> {
+        self.host_shared.slot(name).map(|slot| slot.replica_status())
     }
 
     /// Returns the names of the services, and the present states of their replicas.
-    pub(crate) fn services(&self) -> Vec<(String, Standing)> {
+    pub(crate) fn services(&self) -> Vec<(String, ReplicaStatus)> {
         self.host_shared.services()
     }
 

@@ -100,8 +100,8 @@ pub trait ServiceLoop: Service<Request: Send> {
     }
 
     /// Takes tasks and completes them, until [`TaskQueue::next`] ends with the reign or the replica. Each
-    /// thread calls it, again for each reign. A panic rejects the tasks that the thread holds, and the thread
-    /// calls it again.
+    /// thread of the service calls this function once for each reign. If the function panics, the tasks that
+    /// it holds are rejected, and the thread calls the function again.
     fn run(tasks: &TaskQueue<Self>)
     where
         Self: Sized;

@@ -17,10 +17,10 @@
 //!      ◀── wakes ───────────── Client                         Replica         ◀─ Executed … ─ apply, revert
 //! ```
 //!
-//! **Names.** A process belongs to one domain, whose name its builder was given. In it, a service's channel
-//! is a hash of its name. The set itself is 64 random bits, drawn at its founding. Replicas show them to
-//! every process that reaches for the channel, with a print of the first state and the wanted number of
-//! replicas. Sessions exist only within a set (`service_endpoint`).
+//! **Names.** The builder of a node names the domain of its processes. Within a domain, the channel of a
+//! service is a hash of the service's name. Each set of replicas has an id of 64 random bits, drawn when the
+//! set is founded. A replica shows this id, a print of the first state and the wanted number of replicas to
+//! every process that opens a session at the channel. Sessions exist only within a set (`service_endpoint`).
 //!
 //! **Invariants.**
 //!
@@ -73,9 +73,9 @@ mod looped;
 mod object;
 mod process;
 pub mod ready;
+pub(crate) mod replica_status;
 mod service_endpoint;
 mod slot;
-pub(crate) mod standing;
 pub(crate) mod stub;
 mod transaction;
 
@@ -92,7 +92,7 @@ pub use self::{
     transaction::Transaction,
 };
 pub use crate::error::CallId;
-pub use standing::Standing;
+pub use replica_status::ReplicaStatus;
 
 /// A service in plain Rust. The value is the service's state, which `serde` turns into a checkpoint and back.
 ///
@@ -135,18 +135,20 @@ pub trait Service: Serialize + DeserializeOwned + Send + 'static {
     const CARRIES: Carries = Carries::Delta;
 
     /// Whether executing or applying a request takes some microseconds. Then the thread that serves the links
-    /// does it, which saves two wake-ups for each call. That thread does nothing else meanwhile. So a service
-    /// whose requests repeatedly take longer than 50 µs gets a thread of its own after all, and its host logs
-    /// that.
+    /// executes and applies the requests, which saves two wake-ups of threads for each call. That thread does
+    /// nothing else meanwhile. So a service whose requests repeatedly take longer than 50 µs gets a thread of
+    /// its own after all, and its host logs that.
     const SHORT: bool = false;
 
-    /// Finds the result of a request in the present state. The leader alone calls it: once or, after a
-    /// failure, again at another leader, which then is in the right state. It may use clock, chance and
-    /// threads; their results go into the reply and the delta. A panic rejects the request.
+    /// Finds the result of a request in the present state. Only the leader calls this method: once for a
+    /// request or, after a failure, once more at the next leader, whose state then has no effect of the first
+    /// call. The method may use the clock, random numbers and threads; what it learns from them goes into the
+    /// reply and the delta. A panic rejects the request.
     fn execute(&self, request: &Self::Request, cx: &mut Cx<'_>) -> Executed<Self>;
 
-    /// Changes the state. Every replica calls it, and it must have the same effect at each: no clock, no
-    /// chance. A panic ends the replica.
+    /// Changes the state. Every replica calls this method, and the method must have the same effect at each
+    /// replica, so it must use neither clock nor chance. The returned value is what [`Service::revert`] needs
+    /// to take the change back. A panic ends the replica.
     fn apply(&mut self, delta: &Self::Delta) -> Self::Undo;
 
     /// Takes back the last change that was applied and not reverted, apart from changes that touch other

@@ -7,7 +7,7 @@ use quorate_roles::services::{self, EndpointHost, Successor};
 
 pub(super) use quorate_roles::services::{ReplicaOptions, Set, Terms, endpoint::Unrecovered};
 
-use super::{gate::Latch, inline::Metered, standing::Standing};
+use super::{gate::Latch, inline::Metered, replica_status::ReplicaStatus};
 use crate::lock::lock;
 
 pub(super) type ServiceEndpoint = services::ServiceEndpoint<LibraryHost>;
@@ -21,15 +21,15 @@ pub(super) enum LibraryHost {}
 impl EndpointHost for LibraryHost {
     type Executor = Metered;
     type Latch = Latch;
-    type Successor = SharedStanding;
+    type Successor = SharedStatus;
 }
 
 /// The present state of the process that replaced a replica. It names the leader and the replicas.
-pub(super) struct SharedStanding(pub(super) Arc<Mutex<Standing>>);
+pub(super) struct SharedStatus(pub(super) Arc<Mutex<ReplicaStatus>>);
 
-impl Successor for SharedStanding {
+impl Successor for SharedStatus {
     fn replicas(&self) -> (Option<ProcessId>, Vec<Peer>) {
-        let Standing { leader, replicas, .. } = lock(&self.0).clone();
+        let ReplicaStatus { leader, replicas, .. } = lock(&self.0).clone();
         (leader, replicas.into_iter().map(|(id, address)| Peer { id, address }).collect())
     }
 }

@@ -52,8 +52,8 @@ use super::{
     executor::{Performer, Runner, Tally},
     inline::Metered,
     process::{self, EndpointHandle, EndpointKind, Process, ReplicaHandle, config},
-    service_endpoint::{Inline, ReplicaOptions, ServiceEndpoint, Set, SharedStanding, Terms},
-    standing::Standing,
+    replica_status::ReplicaStatus,
+    service_endpoint::{Inline, ReplicaOptions, ServiceEndpoint, Set, SharedStatus, Terms},
 };
 use crate::{
     address::{advertised, bind},
@@ -85,7 +85,7 @@ pub(super) struct ServiceSlot {
     /// The terms of the service's own first state.
     pub(super) terms: Terms,
     pub(super) options: ReplicaOptions,
-    pub(super) standing: Arc<Mutex<Standing>>,
+    pub(super) status: Arc<Mutex<ReplicaStatus>>,
     /// Makes the service in its first state.
     make_service: Box<ServiceMaker>,
     /// The present life, or `None` between two lives.
@@ -166,7 +166,7 @@ impl ServiceSlot {
             name: name.to_owned(),
             terms,
             options,
-            standing: Arc::default(),
+            status: Arc::default(),
             make_service,
             life: Mutex::default(),
             set: Mutex::default(),
@@ -184,20 +184,20 @@ impl ServiceSlot {
     }
 
     /// Returns the present state of the slot's replica.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn replica_status(&self) -> ReplicaStatus {
         let life = lock(&self.life).clone();
         let kept = self.kept();
-        let standing = Standing { kept, ..lock(&self.standing).clone() };
-        let Some(ReplicaLife { runs_in, endpoint, .. }) = life else { return standing };
+        let status = ReplicaStatus { kept, ..lock(&self.status).clone() };
+        let Some(ReplicaLife { runs_in, endpoint, .. }) = life else { return status };
         let EndpointKind::Replica(replica) = &endpoint.kind else { unreachable!("a slot has a replica") };
-        Standing {
+        ReplicaStatus {
             me: Some(runs_in.process.me()),
             address: Some(runs_in.address),
             inline: lock(&replica.inline).is_some(),
             set: endpoint.set().map(|set| set.group.0),
             changes: replica.tally.changes.load(Ordering::Relaxed),
             restored: replica.tally.restored.load(Ordering::Relaxed),
-            ..standing
+            ..status
         }
     }
 
@@ -216,7 +216,7 @@ impl ServiceSlot {
                 self.name
             )));
         };
-        let leads = || lock(&self.standing).serving;
+        let leads = || lock(&self.status).serving;
         let led = leads();
         let (wanted, copy) = bounded(1);
         runs_in.process.copy(&endpoint, wanted);
@@ -233,7 +233,7 @@ impl ServiceSlot {
 
     /// Returns the reason why the slot's replica does not come back, if it has ended for good.
     pub(super) fn has_ended(&self) -> Option<String> {
-        lock(&self.standing).ended.clone()
+        lock(&self.status).ended.clone()
     }
 
     /// Begins a life in this process. A life that continues from records has the terms of its set.
@@ -261,7 +261,7 @@ impl ServiceSlot {
             orders,
             inline: Mutex::new(inline),
             tally,
-            standing: self.standing.clone(),
+            status: self.status.clone(),
             over: AtomicBool::new(false),
             goes_on: recovered.is_some(),
             voted_out: AtomicBool::new(false),
@@ -269,9 +269,9 @@ impl ServiceSlot {
             refused: Mutex::default(),
         };
         {
-            let mut standing = lock(&self.standing);
-            (standing.leader, standing.serving) = (None, false);
-            standing.lives += 1;
+            let mut status = lock(&self.status);
+            (status.leader, status.serving) = (None, false);
+            status.lives += 1;
         }
         let kind = EndpointKind::Replica(Box::new(replica));
         let known = recovered.map(|(set, first)| (set, Some(first)));
@@ -305,9 +305,9 @@ impl HostShared {
     }
 
     /// Returns the names of the services, and the present states of their replicas.
-    pub(super) fn services(&self) -> Vec<(String, Standing)> {
+    pub(super) fn services(&self) -> Vec<(String, ReplicaStatus)> {
         let slots = lock(&self.slots).clone();
-        slots.into_iter().map(|(name, slot)| (name, slot.standing())).collect()
+        slots.into_iter().map(|(name, slot)| (name, slot.replica_status())).collect()
     }
 
     fn domain_id(&self) -> DomainId {
@@ -359,7 +359,7 @@ impl HostShared {
 
     /// Puts a redirect into the main process, where a replica of this set was before.
     pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
-        let redirect = ServiceEndpoint::redirect(set, SharedStanding(slot.standing.clone()));
+        let redirect = ServiceEndpoint::redirect(set, SharedStatus(slot.status.clone()));
         // If the process has a redirect of this set already, that redirect does the same, so the error is
         // ignored.
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
@@ -397,7 +397,7 @@ impl HostShared {
         let mut are_kept = false;
         for slot in slots {
             let me = lock(&slot.life).as_ref().map(|life| life.runs_in.process.me());
-            let replicas = lock(&slot.standing).replicas.clone();
+            let replicas = lock(&slot.status).replicas.clone();
             let is_replica = |process: ProcessId| replicas.iter().any(|(id, _)| *id == process);
             let mut kept = lock(&slot.kept);
             // A successor that is not a replica yet only knows the replicas that its predecessor knew.
@@ -442,7 +442,7 @@ impl HostShared {
         let life = slot.begin(runs_in, (terms, false), new_endpoint)?;
         let process = &life.runs_in.process;
         if let Some(set) = set {
-            let replicas = lock(&slot.standing).replicas.clone();
+            let replicas = lock(&slot.status).replicas.clone();
             let replicas = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
             process.begin(&life.endpoint, set, false);
             process.send_seeds(&life.endpoint, replicas);
@@ -477,8 +477,8 @@ impl HostShared {
         let ReplicaLife { runs_in: ReplicaProcess { process, .. }, endpoint, .. } =
             life.ok_or_else(between)?;
         let replica_at = |address: &str| {
-            let standing = lock(&slot.standing);
-            standing.replicas.iter().find(|(_, at)| at == address).map(|(id, _)| *id)
+            let status = lock(&slot.status);
+            status.replicas.iter().find(|(_, at)| at == address).map(|(id, _)| *id)
         };
         let old = match old.map(|address| (address, replica_at(address))) {
             None => None,

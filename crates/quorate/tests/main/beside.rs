@@ -63,7 +63,7 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
     let mut members: Vec<Member<Words>> =
         nodes.iter().map(|node| node.group("words").join(Words::default()).wait().unwrap()).collect();
     nodes[0].db().wait().unwrap().execute("create table t (node int, number int)").wait().unwrap();
-    let replicas = |node: &Node| node.standing("count").unwrap().replicas.len();
+    let replicas = |node: &Node| node.replica_status("count").unwrap().replicas.len();
     wait_for("all are replicas", || nodes.iter().all(|node| replicas(node) == 3));
 
     // Each node uses all three kinds at the same time.

@@ -206,7 +206,7 @@ fn a_host_continues_from_its_directory_and_founds_nothing_twice() {
     let address = first.address().to_string();
     let seen = client(std::slice::from_ref(&address));
     seen.call(&StoreRequest::Put(1)).wait().unwrap();
-    let id = first.standing(NAME).unwrap().me;
+    let id = first.replica_status(NAME).unwrap().me;
     assert!(matches!(start("127.0.0.1:0"), Err(Error::DirectoryInUse { .. })));
     drop(first);
 
@@ -221,7 +221,7 @@ fn a_host_continues_from_its_directory_and_founds_nothing_twice() {
     let refused = again.serve(NAME, other, Begin::Found { replicas: 1 }).wait().unwrap_err().to_string();
     assert!(refused.contains("another first state"), "{refused}");
     again.serve(NAME, Seen::default(), Begin::Found { replicas: 1 }).wait().unwrap();
-    assert_eq!(again.standing(NAME).unwrap().me, id, "it is the process that it was");
+    assert_eq!(again.replica_status(NAME).unwrap().me, id, "it is the process that it was");
     assert_eq!(seen.call(&StoreRequest::Look).wait(), Ok((Vec::new(), 1)));
     drop(again);
 
@@ -241,7 +241,7 @@ fn a_host_without_a_disk_does_not_join_hosts_with_disks() {
     second.serve(NAME, Seen::default(), Begin::Join).wait().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     let why = loop {
-        if let Some(why) = second.standing(NAME).unwrap().ended {
+        if let Some(why) = second.replica_status(NAME).unwrap().ended {
             break why;
         }
         assert!(Instant::now() < deadline, "it is told");

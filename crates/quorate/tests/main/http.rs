@@ -103,7 +103,7 @@ fn hosts() -> (Vec<Node>, Vec<SocketAddr>) {
         hosts.push(host);
     }
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while hosts.iter().any(|host| host.standing("words").unwrap().replicas.len() < 3) {
+    while hosts.iter().any(|host| host.replica_status("words").unwrap().replicas.len() < 3) {
         assert!(std::time::Instant::now() < deadline, "all are replicas");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -120,7 +120,7 @@ fn calls_are_made_at_any_host() {
     }
     let (status, listed) = ask(doors[1], "GET /services", "", "");
     assert_eq!(status, 200);
-    let set = hosts[0].standing("words").unwrap().set.unwrap();
+    let set = hosts[0].replica_status("words").unwrap().set.unwrap();
     assert!(listed.contains(&format!(r#""name":"words","set":"{set:016x}""#)), "{listed}");
     assert!(listed.contains(&hosts[2].address().to_string()), "{listed}");
 }
@@ -207,7 +207,7 @@ fn replicas_are_changed_and_copied_at_a_door() {
         let (status, why) = ask(doors[2], line, JSON, body);
         assert_eq!((status, why.contains("unknown")), (404, true), "{line}: {why}");
     }
-    assert!(hosts[2].standing("words").is_none());
+    assert!(hosts[2].replica_status("words").is_none());
     assert_eq!(post(doors[0], "/call", r#""count""#), (200, String::from("1")), "the others go on");
 }
 

@@ -104,7 +104,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
         hosts.push(host);
         if number < 3 {
             wait_for("all are replicas", || {
-                hosts.iter().all(|host| host.standing("store").unwrap().replicas.len() == hosts.len())
+                hosts.iter().all(|host| host.replica_status("store").unwrap().replicas.len() == hosts.len())
             });
         }
     }
@@ -148,7 +148,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
     for _ in 0..2 {
         let before = taken.load(Ordering::Relaxed);
         wait_for("things are taken", || taken.load(Ordering::Relaxed) >= before + 200);
-        let leads = |host: &Node| host.standing("store").unwrap().serving;
+        let leads = |host: &Node| host.replica_status("store").unwrap().serving;
         wait_for("one leads", || hosts.iter().any(leads));
         let leader = hosts.iter().position(leads).expect("none resigns just now");
         drop(hosts.remove(leader));
@@ -158,9 +158,9 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
         hosts.push(host);
         // Until the spare is a replica, a second death would leave one replica of three.
         wait_for("the spare has taken the place of the one that was killed", || {
-            let standings: Vec<_> = hosts.iter().map(|host| host.standing("store").unwrap()).collect();
-            let living: BTreeSet<_> = standings.iter().filter_map(|standing| standing.me).collect();
-            standings.iter().any(|one| {
+            let statuses: Vec<_> = hosts.iter().map(|host| host.replica_status("store").unwrap()).collect();
+            let living: BTreeSet<_> = statuses.iter().filter_map(|status| status.me).collect();
+            statuses.iter().any(|one| {
                 one.serving
                     && one.replicas.len() == 3
                     && one.replicas.iter().all(|(id, _)| living.contains(id))

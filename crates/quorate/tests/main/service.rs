@@ -12,7 +12,7 @@ use std::{
 use quorate::{
     Db, Error, Fate, Name, Node, Wait,
     node::Builder,
-    service::{Begin, Cx, Executed, Kind, Service, Standing, Stub},
+    service::{Begin, Cx, Executed, Kind, ReplicaStatus, Service, Stub},
 };
 use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
@@ -190,24 +190,24 @@ impl Hosts {
         self.0.iter().map(|host| host.address().to_string()).collect()
     }
 
-    pub(super) fn standings(&self) -> Vec<Standing> {
-        self.0.iter().map(|host| host.standing(NAME).unwrap()).collect()
+    pub(super) fn statuses(&self) -> Vec<ReplicaStatus> {
+        self.0.iter().map(|host| host.replica_status(NAME).unwrap()).collect()
     }
 
     /// Waits until exactly these hosts are the replicas in the view of each of them.
     fn settle(&self) {
-        let ids: Vec<_> = self.standings().iter().map(|standing| standing.me.unwrap()).collect();
+        let ids: Vec<_> = self.statuses().iter().map(|status| status.me.unwrap()).collect();
         wait_for("all are replicas", || {
-            self.standings().iter().all(|standing| {
-                let known = |id| standing.replicas.iter().any(|(replica, _)| replica == id);
-                standing.replicas.len() == ids.len() && ids.iter().all(known)
+            self.statuses().iter().all(|status| {
+                let known = |id| status.replicas.iter().any(|(replica, _)| replica == id);
+                status.replicas.len() == ids.len() && ids.iter().all(known)
             })
         });
     }
 
     /// Removes the leader as if it had been killed.
     pub(super) fn kill_leader(&mut self) -> Node {
-        let leads = |host: &Node| host.standing(NAME).unwrap().serving;
+        let leads = |host: &Node| host.replica_status(NAME).unwrap().serving;
         wait_for("one leads", || self.0.iter().any(leads));
         let leader = self.0.iter().position(leads).expect("none resigns just now");
         self.0.remove(leader)
@@ -277,7 +277,7 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
     callers.wait_for_more(100);
     // A new host takes the place of the killed one, so that the test can kill another.
     hosts.join();
-    let joined = hosts.0.last().unwrap().standing(NAME).unwrap();
+    let joined = hosts.0.last().unwrap().replica_status(NAME).unwrap();
     assert!(joined.restored >= 1, "its log was cut off: {joined:?}");
     callers.wait_for_more(100);
     drop(hosts.kill_leader());
@@ -286,7 +286,7 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
     assert_eq!(values, (1..=values.len() as u64).collect::<Vec<_>>(), "each once, and none is missing");
     let count = values.len() as u64;
     wait_for("all that was told is everywhere", || {
-        hosts.standings().iter().all(|standing| standing.changes == count)
+        hosts.statuses().iter().all(|status| status.changes == count)
     });
     let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(fresh.call(&CounterRequest::Read).wait(), Ok(count));
@@ -335,7 +335,7 @@ fn learned_changes_outlive_the_processes_that_computed_them() {
         drop(hosts.0.remove(0));
         hosts.join();
     }
-    assert!(hosts.standings().iter().all(|standing| standing.restored >= 1), "{:?}", hosts.standings());
+    assert!(hosts.statuses().iter().all(|status| status.restored >= 1), "{:?}", hosts.statuses());
     let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     assert_eq!(fresh.call(&CounterRequest::Read).wait(), Ok(40));
     assert_eq!(fresh.call(&CounterRequest::Add).wait(), Ok(41));
@@ -369,7 +369,7 @@ fn banks() -> Vec<Node> {
         host.serve(BANK, AccountService::default(), begin).wait().unwrap();
         hosts.push(host);
     }
-    let all = |host: &Node| host.standing(BANK).unwrap().replicas.len() == 3;
+    let all = |host: &Node| host.replica_status(BANK).unwrap().replicas.len() == 3;
     wait_for("all are replicas", || hosts.iter().all(all));
     hosts
 }
@@ -399,7 +399,7 @@ fn a_transaction_takes_effect_at_its_commit_or_not_at_all() {
     assert_eq!(reader.call(&Order::Sum).wait(), Ok(0));
     assert_eq!(reader.commit().wait(), Ok(()));
     assert_eq!(bank.begin().commit().wait(), Ok(()), "of nothing");
-    let same = |host: &Node| host.standing(BANK).unwrap().changes == 2;
+    let same = |host: &Node| host.replica_status(BANK).unwrap().changes == 2;
     wait_for("all have the transfer and nothing else", || hosts.iter().all(same));
 }
 
@@ -458,7 +458,7 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
         wait_for("transfers are committed", || committed.load(Ordering::Relaxed) >= before + count);
     };
     more(50);
-    let leads = |host: &Node| host.standing(BANK).unwrap().serving;
+    let leads = |host: &Node| host.replica_status(BANK).unwrap().serving;
     wait_for("one leads", || hosts.iter().any(leads));
     let leader = hosts.iter().position(leads).unwrap();
     drop(hosts.remove(leader));
@@ -467,7 +467,7 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
     let changes: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
     let bank = connect(addresses.clone()).service::<AccountService>(BANK).unwrap();
     assert_eq!(bank.call(&Order::Sum).wait(), Ok(0));
-    let same = |host: &Node| host.standing(BANK).unwrap().changes == changes;
+    let same = |host: &Node| host.replica_status(BANK).unwrap().changes == changes;
     wait_for("all have what was committed, once", || hosts.iter().all(same));
 }
 
@@ -494,10 +494,10 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let fragile = builder().seeds(hosts.addresses()).start().wait().unwrap();
     fragile.serve(NAME, Fragile::default(), Begin::Join).wait().unwrap();
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    let is_in = || fragile.standing(NAME).unwrap().replicas.len() == 3;
+    let is_in = || fragile.replica_status(NAME).unwrap().replicas.len() == 3;
     wait_for("it is taken in", is_in);
     assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
-    let ended = || fragile.standing(NAME).unwrap().last_end;
+    let ended = || fragile.replica_status(NAME).unwrap().last_end;
     wait_for("it ends", || ended().is_some());
     assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
     let again = fragile.serve(NAME, Counter::default(), Begin::Join).wait();
@@ -513,8 +513,8 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let refused = stub.call(&CounterRequest::PanicInApply).wait();
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
     assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(3));
-    let ended = hosts.standings().into_iter().filter(|standing| standing.last_end.is_some()).count();
-    assert_eq!(ended, 1, "{:?}", hosts.standings());
+    let ended = hosts.statuses().into_iter().filter(|status| status.last_end.is_some()).count();
+    assert_eq!(ended, 1, "{:?}", hosts.statuses());
 }
 
 #[test]
@@ -565,8 +565,8 @@ fn a_set_is_founded_once_and_joined_with_its_first_state() {
     let again = other.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).wait();
     assert!(matches!(&again, Err(Error::Start { why }) if why.contains("exists already")), "{again:?}");
     other.serve(NAME, Counter { value: 5 }, Begin::Join).wait().unwrap();
-    wait_for("it ends", || other.standing(NAME).unwrap().ended.is_some());
-    assert!(other.standing(NAME).unwrap().ended.unwrap().contains("another first state"));
+    wait_for("it ends", || other.replica_status(NAME).unwrap().ended.is_some());
+    assert!(other.replica_status(NAME).unwrap().ended.unwrap().contains("another first state"));
     let alone = builder().start().wait().unwrap();
     let alone = alone.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(matches!(&alone, Err(Error::Start { why }) if why.contains("without seeds")), "{alone:?}");

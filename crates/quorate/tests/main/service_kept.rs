@@ -86,7 +86,7 @@ fn three(directories: &[PathBuf]) -> (Vec<Node>, Vec<String>) {
     for directory in directories {
         hosts.push(host(directory, "127.0.0.1:0", &addresses));
         addresses.push(hosts.last().unwrap().address().to_string());
-        let all = |host: &Node| host.standing(NAME).unwrap().replicas.len() == hosts.len();
+        let all = |host: &Node| host.replica_status(NAME).unwrap().replicas.len() == hosts.len();
         wait_for("all are replicas", || hosts.iter().all(all));
     }
     (hosts, addresses)
@@ -100,22 +100,19 @@ fn replicas_that_panic_at_the_same_change_leave_their_journals() {
     let (hosts, addresses) = three(&directories);
     let sum = connect(addresses.clone()).service::<Sum>(NAME).unwrap();
     assert_eq!(sum.call(&SumRequest::Add).wait(), Ok(1));
-    let before: Vec<_> = hosts.iter().map(|host| host.standing(NAME).unwrap().me.unwrap()).collect();
+    let before: Vec<_> = hosts.iter().map(|host| host.replica_status(NAME).unwrap().me.unwrap()).collect();
     assert_eq!(
         sum.call(&SumRequest::AddPoison(0)).wait(),
         Ok(2),
         "both backups have it before they apply it"
     );
     wait_for("both backups have ended, and come back as other processes", || {
-        hosts[1..].iter().all(|host| host.standing(NAME).unwrap().lives > 1)
+        hosts[1..].iter().all(|host| host.replica_status(NAME).unwrap().lives > 1)
     });
     for (host, before) in hosts.iter().zip(&before).skip(1) {
-        let standing = host.standing(NAME).unwrap();
-        assert!(
-            standing.last_end.as_ref().is_some_and(|why| why.contains("as the code has it")),
-            "{standing:?}"
-        );
-        assert_eq!(standing.kept, [*before]);
+        let status = host.replica_status(NAME).unwrap();
+        assert!(status.last_end.as_ref().is_some_and(|why| why.contains("as the code has it")), "{status:?}");
+        assert_eq!(status.kept, [*before]);
     }
     drop((sum, hosts));
 
@@ -129,7 +126,7 @@ fn replicas_that_panic_at_the_same_change_leave_their_journals() {
     assert_eq!(sum.call(&SumRequest::Read).wait(), Ok(2), "nothing that was answered is lost");
     assert_eq!(sum.call(&SumRequest::Add).wait(), Ok(3));
     for (host, before) in again.iter().zip(before) {
-        assert_eq!(host.standing(NAME).unwrap().me, Some(before), "it is who it was");
+        assert_eq!(host.replica_status(NAME).unwrap().me, Some(before), "it is who it was");
     }
 }
 
@@ -140,15 +137,15 @@ fn the_journal_of_a_replica_that_was_voted_out_goes() {
     let (hosts, addresses) = three(&directories);
     let sum = connect(addresses.clone()).service::<Sum>(NAME).unwrap();
     assert_eq!(sum.call(&SumRequest::AddPoison(1)).wait(), Ok(1));
-    let ended = || hosts.iter().position(|host| host.standing(NAME).unwrap().lives > 1);
+    let ended = || hosts.iter().position(|host| host.replica_status(NAME).unwrap().lives > 1);
     wait_for("one has ended, and comes back", || {
-        ended().is_some_and(|ended| hosts[ended].standing(NAME).unwrap().address.is_some())
+        ended().is_some_and(|ended| hosts[ended].replica_status(NAME).unwrap().address.is_some())
     });
     let ended = ended().unwrap();
-    let standing = hosts[ended].standing(NAME).unwrap();
-    assert_eq!(standing.kept.len(), 1, "{standing:?}");
+    let status = hosts[ended].replica_status(NAME).unwrap();
+    assert_eq!(status.kept.len(), 1, "{status:?}");
     assert_eq!(sum.call(&SumRequest::Add).wait(), Ok(2), "the others go on");
-    hosts[0].replace_replica(NAME, &addresses[ended], &standing.address.unwrap()).wait().unwrap();
-    wait_for("its journal goes", || hosts[ended].standing(NAME).unwrap().kept.is_empty());
-    wait_for("its successor has all", || hosts[ended].standing(NAME).unwrap().changes == 2);
+    hosts[0].replace_replica(NAME, &addresses[ended], &status.address.unwrap()).wait().unwrap();
+    wait_for("its journal goes", || hosts[ended].replica_status(NAME).unwrap().kept.is_empty());
+    wait_for("its successor has all", || hosts[ended].replica_status(NAME).unwrap().changes == 2);
 }

@@ -10,7 +10,7 @@ use std::{
 use quorate::{
     Error, Node, Wait,
     node::Builder,
-    service::{Begin, Carries, Cx, Executed, Kind, Service, Standing, Stub},
+    service::{Begin, Carries, Cx, Executed, Kind, ReplicaStatus, Service, Stub},
 };
 use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
@@ -107,8 +107,8 @@ fn builder() -> Builder {
     Node::builder().log_bytes_kept(4096)
 }
 
-fn standings(hosts: &[Node]) -> Vec<Standing> {
-    hosts.iter().map(|host| host.standing(NAME).unwrap()).collect()
+fn statuses(hosts: &[Node]) -> Vec<ReplicaStatus> {
+    hosts.iter().map(|host| host.replica_status(NAME).unwrap()).collect()
 }
 
 fn addresses(hosts: &[Node]) -> Vec<String> {
@@ -121,7 +121,7 @@ fn join<S: Service + Default>(hosts: &mut Vec<Node>) {
     host.serve(NAME, S::default(), Begin::Join).wait().unwrap();
     hosts.push(host);
     let count = hosts.len();
-    wait_for("all are replicas", || standings(hosts).iter().all(|one| one.replicas.len() == count));
+    wait_for("all are replicas", || statuses(hosts).iter().all(|one| one.replicas.len() == count));
 }
 
 fn three<S: Service + Default>() -> Vec<Node> {
@@ -134,8 +134,8 @@ fn three<S: Service + Default>() -> Vec<Node> {
 }
 
 fn take_leader(hosts: &mut Vec<Node>) -> Node {
-    wait_for("one leads", || standings(hosts).iter().any(|one| one.serving));
-    let leader = standings(hosts).iter().position(|one| one.serving).unwrap();
+    wait_for("one leads", || statuses(hosts).iter().any(|one| one.serving));
+    let leader = statuses(hosts).iter().position(|one| one.serving).unwrap();
     hosts.remove(leader)
 }
 
@@ -147,7 +147,7 @@ fn draw<W: LogContent>(stub: &Stub<Draws<W>>, count: usize) -> Vec<u64> {
 
 fn draws_outlive_their_leaders<W: LogContent>() {
     let mut hosts = three::<Draws<W>>();
-    assert!(standings(&hosts).iter().all(|standing| standing.inline == W::SHORT));
+    assert!(statuses(&hosts).iter().all(|status| status.inline == W::SHORT));
     let client = quorate::connect(addresses(&hosts)).wait().unwrap();
     let stub = client.service::<Draws<W>>(NAME).unwrap();
     let mut drawn = draw(&stub, 100);
@@ -155,7 +155,7 @@ fn draws_outlive_their_leaders<W: LogContent>() {
     let caller = thread::spawn(move || (0..20).flat_map(|_| draw(&other, 50)).collect::<Vec<u64>>());
     drop(take_leader(&mut hosts));
     drawn.extend(caller.join().unwrap());
-    wait_for("the dead one is out", || standings(&hosts).iter().all(|one| one.replicas.len() == 2));
+    wait_for("the dead one is out", || statuses(&hosts).iter().all(|one| one.replicas.len() == 2));
     // The log is short, so the new replica needs a checkpoint.
     join::<Draws<W>>(&mut hosts);
     drawn.extend(draw(&stub, 10));
@@ -163,7 +163,7 @@ fn draws_outlive_their_leaders<W: LogContent>() {
     assert_eq!(all.len(), drawn.len(), "each took effect once");
     assert_eq!(all.iter().collect::<BTreeSet<_>>(), drawn.iter().collect::<BTreeSet<_>>());
     wait_for("all have applied it", || {
-        standings(&hosts).iter().all(|standing| standing.changes == all.len() as u64)
+        statuses(&hosts).iter().all(|status| status.changes == all.len() as u64)
     });
     // The other replicas have the same state: the next leader returns it, too.
     drop(take_leader(&mut hosts));
@@ -201,14 +201,14 @@ fn a_short_service_that_panics_at_the_leader_is_refused_and_another_replica_lead
     assert_eq!(drawn.len(), 20);
     let all: BTreeSet<u64> = stub.call(&DrawRequest::All).wait().unwrap().into_iter().collect();
     assert_eq!(all, drawn);
-    let ended = || standings(&hosts).into_iter().filter(|one| one.last_end.is_some()).count();
+    let ended = || statuses(&hosts).into_iter().filter(|one| one.last_end.is_some()).count();
     wait_for("the leader ends", || ended() == 1);
     wait_for("it comes back, and the process that it was is out", || {
-        let all = standings(&hosts);
+        let all = statuses(&hosts);
         let ids: BTreeSet<_> = all.iter().filter_map(|one| one.me).collect();
         all.iter().all(|one| one.replicas.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() == ids)
     });
-    wait_for("it has all", || standings(&hosts).iter().all(|one| one.changes == 20 && one.inline));
+    wait_for("it has all", || statuses(&hosts).iter().all(|one| one.changes == 20 && one.inline));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_service_that_exceeds_its_promised_length_gets_a_thread() {
     let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();
     let mut drawn = 0;
     let until = Instant::now() + Duration::from_secs(30);
-    while standings(&hosts).iter().all(|standing| standing.inline) {
+    while statuses(&hosts).iter().all(|status| status.inline) {
         assert!(Instant::now() < until, "it is found out");
         stub.call(&DrawRequest::DrawSlowly).wait().unwrap();
         drawn += 1;
@@ -263,10 +263,10 @@ fn a_host_that_checks_finds_a_wrong_revert() {
     let found =
         |error: &Error| error.to_string().contains("a reverted change has not left the earlier state");
     assert!(refused.as_ref().is_err_and(found), "{refused:?}");
-    wait_for("it ends", || checked.standing(NAME).unwrap().ended.is_some());
+    wait_for("it ends", || checked.replica_status(NAME).unwrap().ended.is_some());
     assert!(
         checked
-            .standing(NAME)
+            .replica_status(NAME)
             .unwrap()
             .ended
             .unwrap()

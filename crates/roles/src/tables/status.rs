@@ -2,7 +2,7 @@
 
 use quorate_protocol::{
     Peer, ProcessId,
-    group::{Group, GroupId, Record, Roster, Standing, ViewMember},
+    group::{Group, GroupId, Record, Roster, StateTransfer, ViewMember},
     partial,
     relay::Counters,
     role::{Role, State},
@@ -195,7 +195,7 @@ impl GroupStatus {
         let member = |entry: &ViewMember| GroupMemberStatus {
             process: entry.peer.id.to_string(),
             address: entry.peer.address.clone(),
-            whole: entry.standing == Standing::Whole,
+            whole: entry.transfer == StateTransfer::Complete,
             leaving: group.leaving.contains(&entry.peer.id),
             dropped: group.dropped.contains(&entry.peer.id),
         };

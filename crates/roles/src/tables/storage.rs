@@ -20,16 +20,17 @@ use quorate_table::{
 };
 use serde::Serialize;
 
-/// Most rows in one piece of an answer.
+/// Maximum number of rows in one piece of an answer.
 const PIECE_ROWS: usize = 512;
 /// Number of rows above which a read of plain rows is answered page by page, from a version of the tables
 /// that the engine keeps for this read. A read of more bytes than the engine gathers for one read is answered
 /// page by page, too.
 const WHOLE_ROWS_MAX: usize = 4096;
 const PIECE_BYTES: usize = 1 << 20;
-/// Most rows in one chunk of an export. The number is halved if long rows would not fit into a message.
+/// Maximum number of rows in one chunk of an export. The number is halved if long rows would not fit into a
+/// message.
 const CHUNK_ROWS: usize = 4096;
-/// Most bytes of answers and exports that one message carries.
+/// Maximum size of the answers and exports that one message carries, in bytes.
 const CONTENT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
 /// Executes the tasks in order. Returns one result per task. Neighbouring reads and writes reach the engine

@@ -14,7 +14,7 @@ use crate::hello::Greeting;
 impl Links {
     pub(super) fn dial(&mut self, key: usize) {
         let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "two processes have at most one link");
+        assert!(peer.link.is_none(), "two processes have at most one link");
         if !peer.route.is_empty() {
             return self.dial_route(key);
         }
@@ -91,9 +91,9 @@ impl Links {
             self.apply_rules(token);
         }
         let peer = &mut self.peers[key];
-        if peer.standing.is_none() && !std::mem::replace(&mut peer.outage_reported, true) {
+        if peer.link.is_none() && !std::mem::replace(&mut peer.outage_reported, true) {
             info!(
-                "no link to process {} at {}: {why}; this process tries again until the link stands or is \
+                "no link to process {} at {}: {why}; this process tries again until the link is up or is \
                  not wanted",
                 peer.id,
                 peer.wanted.as_deref().unwrap_or("?")

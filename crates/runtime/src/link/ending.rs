@@ -14,7 +14,7 @@ impl Links {
     /// Ends a connection in any state, with all consequences.
     pub(super) fn broke(&mut self, token: usize, why: &str) {
         match self.connections[token].state {
-            ConnectionState::Standing { peer } => {
+            ConnectionState::Linked { peer } => {
                 self.unlink(token, why);
                 self.resume(peer, why);
             }
@@ -35,12 +35,12 @@ impl Links {
 
     /// Ends a link and reports its end. The caller decides whether to dial the peer again.
     pub(super) fn unlink(&mut self, token: usize, why: &str) {
-        let ConnectionState::Standing { peer: key } = self.connections[token].state else {
-            unreachable!("only a standing connection is a link")
+        let ConnectionState::Linked { peer: key } = self.connections[token].state else {
+            unreachable!("only a connection in the state `Linked` is a link")
         };
         self.drop_connection(token);
         let peer = &mut self.peers[key];
-        peer.standing = None;
+        peer.link = None;
         peer.datagram_address = None;
         self.tokens.remove(&peer.token);
         if self.tokens.get(&peer.multicast_token) == Some(&peer.id) {
@@ -70,7 +70,7 @@ impl Links {
     /// Forgets a peer that is neither linked nor wanted.
     pub(super) fn leave(&mut self, key: usize) {
         let peer = &self.peers[key];
-        if peer.wanted.is_none() && peer.standing.is_none() && peer.deferred.is_none() {
+        if peer.wanted.is_none() && peer.link.is_none() && peer.deferred.is_none() {
             self.peer_keys.remove(&peer.id);
             self.peers.remove(key);
         }

@@ -1,15 +1,15 @@
 //! The handshake: from a connection to a link, or to a refusal.
 //!
-//! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome, and at the
-//! dialler when the welcome arrives. Every hello and welcome carries a number that grows with each greeting,
-//! and that its sender never reuses. When two connections of one pair meet, the acceptor of the later one
-//! decides, by rules that cannot lose both connections:
+//! Either side may dial. A connection becomes a link, and the link is *up*, at the acceptor when it has
+//! sent its welcome, and at the dialler when the welcome arrives. Every hello and welcome carries a number
+//! that grows with each greeting, and that its sender never reuses. When two connections of one pair meet,
+//! the acceptor of the later one decides, by rules that cannot lose both connections:
 //!
-//! 1. A link stands already. If the new hello's number is higher than that of the greeting that made the
+//! 1. A link is up already. If the new hello's number is higher than that of the greeting that made the
 //!    link, the hello's sender has lost that link (otherwise it would not dial), so the new connection
 //!    replaces it. If the number is lower, the hello was sent before the link was made, and is refused as
 //!    redundant.
-//! 2. No link stands, but our own hello to that peer is under way. Then the connection dialled by the
+//! 2. No link is up, but our own hello to that peer is under way. Then the connection dialled by the
 //!    *smaller* id is preferred. If the peer has the smaller id, its hello is accepted and our own dial given
 //!    up. If we have the smaller id, the answer is deferred until our dial has succeeded or failed, and then
 //!    the rules are applied again.
@@ -19,7 +19,8 @@
 //! Before these rules, each end compares the other's memory of its journal with the journal itself. An end
 //! with an older copy makes no link ([`RemoteDurability`](quorate_protocol::journal::RemoteDurability)).
 //!
-//! When no link stands, rules 2 and 3 give up a connection only in the step that makes another one stand.
+//! While no link is up, rules 2 and 3 give up a connection only in the step in which another connection
+//! becomes the link.
 
 use std::{
     io::{self, Write as _},
@@ -189,11 +190,11 @@ impl Links {
         }
         let peer = &mut self.peers[key];
         peer.deferred = None;
-        if let Some(standing) = peer.standing {
+        if let Some(link) = peer.link {
             if hello.number < peer.number {
                 return self.refuse(token, Reason::Redundant, hello.version);
             }
-            self.unlink(standing, "the peer made a new connection");
+            self.unlink(link, "the peer made a new connection");
         } else if let DialState::Dialling(ours) = peer.attempt {
             let greeting = matches!(self.connections[ours].state, ConnectionState::Greeting { .. });
             if greeting && self.identity.me < peer.id {
@@ -220,11 +221,11 @@ impl Links {
 
     pub(super) fn establish(&mut self, token: usize, key: usize, hello: &Hello, number: u32) {
         let connection = &mut self.connections[token];
-        connection.state = ConnectionState::Standing { peer: key };
+        connection.state = ConnectionState::Linked { peer: key };
         connection.limit = None;
         let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "two processes have at most one link");
-        peer.standing = Some(token);
+        assert!(peer.link.is_none(), "two processes have at most one link");
+        peer.link = Some(token);
         peer.attempt = DialState::Idle;
         peer.route.clear();
         peer.number = hello.number;

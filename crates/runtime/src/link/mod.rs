@@ -53,7 +53,7 @@ use crate::{
 
 /// An event for the protocol thread.
 pub(crate) enum LinkEvent {
-    /// A link stands.
+    /// A link is up.
     Linked { peer: ProcessId, session: Session },
     /// The link broke, or could not be made.
     Unlinked { peer: ProcessId },
@@ -171,7 +171,7 @@ enum ConnectionState {
     /// The peer dialled and sent a hello, but our own dial takes precedence and is still under way.
     Deferred { peer: usize, hello: Box<Hello> },
     /// The connection is a link.
-    Standing { peer: usize },
+    Linked { peer: usize },
 }
 
 struct Peer {
@@ -183,7 +183,8 @@ struct Peer {
     route: Vec<SocketAddr>,
     /// Upper bound of the wait before the next attempt.
     backoff: Duration,
-    standing: Option<usize>,
+    /// The connection that is the link to this peer, while the link is up.
+    link: Option<usize>,
     /// The number of the peer's greeting that made the link.
     number: u32,
     /// The time when the link was made.
@@ -294,7 +295,7 @@ impl Links {
         self.handshakes > 0
     }
 
-    /// Sets the answers for processes that ask about each domain.
+    /// Sets, for each domain of this process, the answer that a process gets if it asks about that domain.
     pub(crate) fn present(&mut self, answer: impl FnMut(DomainId) -> DomainAnswer) {
         self.answers = self.identity.domains.iter().copied().map(answer).collect();
     }
@@ -396,9 +397,9 @@ impl Links {
             return;
         }
         self.durable = durable;
-        let standing: Vec<(usize, usize)> =
-            self.peers.iter().filter_map(|(key, peer)| Some((peer.standing?, key))).collect();
-        for (token, key) in standing {
+        let links: Vec<(usize, usize)> =
+            self.peers.iter().filter_map(|(key, peer)| Some((peer.link?, key))).collect();
+        for (token, key) in links {
             self.notify(token, key);
         }
     }
@@ -406,8 +407,8 @@ impl Links {
     /// Announces to this peer how far the journal is durable, if the link is up and any record is durable.
     fn notify(&mut self, token: usize, key: usize) {
         // An earlier write may have broken the link.
-        let stands = self.peers.get(key).is_some_and(|peer| peer.standing == Some(token));
-        if stands && self.durable > Ticket(0) {
+        let is_linked = self.peers.get(key).is_some_and(|peer| peer.link == Some(token));
+        if is_linked && self.durable > Ticket(0) {
             self.connections[token].writer.push_notice(self.durable);
             self.pushed(token);
         }
@@ -436,9 +437,9 @@ impl Links {
         self.number
     }
 
-    /// Whether a link to this peer stands.
+    /// Whether the link to this peer is up.
     pub(crate) fn is_linked(&self, peer: ProcessId) -> bool {
-        self.standing(peer).is_some()
+        self.link_to(peer).is_some()
     }
 
     /// Returns the address for datagrams of a linked peer, if it receives any.
@@ -458,7 +459,7 @@ impl Links {
 
     /// Sends a message to one peer. Without a link, the message is dropped.
     pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> SendOutcome {
-        let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
+        let Some(token) = self.link_to(to) else { return SendOutcome::Dropped };
         let pushed = self.connections[token].writer.push(message, self.limits.frame_bytes_max);
         self.queued(to, token, pushed)
     }
@@ -476,7 +477,7 @@ impl Links {
 
     /// Sends an encoded message to one of its receivers.
     pub(crate) fn send_shared(&mut self, to: ProcessId, message: &Encoded) -> SendOutcome {
-        let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
+        let Some(token) = self.link_to(to) else { return SendOutcome::Dropped };
         let pushed = self.connections[token].writer.push_shared(message, self.limits.frame_bytes_max);
         self.queued(to, token, pushed)
     }
@@ -545,7 +546,7 @@ impl Links {
         peer.route.clear();
         peer.backoff = self.limits.backoff_min;
         match peer.attempt {
-            DialState::Idle if peer.standing.is_some() => {}
+            DialState::Idle if peer.link.is_some() => {}
             DialState::Idle | DialState::Waiting(_) | DialState::Resolving => self.dial(key),
             // The present attempt dials the old address. If this attempt fails, the next one uses the new
             // address.
@@ -565,15 +566,15 @@ impl Links {
             self.drop_connection(token);
         }
         let peer = &mut self.peers[key];
-        if let Some(token) = peer.standing {
+        if let Some(token) = peer.link {
             self.write(token);
-            while self.standing(id) == Some(token) && self.connections[token].has_more_for_now() {
+            while self.link_to(id) == Some(token) && self.connections[token].has_more_for_now() {
                 self.write(token);
             }
         }
         // The write may have broken the link, which already removes the peer.
         if let Some(&key) = self.peer_keys.get(&id) {
-            match self.peers[key].standing {
+            match self.peers[key].link {
                 Some(token) => self.broke(token, "forgotten"),
                 None => self.leave(key),
             }
@@ -586,7 +587,7 @@ impl Links {
         let forbidden: Vec<(usize, ProcessId)> = self
             .peers
             .iter()
-            .filter_map(|(_, peer)| Some((peer.standing?, peer)))
+            .filter_map(|(_, peer)| Some((peer.link?, peer)))
             .filter(|(_, peer)| !policy.admits(&peer.pass))
             .map(|(token, peer)| (token, peer.id))
             .collect();
@@ -604,15 +605,15 @@ impl Links {
 
     /// Ends the link to `id`, because it sent undecodable bytes.
     pub(crate) fn reject(&mut self, id: ProcessId, why: &str) {
-        if let Some(token) = self.standing(id) {
+        if let Some(token) = self.link_to(id) {
             self.counters.garbage.inc();
             warn!("process {id} sent an invalid message ({why}), so this process ends the link");
             self.broke(token, why);
         }
     }
 
-    fn standing(&self, id: ProcessId) -> Option<usize> {
-        self.peer_keys.get(&id).and_then(|&key| self.peers[key].standing)
+    fn link_to(&self, id: ProcessId) -> Option<usize> {
+        self.peer_keys.get(&id).and_then(|&key| self.peers[key].link)
     }
 
     fn pushed(&mut self, token: usize) {
@@ -656,7 +657,7 @@ impl Links {
 
     fn take_in(&mut self, token: usize) {
         let connection = &mut self.connections[token];
-        if let ConnectionState::Standing { peer } = connection.state {
+        if let ConnectionState::Linked { peer } = connection.state {
             match connection.reader.frames(self.limits.frame_bytes_max) {
                 Ok(bytes) if bytes.is_empty() => {
                     self.link_events.push_back(LinkEvent::Progress { from: self.peers[peer].id });
@@ -680,7 +681,7 @@ impl Links {
                 if self
                     .connections
                     .get(token)
-                    .is_some_and(|it| matches!(it.state, ConnectionState::Standing { .. }))
+                    .is_some_and(|it| matches!(it.state, ConnectionState::Linked { .. }))
                 {
                     self.take_in(token);
                 }
@@ -715,7 +716,7 @@ impl Links {
                 attempt: DialState::Idle,
                 route: Vec::new(),
                 backoff: self.limits.backoff_min,
-                standing: None,
+                link: None,
                 number: 0,
                 since: self.now,
                 pass: Bytes::new(),

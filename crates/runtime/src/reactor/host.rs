@@ -8,9 +8,9 @@ use crate::{
     door::Door,
 };
 
-/// Receives a protocol's events. The reactor calls it on the protocol thread, so it must not block. It must
-/// not use [`Handle::command`](super::Handle::command), which may wait for this very thread.
-/// [`Handle::try_command`](super::Handle::try_command) does not wait.
+/// Receives a protocol's events. The reactor calls the host on the protocol thread, so the host must not
+/// block. The host must not use [`Handle::command`](super::Handle::command), which may wait for this very
+/// thread. [`Handle::try_command`](super::Handle::try_command) does not wait.
 pub trait Host<P: Protocol>: Send {
     /// Receives an event of the protocol.
     fn event(&mut self, event: P::Event, now: Time);

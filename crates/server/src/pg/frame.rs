@@ -383,7 +383,7 @@ impl<'a> Bind<'a> {
 pub struct Execute {
     /// The name of the portal to execute. The empty name means the unnamed portal.
     pub portal: String,
-    /// Most rows to send; 0 or less means all.
+    /// Maximum number of rows to send; 0 or less means all.
     pub rows_max: i32,
 }
 
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_too_long_is_skipped() {
+    async fn a_too_long_message_is_skipped() {
         let mut stream = vec![b'Q'];
         let length = STATEMENT_BYTES_MAX + 2048;
         stream.extend((length as i32).to_be_bytes());

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_cancellation_stands_until_it_meets_work() {
+    async fn a_cancellation_waits_for_the_next_statement_and_ends_one() {
         let cancel = Arc::new(Cancel::default());
         let limit = Limit::new(&cancel, None);
         cancel.request();

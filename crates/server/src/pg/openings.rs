@@ -7,7 +7,8 @@ use std::{
 
 use tokio::sync::Notify;
 
-/// Most connections that have not sent their startup packet yet. If there are more, the oldest is closed.
+/// Maximum number of connections that have not sent their startup packet yet. If there are more, the oldest
+/// is closed.
 pub const OPENINGS_MAX: usize = 256;
 
 /// Connections that have not sent their startup packet. They do not count towards the limit of connections,

@@ -22,7 +22,7 @@ use super::{
     script::{Script, ScriptStatement, Shape},
 };
 
-/// Most repetitions of statements that came together.
+/// Maximum number of repetitions of statements that came together.
 const REPEATS_MAX: u32 = 8;
 
 /// Longest pause before the first repetition. It doubles with each repetition.

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_cut_at_spaces() {
+    fn startup_options_are_split_at_spaces() {
         let expected = vec![
             ("statement_timeout".to_owned(), "5s".to_owned()),
             ("application_name".to_owned(), "a b".to_owned()),

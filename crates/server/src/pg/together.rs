@@ -35,7 +35,7 @@ use quorate_sql::{
 
 use super::{connection::Connection, limit::Limit, output::OutputBuffer, script::Shape};
 
-/// Most unread bytes in which the message behind a statement is looked for.
+/// Maximum number of unread bytes that are searched for the message behind a statement.
 const LOOK_AHEAD_BYTES: usize = 64 << 10;
 
 impl Connection<'_> {

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_and_what_cannot_be_are_refused_by_name() {
+    fn wrong_and_unsupported_commands_are_refused_with_the_reason() {
         let at_quorums = |line| parsed_by(|name, arguments| parse(name, arguments, MapKind::Quorum), line);
         for (line, text) in [
             ("get", "ERR wrong number of arguments for 'get' command"),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_stands_in_front_of_a_write() {
+    fn a_request_id_may_precede_a_write_only() {
         let (inner, form) = request("incrby k 5");
         let once = Request::once(bytes("a-1"), &inner).unwrap();
         assert_eq!(request("quorate id a-1 incrby k 5"), (once, form));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_change_on_conditions() {
+    fn expire_commands_are_parsed_with_their_conditions() {
         let live = |life, only| Request::Live { key: bytes("k"), life, only, return_old: false };
         for (line, life, only) in [
             ("expire k 5", Life::For(Duration::from_secs(5)), Only::Always),
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_is_as_of_partial_quorums() {
+    fn reading_commands_become_read_requests_with_a_reply_form() {
         assert_eq!(
             request("mget a b"),
             (Request::Read(vec![bytes("a"), bytes("b")]), ReplyForm::Read(ReadForm::GetMany(Vec::new())))

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_those_of_redis() {
+    fn replies_equal_those_of_redis() {
         let hash = fields(&[("a", "1"), ("b", "22")]);
         let wrong = Reply::Error(WRONG_TYPE.to_owned());
         let number = Reply::Number;
@@ -375,7 +375,7 @@ mod tests {
     /// A delete at quorum levels writes no tombstone for a key or field that its read did not find. The
     /// tombstone would stay for as long as a cell is away.
     #[test]
-    fn what_a_quorum_did_not_find_is_not_deleted() {
+    fn a_delete_writes_no_tombstone_for_a_key_that_a_quorum_did_not_find() {
         use Level::{EachQuorum, LocalQuorum, One, Quorum};
         let second = |line: &str, values: &[Value], read, write| {
             let work = plan(line);
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_that_is_none_is_told_in_words() {
+    fn an_unknown_or_refused_outcome_is_an_error_with_the_reason() {
         let work = plan("mset a 1 b 2");
         let done = OperationOutcome::Done { stamp: Stamp::ZERO, level: Level::One };
         let next = work.shape.conclude(&[], vec![done, OperationOutcome::MaybeApplied], Level::Quorum);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_that_is_set_twice_at_once_the_last_value_counts() {
+    fn mset_keeps_the_last_value_of_a_repeated_key() {
         let put = |key, value| {
             (Bytes::from_static(key), Action::Put { value: Bytes::from_static(value), lifetime: None })
         };
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_lives_as_long_as_it_is_told() {
+    fn a_set_command_sets_the_lifetime_that_it_names() {
         for (line, lifetime) in [
             ("set k v ex 2", 2_000),
             ("set k v ex 9 ex 2", 2_000),

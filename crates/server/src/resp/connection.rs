@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_are_of_the_connection_or_of_the_next_command() {
+    fn a_level_holds_for_the_connection_or_for_the_next_command() {
         let mut session = session();
         assert_eq!(
             ask(&mut session, "quorate level"),
@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_are_created_as_they_are_described() {
+    fn a_create_command_describes_copies_and_strategy_of_a_map() {
         let mut session = session();
         let map = |copies: &[(u16, u8)], strategy| {
             let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn info_has_the_sections_that_are_asked_for() {
+    fn info_returns_the_requested_sections() {
         let mut session = session();
         let mut told = |line: &str| match ask(&mut session, line) {
             CommandEffect::Answer(Reply::Bulk(text)) => String::from_utf8(text.to_vec()).unwrap(),
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_opening_refuses_what_it_would_have_enclosed() {
+    fn commands_after_a_refused_multi_or_select_are_refused() {
         let mut session = session();
         let refusal_after_opening =
             |session: &ClientSession, name: &str| session.refusal_after_opening(name.as_bytes()).is_some();
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_and_plain() {
+    fn invalid_client_names_are_refused() {
         let mut session = session();
         let long = "x".repeat(NAME_BYTES_MAX);
         assert_eq!(ask(&mut session, &format!("client setname {long}")), CommandEffect::Answer(Reply::OK));
@@ -755,7 +755,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_greet_in_both_versions() {
+    fn hello_accepts_both_protocol_versions() {
         let mut session = session();
         let CommandEffect::Answer(Reply::Map(pairs)) = ask(&mut session, "hello 3 setname me") else {
             panic!("no greeting")

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_strong_level_comes_as_often_as_p_says() {
+    fn the_strong_level_is_drawn_with_probability_p() {
         let mut chance = Chance::new();
         let dial = parse_p(&["0.25", "1", "between", "two", "all"], start()).unwrap();
         let mut strong = ReadWrite { read: 0, write: 0 };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dialled_stays_until_it_is_dialled_anew() {
+    fn a_dial_keeps_the_settings_that_a_command_does_not_change() {
         let dial = parse_delays(&["20ms", "250us"], start()).unwrap();
         assert_eq!(
             dial.delays,
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_dial_commands_are_refused_with_the_reason() {
         for (words, text) in [
             (&["1.5"][..], "'1.5' is no probability"),
             (&["nan"], "'nan' is no probability"),

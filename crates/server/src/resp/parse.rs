@@ -291,7 +291,7 @@ fn ends_word(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
-/// Most strings whose memory a client keeps for its next request.
+/// Maximum number of strings whose memory a client keeps for its next request.
 const STRINGS_KEPT: usize = 64;
 
 /// Parses a number by the rules of Redis's `string2ll`: 64 bits, no plus sign, no leading zero, no space.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_any_size_make_the_same_requests() {
+    fn input_in_pieces_of_any_size_gives_the_same_requests() {
         let input = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\nGET  k\r\n\r\n*0\r\n*-1\r\nPING\n";
         let wanted = vec![
             strings(&["SET", "k", "a\r\nb"]),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_at_once() {
+    fn a_malformed_request_is_refused_at_its_first_wrong_byte() {
         let limits = RequestLimits { strings_max: 4, bytes_max: 64, line_bytes_max: 32 };
         for (input, refusal) in [
             (&b"*5\r\n"[..], Malformed::Count),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_one_form() {
+    fn a_number_is_read_in_its_canonical_form_only() {
         for (digits, wanted) in [
             ("0", Some(0)),
             ("-1", Some(-1)),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_never_panics_and_never_takes_more_than_there_is() {
+    fn random_input_is_parsed_alike_whole_and_byte_by_byte() {
         let alphabet = b"*$:0123456789-+\r\n\r\nab\0\xff\"'\\x ";
         for seed in 0..2_000 {
             let mut chance = Pcg64Mcg::seed_from_u64(seed);

@@ -196,15 +196,15 @@ struct PendingRequest {
     operation: Option<OperationDescription>,
 }
 
-/// Most requests of one client that are under way.
+/// Maximum number of requests of one client that are under way.
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Approximate memory of a part of a request in addition to its bytes, in bytes: the part's place in
 /// `pending`, its outcome and its key.
 const PART_BYTES: usize = 256;
 
-/// Most pairs of keys that are compared to find out whether two commands share a key. If there are more
-/// pairs, the commands count as sharing a key.
+/// Maximum number of pairs of keys that are compared to find out whether two commands share a key. If there
+/// are more pairs, the commands count as sharing a key.
 const PAIRS_MAX: usize = 1 << 16;
 
 /// Number of clients above which a client without requests under way frees the memory of its slots.
@@ -213,7 +213,7 @@ const CLIENTS_ROOMY: usize = 512;
 /// [`CLIENTS_ROOMY`] clients.
 const SLOTS_KEPT: usize = 16;
 
-/// Most requests of one client that begin in one turn.
+/// Maximum number of requests of one client that begin in one turn.
 const REQUESTS_PER_TURN: usize = 256;
 
 impl RedisClients {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions() {
+    fn replies_are_encoded_in_both_protocol_versions() {
         check(&Reply::OK, r"+OK\r\n", r"+OK\r\n");
         check(&Reply::Error("ERR a\r\nb".into()), r"-ERR a  b\r\n", r"-ERR a  b\r\n");
         check(&Reply::Null, r"$-1\r\n", r"_\r\n");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_as_they_are_written_elsewhere() {
+    fn numbers_are_encoded_as_the_standard_library_prints_them() {
         for number in [0, 1, -1, 9, 10, 12_345, i64::MAX, i64::MIN] {
             let mut out = BytesMut::new();
             put_number(&mut out, number);

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_make_answers() {
+    fn outcomes_become_replies() {
         let done = |count, before| Ok(KeyspaceAnswer::Done { count, before });
         assert_eq!(ReplyForm::DoneIf.answer(done(0, Value::Nothing), 0), Reply::Null);
         assert_eq!(

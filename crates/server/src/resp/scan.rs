@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_those_of_redis() {
+    fn patterns_match_as_in_redis() {
         for (pattern, key, wanted) in [
             ("*", "", true),
             ("a*c", "abbc", true),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_told_with_its_cursor() {
+    fn a_part_of_a_scan_is_answered_with_its_cursor() {
         let piece = |next| {
             let key = |text: &'static str| Bytes::from_static(text.as_bytes());
             let keys =

@@ -154,7 +154,7 @@ fn code(error: &tokio_postgres::Error) -> &str {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
+async fn a_repeated_copy_is_applied_once_and_leaves_no_staged_rows() {
     let backend = Observed::new();
     let (_gateway, client) = table(&backend).await;
     for _ in 0..2 {
@@ -173,7 +173,7 @@ async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
 }
 
 #[tokio::test]
-async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
+async fn a_failed_discard_is_repeated_under_another_number() {
     let backend = Observed::new();
     let (_gateway, client) = table(&backend).await;
     let errors = [
@@ -206,7 +206,7 @@ async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
 
 /// In a block, COMMIT publishes the rows. However else the block ends, the rows are discarded.
 #[tokio::test]
-async fn a_copy_in_a_block_is_published_at_commit_or_discarded() {
+async fn a_copy_in_a_block_is_published_by_commit_or_discarded() {
     let backend = Observed::new();
     let (_gateway, client) = table(&backend).await;
     client.batch_execute("begin").await.unwrap();

@@ -75,7 +75,7 @@ fn ask(address: SocketAddr, lines: &[&str], body: &str) -> String {
 }
 
 #[test]
-fn a_page_links_what_there_is() {
+fn the_first_page_links_all_pages_of_a_process() {
     let (_runtime, address) = door(Settings::default(), 5);
     let page = ask(address, &["GET / HTTP/1.1", "Host: localhost"], "");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("text/html"), "{page}");
@@ -112,7 +112,7 @@ fn a_browser_reads_metrics_and_prometheus_gets_openmetrics() {
 }
 
 #[test]
-fn a_foreign_name_and_what_a_page_can_send_are_refused() {
+fn requests_with_a_foreign_host_or_from_a_foreign_page_are_refused() {
     let names = vec![String::from("metrics.example.org")];
     let settings = Settings { names, request_bytes_max: 64, ..Settings::default() };
     let (_runtime, address) = door(settings, 0);
@@ -151,7 +151,7 @@ fn a_foreign_name_and_what_a_page_can_send_are_refused() {
 /// Many connections send no request, or send one slowly. The door cuts the connections without a request, the
 /// oldest first, and cuts slow senders when its patience ends.
 #[test]
-fn silent_and_slow_connections_give_way() {
+fn silent_and_slow_connections_are_closed() {
     let limits = Limits { connections_max: 4, patience: Duration::from_millis(400), ..Limits::default() };
     let settings = Settings { limits, ..Settings::default() };
     let (_runtime, address) = door(settings, 0);
@@ -173,7 +173,7 @@ fn silent_and_slow_connections_give_way() {
 /// Clients do not read their answers. The unread answers occupy bounded memory, and the door cuts the
 /// connections when its patience ends.
 #[test]
-fn untaken_answers_are_bounded() {
+fn the_memory_of_unread_answers_is_bounded() {
     let limits = Limits { patience: Duration::from_secs(2), ..Limits::default() };
     let settings = Settings { answers_bytes_max: 20 << 20, limits, ..Settings::default() };
     let (_runtime, address) = door(settings, 12 << 20);

@@ -241,7 +241,7 @@ fn a_command_on_more_values_than_a_cell_has_room_for_is_answered() {
 }
 
 #[test]
-fn clients_that_read_nothing_take_a_bounded_share_and_others_are_served_or_refused_by_name() {
+fn clients_that_read_nothing_hold_a_bounded_share_of_memory() {
     let limits = ClientLimits {
         output_bytes_pause: HELD.client_bytes_max,
         output_bytes_max: 8 << 20,
@@ -270,7 +270,7 @@ fn clients_that_read_nothing_take_a_bounded_share_and_others_are_served_or_refus
 }
 
 #[test]
-fn a_refused_opening_refuses_what_it_would_have_enclosed() {
+fn commands_after_a_refused_multi_or_select_are_refused() {
     let cells = RedisCells::new(ClientLimits::default());
     for map in ["main", "once"] {
         let mut client = cells.client(0);
@@ -304,7 +304,7 @@ fn a_refused_opening_refuses_what_it_would_have_enclosed() {
 }
 
 #[test]
-fn a_browser_is_cut_off_at_its_first_line() {
+fn an_http_request_closes_its_connection_at_the_first_line() {
     let cells = RedisCells::new(ClientLimits::default());
     for head in [
         "POST / HTTP/1.1\r\nHost: x",

@@ -33,7 +33,7 @@ async fn code(client: &Client, sql: &str) -> String {
 }
 
 #[tokio::test]
-async fn while_an_error_is_passed_over_only_sync_counts() {
+async fn after_an_error_messages_are_skipped_until_sync() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table t (a int primary key)").await.unwrap();
@@ -58,7 +58,7 @@ async fn while_an_error_is_passed_over_only_sync_counts() {
 }
 
 #[tokio::test]
-async fn a_finished_portal_is_named_and_not_run_again() {
+async fn a_finished_portal_is_an_error_and_is_not_executed_again() {
     let gateway = Gateway::start().await;
     gateway.connect().await.batch_execute("create table t (a int primary key)").await.unwrap();
     let (mut raw, _) = Raw::begin(gateway.address).await;
@@ -109,7 +109,7 @@ async fn a_text_that_is_not_utf8_does_not_end_the_session() {
 }
 
 #[tokio::test]
-async fn values_in_binary_are_of_their_types() {
+async fn binary_values_that_do_not_fit_their_type_are_refused() {
     let gateway = Gateway::start().await;
     let (mut raw, _) = Raw::begin(gateway.address).await;
     let numeric = |words: [u16; 4], digits: &[u16]| -> Vec<u8> {
@@ -186,7 +186,7 @@ async fn values_in_binary_are_of_their_types() {
 }
 
 #[tokio::test]
-async fn copied_lines_end_as_the_first_one() {
+async fn all_lines_of_a_copy_must_end_as_the_first_line() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table t (a text)").await.unwrap();
@@ -313,7 +313,7 @@ const LINES: &[Case] = &[
 /// A client asked for a time zone that the gateway refused. A time without a zone from this client is
 /// refused, because the gateway would read it in another zone than the client means.
 #[tokio::test]
-async fn a_time_without_a_zone_needs_a_zone_that_was_granted() {
+async fn a_time_without_a_zone_is_refused_if_the_clients_zone_was_not_granted() {
     let gateway = Gateway::start().await;
     let (ip, port) = (gateway.address.ip(), gateway.address.port());
     let config =
@@ -366,7 +366,7 @@ async fn a_time_without_a_zone_needs_a_zone_that_was_granted() {
 /// Answers that must be gathered, and then prepared statements, need more memory than their limits. The
 /// gateway counts their bytes, and refuses what would exceed a limit.
 #[tokio::test]
-async fn what_is_gathered_is_bounded() {
+async fn the_memory_of_gathered_answers_and_statements_is_bounded() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     let long = "x".repeat(1 << 20);

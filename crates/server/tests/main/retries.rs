@@ -161,7 +161,7 @@ async fn count(client: &tokio_postgres::Client) -> i64 {
 }
 
 #[tokio::test]
-async fn a_repetition_is_open_until_the_ranges_answer() {
+async fn a_repeated_write_has_an_unknown_outcome_until_the_ranges_answer() {
     let open = [Way::NotSent, Way::Unavailable, Way::Rejected, Way::Expired];
     let ways = [&[Way::AppliedSilently][..], &open, &[Way::NotSent, Way::Unavailable]].concat();
     let backend = Troubled::new();
@@ -197,7 +197,7 @@ async fn a_repetition_is_open_until_the_ranges_answer() {
 /// changed. The end must not restore the id: the next write would pass for a repetition and would have no
 /// effect.
 #[tokio::test]
-async fn an_id_that_is_used_up_does_not_come_back_with_the_end_of_a_block() {
+async fn the_end_of_a_block_does_not_restore_a_used_request_id() {
     let tables = LocalBackend::new();
     let gateway = Gateway::on(Arc::new(tables)).await;
     let client = gateway.connect().await;
@@ -261,7 +261,7 @@ async fn a_block_whose_commit_has_an_unknown_outcome_is_applied_once() {
 /// The outcome of statements that came together is unknown. They are repeated under the id of the error, once
 /// more together and, if there is one write, alone.
 #[tokio::test]
-async fn statements_that_come_together_have_one_id() {
+async fn statements_of_one_message_have_one_request_id() {
     let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
@@ -299,7 +299,7 @@ async fn statements_that_come_together_have_one_id() {
 /// Statements that come together read what they wrote, and another session changes that before they take
 /// effect. The gateway repeats them, because their client has received nothing.
 #[tokio::test]
-async fn statements_that_come_together_are_repeated_after_a_conflict() {
+async fn statements_of_one_message_are_repeated_after_a_conflict() {
     let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;
@@ -341,7 +341,7 @@ async fn statements_that_come_together_are_repeated_after_a_conflict() {
 }
 
 #[tokio::test]
-async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
+async fn a_request_id_is_refused_for_another_statement() {
     let backend = Troubled::new();
     let gateway = Gateway::on(backend.clone()).await;
     let client = gateway.connect().await;

@@ -97,7 +97,7 @@ fn damage(random: &mut Pcg64, bytes: &mut Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damaged_sessions_end_and_harm_nobody() {
+async fn a_damaged_session_ends_without_harm_to_other_sessions() {
     let (gateway, metrics) = counted(1_000).await;
     let address = gateway.address;
     let mut tasks = tokio::task::JoinSet::new();
@@ -148,7 +148,7 @@ fn well_formed(mut bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_and_the_connection_goes_on() {
+async fn a_wrong_message_is_refused_and_the_connection_stays_usable() {
     let gateway = Gateway::start().await;
     let (mut raw, _) = Raw::begin(gateway.address).await;
     let statement = parse("s", "select $1::int + $2::int");
@@ -187,7 +187,7 @@ async fn what_does_not_fit_is_refused_and_the_connection_goes_on() {
 }
 
 #[tokio::test]
-async fn a_long_pipeline_stops_at_its_error_and_nowhere_else() {
+async fn a_long_pipeline_stops_only_at_its_error() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table t (n int primary key)").await.unwrap();
@@ -219,7 +219,7 @@ async fn a_long_pipeline_stops_at_its_error_and_nowhere_else() {
 }
 
 #[tokio::test]
-async fn connections_that_say_nothing_keep_nobody_out() {
+async fn silent_connections_do_not_keep_clients_out() {
     let (gateway, metrics) = counted(2).await;
     let mut silent = Vec::new();
     for number in 0..2 * pg::OPENINGS_MAX {
@@ -244,7 +244,7 @@ async fn connections_that_say_nothing_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn thousands_come_and_go() {
+async fn thousands_of_closed_connections_leave_no_session() {
     let (gateway, metrics) = counted(1_000).await;
     for round in 0..3_000 {
         let mut raw = Raw::silent(gateway.address).await;
@@ -268,7 +268,7 @@ async fn cancel(gateway: &Gateway, key: &[u8]) {
 }
 
 #[tokio::test]
-async fn a_cancellation_meets_the_statement_that_runs_or_none() {
+async fn a_cancellation_ends_the_running_statement_and_no_other() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     rows_of_thirty_mebibytes(&client).await;
@@ -321,7 +321,7 @@ async fn rows_of_thirty_mebibytes(client: &tokio_postgres::Client) {
 }
 
 #[tokio::test]
-async fn a_timeout_is_of_the_whole_statement() {
+async fn a_statement_timeout_covers_the_whole_statement() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     rows_of_thirty_mebibytes(&client).await;

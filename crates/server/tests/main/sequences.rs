@@ -6,7 +6,7 @@ use futures_util::{SinkExt, pin_mut};
 use super::Gateway;
 
 #[tokio::test]
-async fn drivers_get_the_numbers_of_their_rows() {
+async fn a_driver_gets_the_serial_numbers_of_its_rows() {
     let gateway = Gateway::start().await;
     let (client, other) = (gateway.connect().await, gateway.connect().await);
     client.batch_execute("create table t (id bigserial primary key, v text)").await.unwrap();

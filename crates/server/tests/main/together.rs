@@ -217,7 +217,7 @@ async fn a_pipeline_takes_effect_together() {
 }
 
 #[tokio::test]
-async fn a_flush_makes_a_pipeline_a_conversation() {
+async fn after_a_flush_a_pipeline_gets_answers_inside_its_transaction() {
     let (_gateway, mut one, mut other) = table().await;
     let flush = || message(b'H', b"");
     one.send(&[run("insert into t values (1) returning id, n + 1"), flush()].concat()).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_flush_makes_a_pipeline_a_conversation() {
 }
 
 #[tokio::test]
-async fn portals_and_blocks_in_a_pipeline() {
+async fn portals_and_blocks_work_in_a_pipeline() {
     let (_gateway, mut one, mut other) = table().await;
     // A row limit on RETURNING needs the result at once.
     let returning = "insert into t values (1), (2), (3) returning id";

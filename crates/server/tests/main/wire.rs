@@ -61,7 +61,7 @@ async fn parameters_take_their_types_from_their_surroundings() {
 }
 
 #[tokio::test]
-async fn values_go_both_ways_in_binary() {
+async fn binary_values_are_written_and_read() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client
@@ -102,7 +102,7 @@ async fn values_go_both_ways_in_binary() {
 }
 
 #[tokio::test]
-async fn arrays_go_in_as_parameters() {
+async fn arrays_are_accepted_as_parameters() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     squares(&client, 100).await;
@@ -135,7 +135,7 @@ async fn arrays_go_in_as_parameters() {
 }
 
 #[tokio::test]
-async fn savepoints_bring_a_failed_block_back() {
+async fn a_rollback_to_a_savepoint_revives_a_failed_block() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     squares(&client, 3).await;
@@ -161,7 +161,7 @@ async fn savepoints_bring_a_failed_block_back() {
 }
 
 #[tokio::test]
-async fn cursors_hand_out_rows_within_their_block() {
+async fn a_cursor_returns_rows_within_its_block() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     squares(&client, 1000).await;
@@ -183,7 +183,7 @@ async fn cursors_hand_out_rows_within_their_block() {
 }
 
 #[tokio::test]
-async fn portals_hand_out_rows_a_few_at_a_time() {
+async fn a_portal_returns_a_few_rows_at_a_time() {
     let gateway = Gateway::start().await;
     let mut client = gateway.connect().await;
     squares(&client, 2500).await;
@@ -278,7 +278,7 @@ async fn the_statements_of_a_block_take_effect_together() {
 }
 
 #[tokio::test]
-async fn a_write_under_one_id_is_done_once() {
+async fn a_write_repeated_under_one_id_is_applied_once() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table log (n int)").await.unwrap();
@@ -319,7 +319,7 @@ async fn a_write_under_one_id_is_done_once() {
 }
 
 #[tokio::test]
-async fn copy_loads_everything_or_nothing() {
+async fn a_copy_loads_all_rows_or_none() {
     use bytes::Bytes;
     use futures_util::{SinkExt, StreamExt, pin_mut};
 
@@ -366,7 +366,7 @@ async fn copy_loads_everything_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_statement_can_be_cancelled_and_times_out() {
+async fn a_statement_can_be_cancelled_and_has_a_timeout() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table t (id int)").await.unwrap();
@@ -419,7 +419,7 @@ async fn a_prepared_statement_follows_its_table() {
 }
 
 #[tokio::test]
-async fn a_violated_constraint_is_named() {
+async fn an_error_names_the_violated_constraint() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     client.batch_execute("create table t (id int primary key, word text not null)").await.unwrap();
@@ -489,7 +489,7 @@ async fn a_long_statement_is_answered_or_refused() {
 }
 
 #[tokio::test]
-async fn pools_leave_a_session_as_they_found_it() {
+async fn the_reset_of_a_connection_pool_restores_all_settings() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     let row = client
@@ -641,7 +641,7 @@ async fn the_catalog_describes_the_tables() {
 }
 
 #[tokio::test]
-async fn garbage_ends_its_connection_and_no_other() {
+async fn garbage_ends_only_its_own_connection() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 64], &[0xff; 64], b"\0\0\0\x08\0\x03\0\0"] {
@@ -655,7 +655,7 @@ async fn garbage_ends_its_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn explain_analyze_tells_how_rows_were_found() {
+async fn explain_analyze_shows_how_rows_were_found() {
     let gateway = Gateway::start().await;
     let client = gateway.connect().await;
     squares(&client, 100).await;

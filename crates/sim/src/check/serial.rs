@@ -71,9 +71,9 @@ pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
     }
 }
 
-/// Nodes for the units, then one node for each beginning in the order of time. A unit that ended before an
-/// instant has an edge to the first time node behind it. Each time node has edges to the next time node and
-/// to the unit that begins there.
+/// A graph with one node for each unit, followed by one *time node* for each start of a unit, in the order of
+/// the starts. Each unit has an edge to the first time node that is later than the end of the unit. Each time
+/// node has an edge to the next time node, and an edge to the unit that starts there.
 struct Graph {
     edges: Vec<Vec<usize>>,
     units: usize,

@@ -28,7 +28,7 @@ pub(crate) struct ServiceCheck {
     together: Vec<Vec<u64>>,
     /// The digest of the state behind each instance, and the life that showed it first.
     states: BTreeMap<u64, (u64, u64)>,
-    /// The last instance that any replica has learned.
+    /// The number of the last instance that any replica has learned.
     furthest: u64,
     /// The sessions that are open after `furthest`, each with the number below which it forgets calls.
     open: BTreeMap<SessionId, u64>,

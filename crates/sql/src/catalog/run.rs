@@ -27,7 +27,7 @@ use crate::{
     types::PgType,
 };
 
-/// Most rows that a query may process before it is stopped.
+/// Maximum number of rows that a query may process before it is stopped.
 const STEPS_MAX: u64 = 50_000_000;
 
 /// Number of steps that a round of a recursion counts as, which is about its time.

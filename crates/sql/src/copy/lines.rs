@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn text_lines() {
+    fn text_lines_are_read_with_escapes_and_every_line_ending() {
         check(
             &text(),
             "1\t\\N\ta\\tb\n2\t\t\\\\\n",
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_lines() {
+    fn csv_lines_are_read_with_quotes_and_escapes() {
         check(
             &csv(),
             "1,,\"\"\n\"a\"\"b\",\"x\ny\",z\n",
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_lines_read_back_unchanged() {
         let rows: Vec<Vec<Option<String>>> = vec![
             vec![Some("a\tb\\c\nd\"e,f".to_owned()), None, Some(String::new()), Some("\\N".to_owned())],
             vec![Some("\\.".to_owned()), Some("ü\r".to_owned()), None, Some("x".to_owned())],

@@ -33,14 +33,14 @@ use lines::LineReader;
 use target::CopyTarget;
 use tuples::Tuples;
 
-/// Most rows of a chunk.
+/// Maximum number of rows of a chunk.
 const CHUNK_ROWS: usize = 8_000;
 
 /// Size of the rows at which a chunk is sent, in bytes of their text. A chunk of wide rows holds fewer rows,
 /// so that its memory is bounded.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Most chunks that are under way at a time.
+/// Maximum number of chunks that are under way at a time.
 const CHUNKS_MAX: usize = 8;
 
 /// Pause before a failed discard is tried again. It grows up to `DISCARD_AFTER_MAX`.

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_cut_out() {
+    fn binary_rows_are_read_with_and_without_trailer() {
         let expected = vec![vec![Some(b"abc".to_vec()), None], vec![], vec![Some(Vec::new())]];
         assert_eq!(check(&rows()).unwrap(), expected, "the trailer may be missing");
         assert_eq!(check(&[&rows()[..], &TRAILER].concat()).unwrap(), expected);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_data_is_refused() {
+    fn damaged_binary_data_is_refused() {
         let refused = |data: &[u8]| check(data).unwrap_err().message.clone();
         assert_eq!(refused(b""), "COPY file signature not recognized");
         assert_eq!(refused(b"1\tone\n"), "COPY file signature not recognized");

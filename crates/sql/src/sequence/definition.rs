@@ -104,7 +104,8 @@ pub(super) mod column {
     pub(in crate::sequence) const KEY: usize = 4;
 }
 
-/// The columns of a sequence's table before those of its definition.
+/// The columns with the state of a sequence, which come first in the table of the sequence. The columns of
+/// its definition follow.
 const STATE: [(&str, Type); 5] = [
     ("last_value", Type::Int8),
     ("log_cnt", Type::Int8),
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_definition_survives_its_table() {
+    fn a_sequence_definition_is_read_back_from_its_table() {
         let mut sequence = SequenceDefinition::new("t_id_seq".to_owned(), Type::Int4);
         sequence.owner = Some(SequenceOwner { table: "t".to_owned(), column: "Id".to_owned() });
         for identity in [None, Some(Identity::Always), Some(Identity::ByDefault)] {
@@ -320,7 +321,7 @@ mod tests {
 
     /// Tables keep these numbers, so they must never change.
     #[test]
-    fn the_number_of_a_default_is_fixed() {
+    fn the_stored_number_of_a_nextval_default_never_changes() {
         assert_eq!(nextval_number("t_id_seq"), 6_223_772_784_590_433_807);
     }
 }

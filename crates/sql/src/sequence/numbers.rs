@@ -22,7 +22,7 @@ use crate::{
     fault,
 };
 
-/// Most numbers of a draw, unless a statement needs more.
+/// Maximum size of a draw, unless a statement needs more numbers.
 const DRAW_MAX: u64 = 1_024;
 
 /// Time after which a sequence counts as quiet. The next draw then takes only the numbers that are needed.
@@ -41,7 +41,7 @@ pub struct Numbers {
 #[derive(Debug, Default)]
 struct Stock {
     next: i64,
-    /// Number of numbers.
+    /// Count of the numbers that are left.
     left: u64,
     /// Size of the latest draw that took more than was needed.
     size: u64,
@@ -174,7 +174,7 @@ fn draw(table: &Table, sequence: &SequenceDefinition, count: u64) -> Result<Oper
     let boolean = |value: bool| Expr::Constant(Value::Bool(value), Type::Bool);
     let [last, is_called] =
         [(column::LAST, Type::Int8), (column::CALLED, Type::Bool)].map(|(at, ty)| Expr::Column(at, ty));
-    // Whether a number lies at or before the end moved back by `distance`.
+    // Whether at least `distance` lies between a number and the end of the sequence.
     let reaches = |value: Expr, distance: i64| match end.checked_sub(distance) {
         Some(most) if is_rising => Expr::binary(Binary::LessEqual, value, number(most)),
         Some(least) => Expr::binary(Binary::GreaterEqual, value, number(least)),

@@ -30,10 +30,10 @@ use crate::{
 /// Longest wait for a lock.
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
-/// Most rows that SKIP LOCKED reads.
+/// Maximum number of rows that SKIP LOCKED reads.
 const SKIP_LOCKED_ROWS_MAX: usize = 10_000;
 
-/// Most attempts of SKIP LOCKED, if its rows change while it locks them.
+/// Maximum number of attempts of SKIP LOCKED, if its rows change while it locks them.
 const SKIP_LOCKED_ATTEMPTS_MAX: usize = 3;
 
 impl Session {

@@ -24,13 +24,13 @@ use crate::{
     error::{Result, SqlError, code},
 };
 
-/// Most steps of a block.
+/// Maximum number of steps of a block.
 const STEPS_MAX: usize = 10_000;
 
-/// Most reads of a block whose results are compared.
+/// Maximum number of reads of a block whose results are compared.
 const READS_MAX: usize = 1_000;
 
-/// Most bytes of a block's steps in a message. The message also has a few bytes of its own.
+/// Maximum size of a block's steps in a message, in bytes. The message also has a few bytes of its own.
 const BYTES_MAX: usize = OPERATION_BYTES_MAX - 1024;
 
 /// The steps of a block, in order.

@@ -101,7 +101,10 @@ fn assigned(
     if is_default(value) {
         let Some(default) = &column.default else { return Ok(Expr::Constant(Value::Null, column.ty)) };
         if sequence::takes_numbers(default) {
-            let what = format!("an UPDATE that sets column \"{}\" to the next number", column.name);
+            let what = format!(
+                "an UPDATE that sets column \"{}\" to DEFAULT, which takes a number from a sequence",
+                column.name
+            );
             return Err(SqlError::unsupported(what).at(value.span()));
         }
         return Ok(default.clone());

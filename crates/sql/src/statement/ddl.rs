@@ -46,10 +46,10 @@ pub struct DropTable {
     pub if_exists: bool,
 }
 
-/// Most columns of a table, as in PostgreSQL.
+/// Maximum number of columns of a table, as in PostgreSQL.
 const COLUMNS_MAX: usize = 1600;
 
-/// Most replicas that a statement can ask for.
+/// Maximum number of replicas that a statement can ask for.
 const REPLICAS_MAX: u32 = 16;
 
 /// Binds a CREATE TABLE.

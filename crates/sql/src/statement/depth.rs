@@ -22,25 +22,26 @@ use sqlparser::{
 
 use crate::error::{Result, SqlError, code};
 
-/// Most levels of a tree while it is parsed.
+/// Maximum number of levels of a tree while it is parsed.
 const LEVELS_MAX: usize = 1 << 16;
 
-/// Most levels of a tree that the parser returns. A tree is not checked again if its tokens rule out more
-/// levels.
+/// Maximum number of levels of a tree that the parser returns. A tree is not checked again if its tokens rule
+/// out more levels.
 const DEPTH_MAX: usize = 256;
 
-/// Most joins of one FROM. The parser may read joins by a recursion that the parser does not count.
+/// Maximum number of joins of one FROM. The parser may read joins by a recursion that the parser does not
+/// count.
 const JOINS_MAX: usize = 128;
 
-/// Most consecutive tokens of the kinds that the parser reads by an uncounted recursion other than that of
-/// joins: `INTERVAL INTERVAL …`, `array<array<…`, `int[][]…`.
+/// Maximum number of consecutive tokens of the kinds that the parser reads by an uncounted recursion other
+/// than that of joins: `INTERVAL INTERVAL …`, `array<array<…`, `int[][]…`.
 const RUN_MAX: usize = 64;
 
-/// Most nested calls. The parser reads each argument twice, so each level of calls doubles the work for the
-/// innermost call.
+/// Maximum depth of nested calls. The parser reads each argument twice, so each level of calls doubles the
+/// work for the innermost call.
 const CALLS_MAX: usize = 16;
 
-/// Most consecutive NOTs. The parser reports a longer run as a syntax error.
+/// Maximum number of consecutive NOTs. The parser reports a longer run as a syntax error.
 const NOTS_MAX: usize = 120;
 
 /// Stack for one level of a tree that is built, flattened and dropped, in bytes.

@@ -35,8 +35,8 @@ pub struct EncodedTemplate {
 
 /// Room reserved for an encoded value, in bytes.
 const VALUE_BYTES: usize = 32;
-/// Most arguments of a template. A statement with more arguments, such as a long list, is rarely executed
-/// again.
+/// Maximum number of arguments of a template. A statement with more arguments, such as a long list, is rarely
+/// executed again.
 const PLACES_MAX: usize = 64;
 /// Length of the end of an encoded marker, in bytes: its digits and one more byte.
 const PLACE_BYTES: usize = 6;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stencil_gives_what_the_arguments_make_of_the_select() {
+    fn a_template_with_arguments_equals_the_encoded_select() {
         let (text, number, day) = (Value::text_of("Zürich"), Value::Int4(-5), Value::Date(9));
         assert!(check("t = $1", std::slice::from_ref(&text)));
         assert!(check("t = $1", &[Value::Null]));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arguments_can_change_has_none() {
+    fn a_statement_whose_plan_depends_on_its_arguments_has_no_template() {
         // A statement has no template if a condition on a parameter is computed, merged with another
         // condition, spread out over an array, or decides the ranges.
         for condition in [

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_are_cut_as_postgresql_cuts_them() {
+    fn operators_are_split_as_postgresql_splits_them() {
         for (text, cut) in [
             ("a=-1", "a = - 1"),
             ("a<>-1", "a <> - 1"),

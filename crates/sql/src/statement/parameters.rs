@@ -18,7 +18,7 @@ use crate::{
     types::PgType,
 };
 
-/// Most parameters of a statement, as in PostgreSQL's protocol.
+/// Maximum number of parameters of a statement, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
 /// The known types of `$1`, `$2`, …. If the client declared no type for a parameter, its first use decides
@@ -40,8 +40,8 @@ pub struct Parameters {
     copied: usize,
 }
 
-/// Most nodes of expressions that binding copies. A copy of a copy doubles at each level, so that a short
-/// statement could take all memory.
+/// Maximum number of nodes of expressions that binding copies. A copy of a copy doubles at each level, so
+/// that a short statement could take all memory.
 const COPIED_NODES_MAX: usize = 1 << 18;
 
 /// The settings on which a statement's meaning depends.

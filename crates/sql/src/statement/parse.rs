@@ -18,7 +18,8 @@ use crate::error::{Result, SourcePosition, SqlError, code};
 /// Longest statement that is accepted, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Most nested parentheses. PostgreSQL limits its stack depth instead of a count; this limit is stricter.
+/// Maximum depth of nested parentheses. PostgreSQL limits its stack depth instead of a count; this limit is
+/// stricter.
 const DEPTH_MAX: usize = 128;
 
 /// Parses the statements of a text. Empty statements are left out.
@@ -106,14 +107,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn splits_at_semicolons_and_leaves_the_empty_out() {
+    fn statements_are_split_at_semicolons_and_empty_statements_are_dropped() {
         assert_eq!(parse(";; select 1; ;select ';'").unwrap().len(), 2);
         assert_eq!(parse(" -- nothing\n").unwrap().len(), 0);
         assert_eq!(parse("copy t from stdin; select 1").unwrap().len(), 2);
     }
 
     #[test]
-    fn literals_on_two_lines_are_one() {
+    fn string_literals_on_two_lines_are_joined() {
         for text in ["select 'a'\n'b'", "select 'a' -- first\n  'b'"] {
             assert_eq!(parse(text).unwrap()[0].to_string(), "SELECT 'ab'");
         }
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_postgresql_spells() {
+    fn postgresqls_spellings_of_a_statement_are_read_as_one() {
         for (text, read) in [
             ("abort", "ROLLBACK"),
             ("table t order by a", "SELECT * FROM t ORDER BY a"),
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_is_made_shallow_or_refused() {
+    fn deep_statements_are_flattened_or_refused() {
         let chain = |count: usize, term: &str, between: &str| vec![term; count].join(between);
         let on_a_small_stack = |text: String| {
             let parsed = std::thread::Builder::new().stack_size(1 << 20).spawn(move || {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_place_of_an_error() {
+    fn a_syntax_error_names_its_place() {
         let text = "select a,\n  (1 2) from t";
         let error = parse(text).unwrap_err();
         assert_eq!((error.code.as_ref(), error.place.unwrap().offset(text)), ("42601", 16));

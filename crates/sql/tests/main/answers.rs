@@ -114,7 +114,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn answers_are_postgresqls() {
+async fn answers_equal_the_recorded_answers_of_postgresql() {
     let mut statements = 0;
     for file in files() {
         let text = std::fs::read_to_string(&file).expect("it can be read");
@@ -127,7 +127,7 @@ async fn answers_are_postgresqls() {
 }
 
 #[tokio::test]
-async fn another_server_says_the_same() {
+async fn another_server_gives_the_recorded_answers() {
     let Ok(config) = std::env::var("QUORATE_TEST_SERVER") else {
         eprintln!("skipped: QUORATE_TEST_SERVER names no server");
         return;

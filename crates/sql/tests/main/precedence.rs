@@ -57,7 +57,7 @@ fn parenthesised(expression: &str) -> Result<String, SqlError> {
 }
 
 #[test]
-fn operators_bind_as_postgresqls_do() {
+fn operators_bind_as_in_postgresql() {
     for (written, read) in [
         ("a or b and not c = d", "(a OR (b AND (NOT (c = d))))"),
         ("a is distinct from b and c", "((a IS DISTINCT FROM b) AND c)"),
@@ -110,7 +110,7 @@ fn operators_bind_as_postgresqls_do() {
 }
 
 #[test]
-fn expressions_are_read_for_another_server() {
+fn expressions_are_parenthesised_for_a_comparison_with_postgresql() {
     let (Ok(written), Ok(read)) =
         (std::env::var("QUORATE_EXPRESSIONS"), std::env::var("QUORATE_EXPRESSIONS_READ"))
     else {

@@ -5,7 +5,7 @@ use super::statements::Client;
 /// A clause that only PostgreSQL has is refused by its name. A clause that only other databases have is
 /// refused as a syntax error.
 #[tokio::test]
-async fn clauses_that_nobody_binds_are_refused() {
+async fn unsupported_clauses_are_refused_by_name() {
     let mut client = Client::new();
     client.run("create table f (a int primary key, b int, c text)").await.unwrap();
     client.run("insert into f values (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')").await.unwrap();
@@ -83,7 +83,7 @@ async fn clauses_that_nobody_binds_are_refused() {
 /// The first statements of common programs are accepted, although they spell supported statements
 /// differently.
 #[tokio::test]
-async fn clients_connect() {
+async fn the_first_statements_of_common_clients_are_accepted() {
     let mut client = Client::new();
     for sql in [
         "SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE",
@@ -132,7 +132,7 @@ async fn clients_connect() {
 /// The answer to the ROLLBACK must be a warning, so that it does not hide the refusal, which named the effect
 /// that stands.
 #[tokio::test]
-async fn a_rollback_after_a_refused_write_behind_a_definition_is_a_warning() {
+async fn a_rollback_after_a_create_table_and_a_refused_write_is_a_warning() {
     let mut client = Client::new();
     client.run("begin; create table t (a int primary key)").await.unwrap();
     let refused = client.run("insert into t values (2)").await.unwrap_err();
@@ -159,7 +159,7 @@ async fn a_rollback_after_a_refused_write_behind_a_definition_is_a_warning() {
 }
 
 #[tokio::test]
-async fn an_error_blames_what_is_wrong() {
+async fn an_error_names_the_unsupported_or_wrong_part() {
     let mut client = Client::new();
     client.run("create table t (id int, word text)").await.unwrap();
     for (sql, state, message) in [
@@ -184,7 +184,7 @@ async fn an_error_blames_what_is_wrong() {
 /// A form that repeats its operand is bound to several copies of the operand. In a chain of such forms, the
 /// number of copies would double at each link.
 #[tokio::test]
-async fn a_chain_of_forms_that_repeat_their_operands_is_refused() {
+async fn a_chain_of_operators_that_double_their_operand_is_refused() {
     let mut client = Client::new();
     client.run("create table b (b bool primary key)").await.unwrap();
     client.run("insert into b values (true)").await.unwrap();
@@ -220,7 +220,7 @@ async fn a_recursion_without_an_end_is_refused() {
 }
 
 #[tokio::test]
-async fn settings_are_checked() {
+async fn invalid_values_of_settings_are_refused() {
     let mut client = Client::new();
     client.run("set quorate.read = 'snapshot'").await.unwrap();
     assert_eq!(client.rows("show quorate.read").await, [[Some("snapshot".to_owned())]]);

@@ -51,7 +51,7 @@ async fn a_serial_column_numbers_its_rows() {
 }
 
 #[tokio::test]
-async fn many_rows_take_one_draw() {
+async fn an_insert_of_many_rows_draws_once() {
     let mut client = serial().await;
     let rows = vec!["(default, 'x')"; 10_000].join(", ");
     client.run(&format!("insert into t values {rows}")).await.unwrap();
@@ -101,7 +101,7 @@ async fn gateways_never_give_a_number_twice() {
 }
 
 #[tokio::test]
-async fn identity_columns_are_as_in_postgresql() {
+async fn identity_columns_behave_as_in_postgresql() {
     let mut client = Client::new();
     client
         .run(
@@ -231,7 +231,7 @@ async fn setval_sets_the_next_number() {
 }
 
 #[tokio::test]
-async fn a_block_keeps_its_numbers() {
+async fn a_number_drawn_in_a_block_is_not_reused_after_rollback() {
     let mut client = serial().await;
     client.run("begin").await.unwrap();
     assert_eq!(numbers(&mut client, "insert into t (v) values ('a') returning id").await, [1]);

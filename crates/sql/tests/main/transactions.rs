@@ -26,7 +26,7 @@ const TRANSFER: &str =
     "update acct set cents = cents - 50 where id = 1; update acct set cents = cents + 50 where id = 2";
 
 #[tokio::test]
-async fn a_transfer_is_seen_whole_or_not_at_all() {
+async fn a_transfer_is_visible_completely_or_not_at_all() {
     let mut one = accounts().await;
     let mut other = one.another();
     one.run("begin").await.unwrap();
@@ -102,7 +102,7 @@ async fn a_duplicate_key_fails_at_its_statement() {
 }
 
 #[tokio::test]
-async fn savepoints_cut_the_block() {
+async fn a_rollback_to_a_savepoint_undoes_the_later_statements() {
     let mut client = accounts().await;
     for level in ["read committed", "repeatable read", "serializable"] {
         client
@@ -124,7 +124,7 @@ async fn savepoints_cut_the_block() {
 /// The client received the error of a duplicate key within a part of the block that it then rolled back. At
 /// a strict level, the error must still occur when the block commits.
 #[tokio::test]
-async fn an_error_that_was_told_has_to_stay_true_at_a_strict_level() {
+async fn a_received_error_must_recur_at_commit_at_a_strict_level() {
     for (level, expected) in [("read committed", "00000"), ("serializable", "40001")] {
         let mut client = accounts().await;
         let mut other = client.another();
@@ -138,7 +138,7 @@ async fn an_error_that_was_told_has_to_stay_true_at_a_strict_level() {
 }
 
 #[tokio::test]
-async fn a_row_locked_for_update_stays_as_it_was_told() {
+async fn a_row_locked_for_update_must_be_unchanged_at_commit() {
     for lock in ["for update", "for share", "for no key update", "for key share of acct"] {
         let mut client = accounts().await;
         let mut other = client.another();
@@ -158,7 +158,7 @@ async fn a_row_locked_for_update_stays_as_it_was_told() {
 /// The result of a read of own rows must still be true at COMMIT, also at READ COMMITTED. The update is
 /// executed again at COMMIT, and the block's client has received the value that the update leaves.
 #[tokio::test]
-async fn own_rows_stay_as_they_were_told() {
+async fn rows_that_a_block_wrote_and_read_must_be_unchanged_at_commit() {
     let mut client = accounts().await;
     let mut other = client.another();
     client.run("begin; update acct set cents = cents - 50 where id = 1").await.unwrap();
@@ -236,7 +236,7 @@ async fn cursors_and_copies_belong_to_their_block() {
 }
 
 #[tokio::test]
-async fn levels_and_modes_are_postgresqls() {
+async fn isolation_levels_and_modes_behave_as_in_postgresql() {
     let mut client = accounts().await;
     let show = "show transaction isolation level";
     assert_eq!(column(&mut client, show).await, ["read committed"]);
@@ -306,7 +306,7 @@ async fn blocks_are_bounded() {
 
 /// A block has one name. Writes in the block do not use it up, and COMMIT does.
 #[tokio::test]
-async fn a_request_id_names_the_whole_block() {
+async fn a_request_id_covers_all_writes_of_a_block() {
     let mut client = accounts().await;
     let id = "5e0c1d2f3a4b5c6d7e8f9a0b1c2d3e4f-1";
     let name = format!("set quorate.request_id = '{id}'");
@@ -326,7 +326,7 @@ async fn a_request_id_names_the_whole_block() {
 /// A number that an UPDATE returned is used as a key, and another block has taken the number meanwhile. The
 /// client has to repeat its block, and a duplicate key would not tell it so.
 #[tokio::test]
-async fn a_failure_that_follows_from_a_result_of_the_past_is_a_conflict() {
+async fn a_failure_based_on_an_outdated_result_is_a_conflict() {
     let mut client = Client::new();
     client.run("create table counter (id int primary key, next int)").await.unwrap();
     client.run("create table numbered (id int primary key)").await.unwrap();
@@ -350,7 +350,7 @@ async fn a_failure_that_follows_from_a_result_of_the_past_is_a_conflict() {
 }
 
 #[tokio::test]
-async fn in_a_failed_block_no_name_is_looked_up() {
+async fn a_failed_block_refuses_statements_before_it_looks_up_names() {
     let mut client = Client::new();
     client.run("begin").await.unwrap();
     assert_eq!(client.code("select 1/0").await, "22012");
@@ -362,7 +362,7 @@ async fn in_a_failed_block_no_name_is_looked_up() {
 
 /// Statements that come together run up to a BEGIN. If one of them fails, the client has begun no block.
 #[tokio::test]
-async fn a_failure_before_begin_leaves_no_block() {
+async fn a_failure_before_begin_opens_no_block() {
     let mut client = Client::new();
     client.run("create table t (id int primary key)").await.unwrap();
     client.run("insert into t values (1)").await.unwrap();
@@ -408,7 +408,7 @@ async fn nowait_and_skip_locked_look_at_the_locks_of_other_blocks() {
 
 /// Workers take jobs from one table. No job is taken twice, and no worker fails.
 #[tokio::test]
-async fn workers_share_a_queue_of_jobs() {
+async fn workers_with_skip_locked_take_different_jobs() {
     let mut client = accounts().await;
     client.run("create table job (id int primary key, worker int)").await.unwrap();
     let jobs: Vec<String> = (0..60).map(|id| format!("({id})")).collect();

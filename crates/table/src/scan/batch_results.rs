@@ -194,7 +194,7 @@ impl Guard {
     }
 }
 
-/// The most rows of a write that are prefetched.
+/// Maximum number of rows of a write that are prefetched.
 const ROWS_PREFETCHED_MAX: usize = 64;
 
 impl<'a> BatchResults<'a> {

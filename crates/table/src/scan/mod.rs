@@ -175,8 +175,8 @@ impl Columns {
         }
     }
 
-    /// Returns, in order, the slices of blocks that lie in sorted, disjoint arcs, each with its block's
-    /// index.
+    /// Returns the parts of blocks that lie in `ranges`, in order, each with the index of its block. The
+    /// ranges are sorted and disjoint.
     fn slices<'a>(
         &'a self,
         ranges: &'a [KeyRange],

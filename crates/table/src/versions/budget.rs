@@ -35,7 +35,7 @@ impl Budget {
 /// The memory that one read may gather: its own bound, and its batch's budget.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryBounds<'a> {
-    /// The most bytes that the read may gather.
+    /// Maximum number of bytes that the read may gather.
     pub bytes_max: u64,
     /// The budget of the batch to which the read belongs.
     pub batch: &'a Budget,

@@ -335,7 +335,7 @@ fn too_slow() -> Failure {
     Failure::new("72000", what).with_detail(detail)
 }
 
-/// The most entries of a log whose memory is kept for the next log.
+/// Maximum number of entries of a log whose memory is kept for the next log.
 const SPARE_ENTRIES_MAX: usize = 4096;
 /// A log has at most `LOG_MIN` entries, or one for every `ROWS_PER_ENTRY` rows of its table if that is more.
 /// Undoing the longest log of a million rows then takes about as long as a pass.

@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_aside_is_an_ordered_map(
+        fn staged_rows_equal_an_ordered_map(
             pieces in prop::collection::vec(prop::collection::vec(0u64..40, 0..30), 0..6),
             low in 0u64..40, span in 0u64..40, from in 0u64..40
         ) {

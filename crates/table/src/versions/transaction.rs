@@ -41,8 +41,8 @@ use super::{
     write::WriteTask,
 };
 
-/// The most bytes that a read of a transaction may gather. Every replica has the same bound, because replicas
-/// must agree on failures.
+/// Maximum number of bytes that a read of a transaction may gather. Every replica has the same bound, because
+/// replicas must agree on failures.
 const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// The epoch of rows that a trial adds. No position is as high, so these rows have numbers of their own.

@@ -124,9 +124,9 @@ pub(super) struct Results<'a> {
     bytes: Vec<usize>,
 }
 
-/// The most bytes of rows that a statement returns for one range. Every replica has the same fixed bound,
-/// because replicas must agree on failures. Returned rows fit into a message, and are kept in case the client
-/// repeats the request.
+/// Maximum number of bytes of rows that a statement returns for one range. Every replica has the same fixed
+/// bound, because replicas must agree on failures. Returned rows fit into a message, and are kept in case the
+/// client repeats the request.
 const RETURNING_BYTES_MAX: usize = 32 << 20;
 
 impl<'a> Results<'a> {

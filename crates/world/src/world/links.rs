@@ -140,7 +140,8 @@ where
         most.powf(self.drawn("", from, to))
     }
 
-    /// Returns a number in `[0, 1)` that the seed draws for a direction between two machines and a subject.
+    /// Returns a number in `[0, 1)` that depends only on the seed, on `subject`, and on the direction from
+    /// one machine to the other.
     pub(super) fn drawn(&self, subject: &str, from: usize, to: usize) -> f64 {
         let bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), subject.as_bytes()].concat();
         (xxh3_64_with_seed(&bytes, self.seed) >> 11) as f64 / (1u64 << 53) as f64

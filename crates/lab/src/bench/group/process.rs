@@ -127,7 +127,7 @@ fn take_part(spec: &GroupProcessSpec) -> Result<()> {
     Ok(())
 }
 
-/// Returns the median and the 99th percentile of times in nanoseconds, in microseconds.
+/// Returns the median and the 99th percentile in microseconds; the histogram has nanoseconds.
 fn middle_and_tail(nanos: &Histogram<u64>) -> [f64; 2] {
     [0.5, 0.99].map(|share| nanos.value_at_quantile(share) as f64 / 1000.0)
 }

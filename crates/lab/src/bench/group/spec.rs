@@ -27,7 +27,7 @@ pub(super) enum MemberPart {
     Source {
         members: usize,
     },
-    /// A member with a state of `bytes` bytes, and `rate` updates a second.
+    /// A member whose state has `bytes` bytes, and which sends `rate` updates a second.
     State {
         bytes: usize,
         rate: u64,

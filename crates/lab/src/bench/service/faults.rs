@@ -63,11 +63,9 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
     thread::sleep(Duration::from_secs(2));
     let mut silences = Vec::with_capacity(count);
     for _ in 0..count {
-        let standings = stage.standings()?;
-        let leader = standings
-            .iter()
-            .position(|standing| standing.leads)
-            .context("no replica of the service leads")?;
+        let reports = stage.reports()?;
+        let leader =
+            reports.iter().position(|report| report.leads).context("no replica of the service leads")?;
         client.ask("mark")?;
         match fault {
             ServiceFault::Kill => stage.end_host(leader),
@@ -83,9 +81,9 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
             ServiceFault::Kill => stage.begin_host(None, (REPLICAS, false))?,
             ServiceFault::Stop => stage.hosts[leader].signal(Signal::CONT)?,
         }
-        stage.wait_until("the service has all replicas again, and one of these leads", |standings| {
-            standings.iter().all(|standing| standing.replicas == usize::from(REPLICAS))
-                && standings.iter().filter(|standing| standing.leads).count() == 1
+        stage.wait_until("the service has all replicas again, and one of these leads", |reports| {
+            reports.iter().all(|report| report.replicas == usize::from(REPLICAS))
+                && reports.iter().filter(|report| report.leads).count() == 1
         })?;
     }
     let calls: Calls = serde_json::from_str(&client.ask("end")?)?;

@@ -88,8 +88,8 @@ impl<'a> ServiceBench<'a> {
     }
 
     fn are_replicas(&mut self, replicas: u8) -> Result<()> {
-        self.wait_until("all hosts are replicas", |standings| {
-            standings.iter().all(|standing| standing.replicas == usize::from(replicas))
+        self.wait_until("all hosts are replicas", |reports| {
+            reports.iter().all(|report| report.replicas == usize::from(replicas))
         })
     }
 
@@ -149,25 +149,25 @@ impl<'a> ServiceBench<'a> {
         Ok(client)
     }
 
-    pub(super) fn standings(&mut self) -> Result<Vec<HostReport>> {
-        let standings = self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?));
-        let standings: Vec<HostReport> = standings.collect::<Result<_>>()?;
-        if let Some(why) = standings.iter().find_map(|it| it.ended.as_ref()).filter(|_| !self.stops) {
+    pub(super) fn reports(&mut self) -> Result<Vec<HostReport>> {
+        let reports = self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?));
+        let reports: Vec<HostReport> = reports.collect::<Result<_>>()?;
+        if let Some(why) = reports.iter().find_map(|it| it.ended.as_ref()).filter(|_| !self.stops) {
             bail!("a replica of the service has ended: {why}");
         }
-        Ok(standings)
+        Ok(reports)
     }
 
     pub(super) fn wait_until(&mut self, what: &str, is: impl Fn(&[HostReport]) -> bool) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
-            let standings = self.standings()?;
-            if is(&standings) {
+            let reports = self.reports()?;
+            if is(&reports) {
                 return Ok(());
             }
             ensure!(
                 Instant::now() < end,
-                "this did not become true in time: {what}; the states of the hosts are {standings:?}"
+                "this did not become true in time: {what}; the states of the hosts are {reports:?}"
             );
             thread::sleep(Duration::from_millis(20));
         }
@@ -224,15 +224,12 @@ impl<'a> ServiceBench<'a> {
     /// Checks that every replica has applied the answered writes, in one order.
     pub(super) fn compare(&mut self) -> Result<()> {
         let written = self.written;
-        self.wait_until("every replica has applied all answered writes", |standings| {
-            standings.iter().all(|standing| standing.applied.map(|(count, _)| count) == written)
+        self.wait_until("every replica has applied all answered writes", |reports| {
+            reports.iter().all(|report| report.applied.map(|(count, _)| count) == written)
         })?;
-        let standings = self.standings()?;
-        let same = standings.windows(2).all(|pair| pair[0].applied == pair[1].applied);
-        ensure!(
-            same,
-            "the replicas have applied different changes; the states of the hosts are {standings:?}"
-        );
+        let reports = self.reports()?;
+        let same = reports.windows(2).all(|pair| pair[0].applied == pair[1].applied);
+        ensure!(same, "the replicas have applied different changes; the states of the hosts are {reports:?}");
         Ok(())
     }
 }

@@ -71,7 +71,9 @@ fn host(
     }
     while let Some(word) = read_line()? {
         ensure!(word == "stand", "a host of the bench received the unknown command {word}");
-        let of = |name| host.standing(name).context("a host of the bench does not serve one of its services");
+        let of = |name| {
+            host.replica_status(name).context("a host of the bench does not serve one of its services")
+        };
         let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
         let report = HostReport {
             ended: all.iter().find_map(|one| one.last_end.clone()),

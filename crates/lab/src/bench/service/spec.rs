@@ -43,8 +43,8 @@ pub(super) struct ClientSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum ServiceWork {
     EchoWrites,
-    /// Writes to the echo service until the bench ends them: without a limit, or after the first second at
-    /// half the rate.
+    /// The client writes to the echo service until the bench ends the client. With `at_half`, the client
+    /// writes at full rate for one second, and then at half of the rate that it reached.
     EchoWritesOn {
         at_half: bool,
     },

@@ -31,8 +31,9 @@ impl Member {
         }
         self.deliveries.renew_base();
         if self.history.is_tail_unheard() {
-            // The new generation's history has been cut. If this member's report was lost, the router answers
-            // that the member is out.
+            // The router may not have received this member's report, and the time for reports is over. So the
+            // member sends an empty report. The router's answer says whether the member still belongs to the
+            // domain.
             self.send_tail(from, Vec::new(), out);
         }
         self.routers.note(from, leader);

@@ -6,7 +6,7 @@ use super::{GroupMember, context::MemberContext};
 use crate::{
     ecast::Position,
     group::{
-        Backlog, CommandOutcome, Event, Failure, GroupStep, Mark, Standing, SurvivorReport, Turn,
+        Backlog, CommandOutcome, Event, Failure, GroupStep, Mark, StateTransfer, SurvivorReport, Turn,
         feed::{RequestReason, Wanted},
         routing::{Admission, Control},
     },
@@ -101,8 +101,8 @@ impl GroupMember {
         let (me, group) =
             (self.here.me, self.group.as_ref().expect("the group stays while a message is handled"));
         let feeds = |view| {
-            let feed = Standing::Fed { giver: me, since: view };
-            group.view.members.iter().any(|entry| entry.standing == feed)
+            let feed = StateTransfer::Receiving { giver: me, since: view };
+            group.view.members.iter().any(|entry| entry.transfer == feed)
         };
         self.feed.keep(feeds);
         self.deliver(context);
@@ -176,8 +176,8 @@ impl GroupMember {
             }
             return false;
         };
-        match entry.standing {
-            Standing::Whole if !was_member || self.feed.is_awaited() => {
+        match entry.transfer {
+            StateTransfer::Complete if !was_member || self.feed.is_awaited() => {
                 self.feed.give_up();
                 if let Some(newest) = self.checkpoints.superseded_by() {
                     // All holders of the state are gone, and another process may have the newest checkpoint.
@@ -187,19 +187,19 @@ impl GroupMember {
                 }
                 context.effects.events.push(Event::Restore { group: self.here.group, state: None });
             }
-            Standing::Fed { giver, since } if since == view.number => {
+            StateTransfer::Receiving { giver, since } if since == view.number => {
                 assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
                 self.feed.begin(giver, since, context.now);
                 self.ask_state(context, RequestReason::Next);
             }
-            Standing::Whole | Standing::Fed { .. } => {}
+            StateTransfer::Complete | StateTransfer::Receiving { .. } => {}
         }
         let waited = self.change.waited(context.now);
         context.effects.views += 1;
         context.effects.longest_wait = context.effects.longest_wait.max(waited);
         let number = view.number;
-        let feeds = Standing::Fed { giver: self.here.me, since: number };
-        let gives = view.members.iter().any(|entry| entry.standing == feeds);
+        let feeds = StateTransfer::Receiving { giver: self.here.me, since: number };
+        let gives = view.members.iter().any(|entry| entry.transfer == feeds);
         let before = std::mem::replace(&mut self.places, view.places().collect());
         let arrived = view.places().filter(|place| !before.contains(place)).collect();
         let departed = before.into_iter().filter(|(id, seat)| !view.has(*id, *seat)).collect();

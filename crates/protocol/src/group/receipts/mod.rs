@@ -41,7 +41,7 @@ struct BranchReceipts {
     /// Whether a tick has passed since the last receipt of the branch. The branch sends a receipt at each
     /// tick even without news, because the last receipt may be lost.
     due: bool,
-    /// The news that the branch's next receipt will have, as far as a safe message may wait for it.
+    /// The progress that the branch's next receipt will report, if a safe message may wait for that progress.
     soon: SafeNews,
     /// The positions of the branch's members, as the last receipt named them.
     reported: Vec<Position>,
@@ -60,7 +60,7 @@ pub(super) struct Sum {
     pub(super) ordered: Vec<Position>,
 }
 
-/// The news of a branch's next receipt, as far as a safe message may wait for it.
+/// The progress that a branch's next receipt reports, if a safe message may wait for that progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SafeNews {
     #[default]

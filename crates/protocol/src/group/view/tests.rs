@@ -38,7 +38,7 @@ fn group(nodes: &[u64]) -> Group {
         group.step(Position(at), &GroupStep::Whole(process(node), Position(at)));
     }
     assert_eq!(members(&group), nodes);
-    assert!(group.view.members.iter().all(|entry| entry.standing == Standing::Whole));
+    assert!(group.view.members.iter().all(|entry| entry.transfer == StateTransfer::Complete));
     group
 }
 
@@ -167,8 +167,8 @@ fn a_member_that_lost_its_state_rejoins_in_the_view_that_removes_it() {
         (members(&group), &group.view.joined, &group.view.left),
         (vec![2, 1], &vec![process(1)], &vec![process(1)])
     );
-    let fed = Standing::Fed { giver: process(2), since: Position(23) };
-    assert_eq!(group.view.entry(process(1)).map(|entry| entry.standing), Some(fed));
+    let fed = StateTransfer::Receiving { giver: process(2), since: Position(23) };
+    assert_eq!(group.view.entry(process(1)).map(|entry| entry.transfer), Some(fed));
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn another_member_gives_the_state_if_the_giver_leaves() {
     for node in [1, 2] {
         group.step(Position(21), &report(node, 20, &[]));
     }
-    let fed = |group: &Group| group.view.entry(process(3)).map(|entry| entry.standing);
-    let Some(Standing::Fed { giver, since }) = fed(&group) else { panic!("it has no state") };
+    let fed = |group: &Group| group.view.entry(process(3)).map(|entry| entry.transfer);
+    let Some(StateTransfer::Receiving { giver, since }) = fed(&group) else { panic!("it has no state") };
     assert_eq!(since, Position(21));
     // The process waits for the state of another view, so this report is ignored.
     assert_eq!(group.step(Position(22), &GroupStep::Whole(process(3), Position(20))), None);
@@ -256,11 +256,11 @@ fn another_member_gives_the_state_if_the_giver_leaves() {
     for id in group.late() {
         group.step(Position(31), &report_of(id, 30, &[], id != process(3)));
     }
-    assert_eq!(fed(&group), Some(Standing::Fed { giver: process(other), since: Position(31) }));
+    assert_eq!(fed(&group), Some(StateTransfer::Receiving { giver: process(other), since: Position(31) }));
     // When the last holder leaves, the oldest begins with a fresh state.
     group.step(Position(40), &GroupStep::Drop(process(other)));
     group.step(Position(41), &report_of(process(3), 40, &[], false));
-    assert_eq!((fed(&group), members(&group)), (Some(Standing::Whole), vec![3]));
+    assert_eq!((fed(&group), members(&group)), (Some(StateTransfer::Complete), vec![3]));
 }
 
 /// A joiner that received the state keeps it, even if its report becomes ordered only after its giver's
@@ -270,15 +270,15 @@ fn a_state_that_arrived_is_not_forgotten() {
     let mut group = group(&[1]);
     group.step(Position(20), &GroupStep::Join(peer(2)));
     group.step(Position(21), &report(1, 20, &[]));
-    let standing = |group: &Group| group.view.entry(process(2)).map(|entry| entry.standing);
-    assert_eq!(standing(&group), Some(Standing::Fed { giver: process(1), since: Position(21) }));
+    let transfer = |group: &Group| group.view.entry(process(2)).map(|entry| entry.transfer);
+    assert_eq!(transfer(&group), Some(StateTransfer::Receiving { giver: process(1), since: Position(21) }));
     group.step(Position(30), &GroupStep::Drop(process(1)));
     group.step(Position(30), &GroupStep::Join(peer(3)));
     group.step(Position(31), &report_of(process(2), 30, &[], true));
-    assert_eq!(standing(&group), Some(Standing::Whole));
+    assert_eq!(transfer(&group), Some(StateTransfer::Complete));
     assert_eq!(group.step(Position(32), &GroupStep::Whole(process(2), Position(21))), None);
-    let third = group.view.entry(process(3)).map(|entry| entry.standing);
-    assert_eq!(third, Some(Standing::Fed { giver: process(2), since: Position(31) }));
+    let third = group.view.entry(process(3)).map(|entry| entry.transfer);
+    assert_eq!(third, Some(StateTransfer::Receiving { giver: process(2), since: Position(31) }));
 }
 
 #[test]

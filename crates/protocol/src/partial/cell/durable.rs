@@ -17,7 +17,7 @@ use crate::{
     time::Time,
 };
 
-/// The time at which an answer may leave, relative to the disk.
+/// The event for which an answer waits before it leaves.
 pub(super) enum Wait {
     /// The answer leaves after everything that was sent earlier.
     Nothing,

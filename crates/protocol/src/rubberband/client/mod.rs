@@ -91,7 +91,7 @@ struct Unreached {
     reported: bool,
 }
 
-/// Number of requests from which throughput matters more than latency.
+/// Number of requests under way from which on throughput matters more than latency.
 const REQUESTS_MANY: usize = 16;
 /// Divisor: with [`REQUESTS_MANY`] requests or more, input is gathered for 1/16 of the average latency, at
 /// most 2 ms. So turns are fewer and batches larger all the way from the client to the queries that share a

@@ -49,8 +49,8 @@ enum NextAttempt {
     Fail(ClientError),
 }
 
-/// Number of open requests from which reads of the latest state go through the order. There they wait for
-/// credit, so the queues of routers and storage processes stay short.
+/// With this number of open requests or more, reads of the latest state go through the order. There they wait
+/// for credit, so the queues of routers and storage processes stay short.
 const INJECTING_REQUESTS_MAX: usize = 16_384;
 
 /// Divisor: the newest read contributes 1/64 to the average latency.

@@ -134,7 +134,7 @@ impl ServiceMap {
 
     /// Returns whether this cell's replica is in the set, and the number of replicas.
     pub(super) fn status(&self) -> (bool, usize) {
-        let status = self.node.standing(&self.name).unwrap_or_default();
+        let status = self.node.replica_status(&self.name).unwrap_or_default();
         let is_one = status.replicas.iter().any(|(process, _)| Some(*process) == status.me);
         (is_one, status.replicas.len())
     }

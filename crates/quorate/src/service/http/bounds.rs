@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn untaken_answers_are_bounded() {
+    fn the_memory_of_unread_answers_is_bounded() {
         run(async {
             let (bounds, access) = (bounds(), LongReplies(1));
             let reply = Bytes::from(vec![0; 30 << 10]);

@@ -20,7 +20,7 @@ use super::{
     fault::{Fault, is_json},
     json::written,
 };
-use crate::{error::Error, service::standing::Standing};
+use crate::{error::Error, service::replica_status::ReplicaStatus};
 
 /// A service, as the door lists it.
 #[derive(Serialize)]
@@ -41,26 +41,26 @@ struct Listed {
 }
 
 impl Listed {
-    fn new(name: String, standing: Standing) -> Listed {
+    fn new(name: String, status: ReplicaStatus) -> Listed {
         Listed {
             name,
-            set: standing.set.map(|set| format!("{set:016x}")),
-            leader: standing.leader.map(|leader| leader.to_string()),
-            serving: standing.serving,
-            replicas: standing.replicas.into_iter().map(|(_, address)| address).collect(),
-            address: standing.address,
-            changes: standing.changes,
-            lives: standing.lives,
-            last_end: standing.last_end,
-            ended: standing.ended,
-            kept: standing.kept.into_iter().map(|process| process.to_string()).collect(),
+            set: status.set.map(|set| format!("{set:016x}")),
+            leader: status.leader.map(|leader| leader.to_string()),
+            serving: status.serving,
+            replicas: status.replicas.into_iter().map(|(_, address)| address).collect(),
+            address: status.address,
+            changes: status.changes,
+            lives: status.lives,
+            last_end: status.last_end,
+            ended: status.ended,
+            kept: status.kept.into_iter().map(|process| process.to_string()).collect(),
         }
     }
 }
 
 pub(super) async fn services(State(shared): State<Arc<DoorShared>>) -> Result<Response, Fault> {
     let services = shared.host_shared()?.services().into_iter();
-    Ok(written(&services.map(|(name, standing)| Listed::new(name, standing)).collect::<Vec<_>>()))
+    Ok(written(&services.map(|(name, status)| Listed::new(name, status)).collect::<Vec<_>>()))
 }
 
 pub(super) async fn service(
@@ -72,7 +72,7 @@ pub(super) async fn service(
 
 fn listing(host_shared: &HostShared, name: String) -> Result<Response, Fault> {
     let slot = host_shared.slot(&name).ok_or_else(|| Fault::unserved(&name))?;
-    Ok(written(&Listed::new(name, slot.standing())))
+    Ok(written(&Listed::new(name, slot.replica_status())))
 }
 
 pub(super) async fn withdraw(

@@ -258,16 +258,16 @@ enum EventMeaning {
 
 fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
     if replica.over.load(Ordering::Relaxed) {
-        // The status in `standing` already describes this replica's successor, so the event does not change
+        // `status` already describes this replica's successor, so the event does not change
         // it.
         return EventMeaning::News;
     }
-    let standing = || lock(&replica.standing);
+    let status = || lock(&replica.status);
     match event {
-        service::Event::Leader(leader) => standing().leader = *leader,
-        service::Event::Serving => standing().serving = true,
+        service::Event::Leader(leader) => status().leader = *leader,
+        service::Event::Serving => status().serving = true,
         service::Event::Members(members) => {
-            standing().replicas = members.iter().map(|peer| (peer.id, peer.address.clone())).collect();
+            status().replicas = members.iter().map(|peer| (peer.id, peer.address.clone())).collect();
             return EventMeaning::Changed;
         }
         service::Event::Removed => {
@@ -292,7 +292,7 @@ fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
             return EventMeaning::Changed;
         }
         service::Event::Revert => {
-            standing().serving = false;
+            status().serving = false;
             return EventMeaning::Order;
         }
         _ => return EventMeaning::Order,

@@ -75,7 +75,7 @@ impl Process {
         let shell =
             Shell::start_node(node, dispatcher, config, disk, &shared.handle).map_err(Error::start)?;
         let process = Arc::new(Process { shared: shared.clone(), shell });
-        // All endpoints learn the processes that listen at the addresses.
+        // Tells all endpoints which processes listen at the addresses.
         process.shell.seek(process.search(), move |found| {
             let endpoints: Vec<Arc<EndpointHandle>> = lock(&shared.endpoints).values().cloned().collect();
             for endpoint in endpoints.iter().filter(|_| !found.is_empty()) {
@@ -181,8 +181,8 @@ impl Process {
             unreachable!("a replica changes its set")
         };
         let is_current = || {
-            let standing = lock(&replica.standing);
-            let has = |id: &ProcessId| standing.replicas.iter().any(|(replica, _)| replica == id);
+            let status = lock(&replica.status);
+            let has = |id: &ProcessId| status.replicas.iter().any(|(replica, _)| replica == id);
             match change {
                 Change::Add(peer) => has(&peer.id),
                 Change::Remove(process) => !has(process),

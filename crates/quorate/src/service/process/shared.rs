@@ -28,8 +28,8 @@ use crate::{
     service::{
         executor::{ExecutorOrder, Outlet, Runner, Tally},
         gate::Gate,
+        replica_status::ReplicaStatus,
         service_endpoint::{Command, ServiceEndpoint, Set, Terms},
-        standing::Standing,
     },
     waiters::Waiters,
 };
@@ -81,7 +81,7 @@ pub(crate) struct ReplicaHandle {
     pub(in crate::service) inline: Mutex<Option<Receiver<ExecutorOrder>>>,
     pub(in crate::service) tally: Arc<Tally>,
     /// The present state of the replica's service slot, over all lives.
-    pub(in crate::service) standing: Arc<Mutex<Standing>>,
+    pub(in crate::service) status: Arc<Mutex<ReplicaStatus>>,
     /// Whether the replica was rebuilt from its records.
     pub(in crate::service) goes_on: bool,
     /// Whether the other replicas have reported that this process is no replica.
@@ -101,17 +101,18 @@ impl ReplicaHandle {
         lock(&self.failed)
             .get_or_insert_with(|| {
                 warn!(service = name, why, "a replica of a service ends at this host");
-                lock(&self.standing).serving = false;
+                lock(&self.status).serving = false;
                 why
             })
             .clone()
     }
 
-    /// Whether the replica's set may still count on its records, now that it ends as the process `me`: it was
-    /// a replica, it is on disk, and nobody has reported that the other replicas voted it out. The cause of
-    /// its end may end all replicas: then these records are all that is left.
+    /// Whether the set may still count on this replica's records, now that the process `me` ends: the process
+    /// was a replica, its journal is on disk, and nobody has reported that the other replicas voted the
+    /// process out. The same cause may end all replicas. Then these records are all that is left of the
+    /// state.
     pub(in crate::service) fn keeps_records(&self, me: ProcessId) -> bool {
-        let is_replica = || lock(&self.standing).replicas.iter().any(|(id, _)| *id == me);
+        let is_replica = || lock(&self.status).replicas.iter().any(|(id, _)| *id == me);
         self.terms.durable
             && !self.voted_out.load(Ordering::Relaxed)
             && (self.goes_on || self.founds || is_replica())
@@ -213,26 +214,26 @@ impl ServiceShared {
             return;
         }
         let is_kept = replica.keeps_records(self.me);
-        let mut standing = lock(&replica.standing);
-        standing.serving = false;
-        standing.last_end = Some(why.clone());
-        let is_alone = matches!(&standing.replicas[..], [(id, _)] if *id == self.me);
+        let mut status = lock(&replica.status);
+        status.serving = false;
+        status.last_end = Some(why.clone());
+        let is_alone = matches!(&status.replicas[..], [(id, _)] if *id == self.me);
         match (after, &self.endings) {
             (AfterEnd::ComeBack, _) if is_alone && is_kept => {
-                standing.ended = Some(format!(
+                status.ended = Some(format!(
                     "{why}; this was the only replica, and its journal is kept: start the host again to go \
                      on from the journal, or withdraw the service"
                 ));
             }
             (AfterEnd::ComeBack, _) if is_alone => {
-                standing.ended =
+                status.ended =
                     Some(format!("{why}; this was the only replica, so the service's state is lost"));
             }
             (AfterEnd::ComeBack, Some(endings)) => {
                 // Once the host has ended, nobody brings the replica back.
                 let _ = endings.send(endpoint.name.clone());
             }
-            _ => standing.ended = Some(why),
+            _ => status.ended = Some(why),
         }
     }
 

@@ -46,8 +46,8 @@ pub(super) enum DropReason {
     Busy,
 }
 
-/// Most parts that begin again when one part of their command has ended. So a command for which the cell has
-/// little room continues with few parts at a time, and with more parts as room becomes free.
+/// Maximum number of parts that begin again when one part of their command has ended. So a command for which
+/// the cell has little room continues with few parts at a time, and with more parts as room becomes free.
 const BEGUN_AGAIN: usize = 2;
 
 impl QuorumCommand {

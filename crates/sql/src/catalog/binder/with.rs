@@ -13,8 +13,8 @@ use crate::{
     types::PgType,
 };
 
-/// Most uses of WITH queries in a statement. Each use is bound separately, and WITH queries may name each
-/// other, so without a bound the work could grow exponentially.
+/// Maximum number of uses of WITH queries in a statement. Each use is bound separately, and WITH queries may
+/// name each other, so without a bound the work could grow exponentially.
 const USES_MAX: usize = 64;
 
 impl Binder<'_> {

@@ -45,10 +45,11 @@ pub use extension::Extension;
 pub use function::{is_aggregate, no_function};
 pub use sequence::constant_sequence;
 
-/// Most levels of an expression. The select around the expression may need the engine's remaining levels.
+/// Maximum number of levels of an expression. The select around the expression may need the engine's
+/// remaining levels.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;
 
-/// Most stack that binding one level takes, in bytes.
+/// Maximum stack that binding one level takes, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
 /// Stack that is added if less than [`STACK_BYTES`] is left, in bytes.

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_sorted_and_take_their_defaults() {
+    fn settings_are_sorted_and_accept_their_defaults() {
         let names: Vec<String> = SETTINGS.iter().map(|setting| setting.name.to_lowercase()).collect();
         assert!(names.is_sorted());
         for setting in SETTINGS {

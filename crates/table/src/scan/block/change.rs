@@ -16,8 +16,8 @@ use crate::{
 
 use super::{BLOCK_ROWS, Block, STEPS};
 
-/// The most changes of a block that are made one by one. A rebuild takes about as long as two hundred single
-/// changes.
+/// Maximum number of changes of a block that are made one by one. A rebuild takes about as long as two
+/// hundred single changes.
 const IN_PLACE_MAX: usize = 128;
 
 /// The reverse of one change.
@@ -431,7 +431,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn columns_are_an_ordered_map(steps in prop::collection::vec(step(), 1..7)) {
+        fn columns_equal_an_ordered_map(steps in prop::collection::vec(step(), 1..7)) {
             let mut columns = Columns::new(&schema());
             let (mut model, mut next) = (BTreeMap::new(), 0);
             for step in steps {

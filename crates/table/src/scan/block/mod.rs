@@ -13,12 +13,12 @@ use crate::{
 
 pub(super) mod change;
 
-/// The most rows of a block. A chunk of 16-bit codes is then 8 KiB. The columns of a signature therefore stay
-/// in the first-level cache while a pass reads them repeatedly, and copying a chunk for an update takes a
-/// fraction of a microsecond.
+/// Maximum number of rows of a block. A chunk of 16-bit codes is then 8 KiB. The columns of a signature
+/// therefore stay in the first-level cache while a pass reads them repeatedly, and copying a chunk for an
+/// update takes a fraction of a microsecond.
 pub(super) const BLOCK_ROWS: usize = 4096;
 
-/// The most rows that one key may have in a block that is not crowded.
+/// Maximum number of rows that one key may have in a block that is not crowded.
 const CROWD: usize = 16;
 
 /// The number of dependent memory accesses on the way to a row: each step prefetches an address that the step

@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_chunk_is_a_vector(
+        fn a_chunk_equals_a_vector(
             first in prop::collection::vec(prop::option::of(0u64..300), 1..200),
             steps in prop::collection::vec((0u8..3, 0usize..1000, prop::option::of(prop_oneof![
                 0u64..400, any::<u32>().prop_map(u64::from), any::<u64>()

@@ -22,7 +22,7 @@ use crate::{
 
 use super::{hint, positions::Positions, texts::Texts};
 
-/// The most texts that a sorted part keeps separately.
+/// Maximum number of texts that a sorted part keeps separately.
 const SEPARATE_TEXTS_MAX: usize = 1 << 16;
 /// A sorted part with more values than `UNSHARED_MAX` keeps texts separately only if `ROWS_PER_VALUE_MIN`
 /// rows on average share a value.
@@ -32,7 +32,7 @@ const ROWS_PER_VALUE_MIN: usize = 4;
 const TAIL_MIN: usize = 1024;
 /// A tail is sorted once it has more unsorted values than this number plus a quarter of its sorted values.
 const UNSORTED_MIN: usize = 64;
-/// The most values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
+/// Maximum number of values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
 const RUN_VALUES: usize = 1 << 14;
 const RUN_BYTES: usize = 256 << 10;
 /// The number of the tail's first run; lower numbers belong to the sorted part.
@@ -663,7 +663,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_others_bring_is_found(
+        fn values_of_merged_dictionaries_are_found(
             texts in prop::collection::vec("[a-c]{0,9}", 0..300),
             others in prop::collection::vec(prop::collection::vec("[a-c]{0,9}", 0..100), 0..4),
         ) {
@@ -673,7 +673,7 @@ mod tests {
         }
 
         #[test]
-        fn what_others_bring_is_found_in_a_heap(
+        fn values_of_merged_dictionaries_are_found_in_a_heap(
             others in prop::collection::vec(prop::collection::vec(0usize..4 * UNSHARED_MAX, 0..300), 0..4),
         ) {
             let value = |number: usize| Value::text_of(format!("{:x}", number * 7919));
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn many_texts_that_hardly_repeat_lie_in_one_heap() {
+    fn many_distinct_texts_are_stored_in_one_heap() {
         let texts: Vec<Value> =
             (0..3 * UNSHARED_MAX).map(|n| Value::text_of(format!("{:x}", n * 7919))).collect();
         check(&texts, 3, 2 * UNSHARED_MAX);

@@ -369,7 +369,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_found(
+        fn numbers_in_a_range_are_found(
             base: u64, wide in 0u32..64, numbers in prop::collection::vec(any::<u64>(), 0..300), low: u64, high: u64
         ) {
             let numbers: Vec<u64> = numbers.iter().map(|number| base.saturating_add(number >> wide)).collect();
@@ -389,7 +389,7 @@ mod tests {
         }
 
         #[test]
-        fn hashes_and_rows_are_found(
+        fn hashes_and_their_rows_are_found(
             base: u64, wide in 0u32..64, numbers in prop::collection::vec(any::<u64>(), 0..300),
             factor: u32, shift in 0u32..32, words in prop::collection::vec(any::<u32>(), 64)
         ) {

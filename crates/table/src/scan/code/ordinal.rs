@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn special_floats_stand_where_they_belong() {
+    fn special_floats_are_ordered_as_in_postgresql() {
         let special = [
             f64::NAN,
             -f64::NAN,

@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_place_is_found_from_anywhere(
+        fn a_partition_point_is_found_from_any_start(
             mut numbers in prop::collection::vec(0u64..400, 1..300),
             from in 0usize..300,
             bound in 0u64..410,

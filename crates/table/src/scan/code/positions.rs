@@ -87,7 +87,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_are_a_map(
+        fn positions_equal_a_map(
             hashes in prop::collection::vec(prop_oneof![0u32..20, any::<u32>(), Just(u32::MAX)], 0..200),
             room in 0usize..100,
         ) {

@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_are_a_vector_of_strings(
+        fn texts_equal_a_vector_of_strings(
             first in prop::collection::vec("[a-cé]{0,300}", 0..40),
             more in prop::collection::vec("[a-cé]{0,300}", 0..40),
         ) {
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_texts_of_one_length_take_nothing() {
+    fn texts_of_one_length_need_no_memory_for_their_ends() {
         let numbers: Vec<String> = (0..1000).map(|number| format!("{number:012}")).collect();
         let texts = Texts::of(numbers.iter().map(String::as_str));
         assert_eq!(texts.bytes(), 12 * 1000);

@@ -13,8 +13,8 @@ use crate::scan::{
     query::{compile::Term, group::QueryGroup, span::BlockSpan},
 };
 
-/// The most queries that go alone for which columns are prefetched query by query, and the most terms of
-/// each such query.
+/// Maximum number of queries outside of groups for which columns are prefetched query by query, and maximum
+/// number of terms of each such query.
 const FEW: usize = 4;
 const TERMS_ASKED: usize = 3;
 /// A column is prefetched whole if the sum of its looks reaches `LOOKS_MIN`. The first term of a query reads
@@ -22,7 +22,7 @@ const TERMS_ASKED: usize = 3;
 const LOOKS_MIN: u32 = 4;
 const FIRST_LOOKS: u32 = 3;
 const OTHER_LOOKS: u32 = 1;
-/// The fewest blocks of a block span whose looks are counted.
+/// Minimum number of blocks of a block span whose looks are counted.
 const BLOCKS_MIN: usize = 3;
 
 /// The columns that are read in every block by the queries under way.

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_share_the_work() {
+    fn segments_divide_the_work_of_a_pass() {
         let cut = |blocks: usize, block_spans: &[(usize, usize)], segments: usize| {
             let block_span =
                 |&(first, end): &(usize, usize)| BlockSpan { first, end, range: KeyRange::ALL, query: 0 };

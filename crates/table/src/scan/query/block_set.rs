@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_cover_holds_what_a_stretch_does(
+        fn a_block_set_holds_the_blocks_of_its_spans(
             spans in prop::collection::vec((0usize..20, 0usize..20), 0..8), from in 0usize..25
         ) {
             let span = |&(first, more): &(usize, usize)| {

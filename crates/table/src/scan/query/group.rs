@@ -29,16 +29,16 @@ use super::{
     span::{ActiveQuery, BlockSpan},
 };
 
-/// The most alternatives of an IN that are entered in a hash table. A longer list is compared.
+/// Maximum number of alternatives of an IN that are entered in a hash table. A longer list is compared.
 const ALTERNATIVES_MAX: usize = 16;
-/// The most entries of one query in a group.
+/// Maximum number of entries of one query in a group.
 const KEYS_MAX: usize = 64;
 /// The average number of entries that a range may take.
 const KEYS_PER_RANGE: u64 = 3;
 /// A range is hashed only if it spans at most this fraction of the values that its column spans.
 const RANGE_PART_MAX: f64 = 0.25;
-/// The most bits of a group's filter, as a power of two. 2^18 bits are 32 KiB, which fit the first-level
-/// cache together with the codes.
+/// Maximum size of a group's filter, as the binary logarithm of the number of bits. 2^18 bits are 32 KiB,
+/// which fit the first-level cache together with the codes.
 const FILTER_BITS_MAX: u32 = 18;
 /// The bits of the filter for each entry. With 32 bits for each entry, few rows that interest no query pass
 /// the filter.

@@ -20,10 +20,11 @@ use super::{
     shape::OutputShapes,
 };
 
-/// The most points of the ring for which a query evaluates its whole filter on each row. As long as a point
-/// holds few rows, that costs less than looking up the codes of the filter's constants.
+/// Maximum number of points of the ring at which a query evaluates its whole filter on each row. As long as a
+/// point holds few rows, that costs less than looking up the codes of the filter's constants.
 const POINTS_EVALUATED: usize = 4;
-/// The most rows remembered for a read that computes its output, so that later writes can correct its answer.
+/// Maximum number of rows remembered for a read that computes its output, so that later writes can correct
+/// its answer.
 const RECEIVED_MAX: usize = 4096;
 
 /// The destination of the rows that a query receives.
@@ -88,7 +89,7 @@ pub(in crate::scan) struct QueryResult<'a> {
     pub(in crate::scan) received_from: usize,
     /// The number of blocks that were looked at for this query alone.
     pub(in crate::scan) visited: u64,
-    /// The rows that a read of unchanged columns still takes.
+    /// Number of rows that the read still takes, if it returns columns without computing on them.
     pub(in crate::scan) left: usize,
 }
 

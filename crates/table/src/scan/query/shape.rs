@@ -4,7 +4,7 @@ use crate::scan::block::Block;
 
 use super::received::ReceivedRows;
 
-/// The most columns of a shape, because the NULLs of a row are the bits of one word.
+/// Maximum number of columns of a shape, because the NULLs of a row are the bits of one word.
 const WIDTH_MAX: usize = 64;
 
 /// The shapes of a pass.

@@ -253,7 +253,7 @@ fn check(engine: &mut Versions<Brittle>, jobs: &[Job], panicking: &[usize]) {
 }
 
 #[test]
-fn a_panic_in_a_pass_is_the_failure_of_one_read() {
+fn a_panic_in_a_pass_fails_one_read_only() {
     let mut engine = engine();
     for poisons in [vec![0], vec![20], vec![29], vec![3, 4, 17], (0..30).collect()] {
         for poison in [IN_THE_PASS, AT_THE_ANSWER] {
@@ -265,7 +265,7 @@ fn a_panic_in_a_pass_is_the_failure_of_one_read() {
 }
 
 #[test]
-fn writes_of_the_batch_take_place_once() {
+fn writes_of_a_batch_are_applied_once_despite_panics_of_reads() {
     for poisons in [vec![1], vec![0, 6], vec![7, 8, 29]] {
         for poison in [IN_THE_PASS, AT_THE_ANSWER] {
             let mut engine = engine();
@@ -289,13 +289,13 @@ fn writes_of_the_batch_take_place_once() {
 
 #[test]
 #[should_panic(expected = "as the test wants")]
-fn a_panic_in_a_write_goes_on_to_the_caller() {
+fn a_panic_in_a_write_reaches_the_caller() {
     let delete = Operation::Delete { table: TABLE, filter: Some(poison()), returning: Vec::new() };
     engine().apply(&[read(3, 1), job(4, delete), read(4, 3)]);
 }
 
 #[test]
-fn a_panic_in_a_page_is_the_failure_of_its_read() {
+fn a_panic_in_a_page_fails_its_read_only() {
     let mut engine = engine();
     engine.pin(Epoch(2), Holder::Reader);
     let output = Output::Rows { columns: vec![column()], order: Vec::new(), limit: None, distinct: false };

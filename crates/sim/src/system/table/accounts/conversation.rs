@@ -8,9 +8,10 @@ use quorate_table::operation::{Operation, Step};
 
 use crate::mutation::Mutation;
 
-/// The table of the cells, without rows at first.
+/// The table that conversations read and write. It has no rows at first. Its rows are called cells in this
+/// file; they are not cells of maps.
 pub(super) const CELLS: &str = "cells";
-/// Number of cells. The number is small, so that conversations use the same cells.
+/// Number of rows. The number is small, so that conversations use the same rows.
 pub(super) const CELLS_MAX: u64 = 10;
 
 /// The conversations of all gateways.
@@ -34,9 +35,9 @@ pub(super) struct Conversation {
     pub(super) machine: usize,
     pub(super) life: u64,
     pub(super) start: Time,
-    /// The cells that are read.
+    /// The keys of the two rows that the conversation reads.
     pub(super) reads: [i64; 2],
-    /// The cell that is written, if any.
+    /// The key of the row that the conversation writes, if any.
     pub(super) writes: Option<i64>,
     /// The steps that were tried so far.
     pub(super) steps: Vec<Step>,

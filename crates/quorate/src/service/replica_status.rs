@@ -4,7 +4,7 @@ use quorate_protocol::ProcessId;
 
 /// The present state of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ReplicaStatus {
     /// The process that hosts the replica.
     pub me: Option<ProcessId>,
     /// The random number of the replica's set, or `None` while the replica looks for a set.
