@@ -71,9 +71,9 @@ impl DerefMut for SqlError {
 /// A line and column of a statement's text, both counted from 1. Columns are counted in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourcePosition {
-    /// The line.
+    /// Number of the line.
     pub line: u64,
-    /// The character within the line.
+    /// Number of the character within the line.
     pub column: u64,
 }
 

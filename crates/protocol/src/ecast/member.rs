@@ -61,7 +61,7 @@ impl Default for MemberSettings {
 pub enum MemberCommand {
     /// Submits a message. Ends in exactly one of [`MemberEvent::Outcome`] and [`MemberEvent::NotSent`].
     Submit {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
         /// The message's class.
         class: Class,
@@ -74,7 +74,7 @@ pub enum MemberCommand {
     /// Takes a message back if it has not been sent. A message that was taken back ends in
     /// [`MemberEvent::NotSent`]; any other message ends in its outcome as usual.
     Withdraw {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
     },
     /// Takes back all data messages that have not been sent; each ends in [`MemberEvent::NotSent`].
@@ -93,7 +93,7 @@ pub enum MemberCommand {
     /// Delivers a message after everything ordered so far, without ordering it. If no destination gets the
     /// message, the command ends in [`MemberEvent::NotInjected`]; otherwise the destinations answer.
     Inject {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
         /// Whether the lead router confirms by [`MemberEvent::Latest`] that the stamp covers everything that
         /// was stable at this command. The router may report [`MemberEvent::NotInjected`] instead although
@@ -126,7 +126,7 @@ pub enum MemberEvent {
         at: Position,
         /// The process that injected the message.
         sender: ProcessId,
-        /// The sender's name of the message.
+        /// The token that the sender gave the message.
         token: u64,
         /// The message.
         body: Bytes,
@@ -135,7 +135,7 @@ pub enum MemberEvent {
     },
     /// The outcome of a submitted message.
     Outcome {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
         /// The message's name in the order.
         id: MessageId,
@@ -144,17 +144,17 @@ pub enum MemberEvent {
     },
     /// A submitted message was never sent, and never will be.
     NotSent {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
     },
     /// An injected message was delivered nowhere.
     NotInjected {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
     },
     /// The stamp of an injected message covers everything that was stable when it was injected.
     Latest {
-        /// The user's name of the message.
+        /// The token that the user gave the message.
         token: u64,
     },
     /// Messages to routers may have been lost, and a router that knows a leader is in reach. If an injected

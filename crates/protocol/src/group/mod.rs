@@ -466,7 +466,7 @@ pub enum Command {
     },
     /// Requests the counters of this process. Answered by [`Event::Figures`].
     Figures {
-        /// The caller's name for the command.
+        /// The token that the caller gave the command.
         token: u64,
     },
     /// Leaves the domain and all groups. [`Event::Wedged`] follows once this is done. For an orderly end,
@@ -624,7 +624,7 @@ pub enum Event {
     },
     /// The answer to [`Command::Figures`].
     Figures {
-        /// The caller's name for the command.
+        /// The token that the caller gave the command.
         token: u64,
         /// The counters of the process.
         figures: GroupCounters,

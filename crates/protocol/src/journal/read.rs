@@ -46,7 +46,7 @@ pub enum Damage {
     Rotten {
         /// The record.
         ticket: Ticket,
-        /// The segment in which the record should be.
+        /// The number of the segment in which the record should be.
         segment: u64,
         /// The offset in the segment, in bytes.
         offset: u64,

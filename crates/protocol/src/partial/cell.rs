@@ -91,14 +91,14 @@ pub enum Command {
 pub enum Event {
     /// An operation ended.
     Ended {
-        /// The name that the user gave the request.
+        /// The id that the user gave the request.
         id: u64,
         /// The outcome.
         outcome: OperationOutcome,
     },
     /// A scan ended.
     Scanned {
-        /// The name that the user gave the request.
+        /// The id that the user gave the request.
         id: u64,
         /// The outcome.
         outcome: Scanned,

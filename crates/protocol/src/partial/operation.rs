@@ -8,7 +8,7 @@ use crate::{strength::Level, time::Duration};
 /// A user's request to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The name that the user gave the operation. Its outcome carries the name.
+    /// The id that the user gave the operation. Its outcome carries the id.
     pub id: u64,
     /// The map.
     pub map: MapId,

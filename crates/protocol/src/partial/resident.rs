@@ -100,14 +100,14 @@ pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 pub enum Event {
     /// An operation ended.
     Ended {
-        /// The name that the user gave the operation.
+        /// The id that the user gave the operation.
         id: u64,
         /// The outcome.
         outcome: OperationOutcome,
     },
     /// A scan ended.
     Scanned {
-        /// The name that the user gave the scan.
+        /// The id that the user gave the scan.
         id: u64,
         /// The outcome.
         outcome: Scanned,

@@ -181,7 +181,7 @@ pub(super) struct PendingIncrement {
 /// An operation that has not ended.
 #[derive(Debug)]
 pub(super) struct RunningOperation {
-    /// The name that the user gave the operation.
+    /// The id that the user gave the operation.
     pub(super) id: u64,
     pub(super) map: MapId,
     pub(super) key: Bytes,

@@ -47,7 +47,7 @@ use crate::{
 /// A user's request for a piece of a map's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// The name that the user gave the scan. Its outcome carries the name.
+    /// The id that the user gave the scan. Its outcome carries the id.
     pub id: u64,
     /// The map.
     pub map: MapId,

@@ -26,7 +26,7 @@ pub enum Command {
     Seeds(Vec<Peer>),
     /// Asks for the status. Answered by [`Event::Status`].
     Status {
-        /// The asker's name for the command.
+        /// The token that the asker gave the command.
         token: u64,
     },
     /// A command for the cell itself.
@@ -34,7 +34,7 @@ pub enum Command {
     /// The end of a request to a map whose strategy is not partial quorums. The cell passes it on as
     /// [`Event::Answered`].
     Answered {
-        /// The asker's name for the request.
+        /// The id that the asker gave the request.
         id: u64,
         /// The outcome.
         outcome: Box<Outcome>,
@@ -46,7 +46,7 @@ pub enum Command {
 pub enum Event {
     /// The answer to [`Command::Status`].
     Status {
-        /// The asker's name for the command.
+        /// The token that the asker gave the command.
         token: u64,
         /// The status.
         status: Box<Status>,
@@ -55,7 +55,7 @@ pub enum Event {
     Cell(resident::Event),
     /// The end of a request to a map whose strategy is not partial quorums.
     Answered {
-        /// The asker's name for the request.
+        /// The id that the asker gave the request.
         id: u64,
         /// The outcome.
         outcome: Box<Outcome>,

@@ -76,12 +76,12 @@ pub enum Command {
     Seeds(Vec<Peer>),
     /// Report the status. Answered by [`Event::Status`].
     Status {
-        /// The caller's name for the request.
+        /// The token that the caller gave the request.
         token: u64,
     },
     /// List the process groups. Answered by [`Event::Groups`]. For a router.
     Groups {
-        /// The caller's name for the request.
+        /// The token that the caller gave the request.
         token: u64,
     },
     /// Carry out an operation of an operator. Answered by [`Event::Operated`].
@@ -118,14 +118,14 @@ pub enum Command {
 pub enum Event {
     /// The answer to [`Command::Status`].
     Status {
-        /// The caller's name for the request.
+        /// The token that the caller gave the request.
         token: u64,
         /// The status.
         status: Box<Status>,
     },
     /// The answer to [`Command::Groups`].
     Groups {
-        /// The caller's name for the request.
+        /// The token that the caller gave the request.
         token: u64,
         /// The groups at the last position that the router knows.
         roster: Shared<Roster>,

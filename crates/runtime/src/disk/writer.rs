@@ -181,7 +181,7 @@ impl Progress {
 struct DiskThread {
     files: Box<dyn Files>,
     settings: journal::Settings,
-    /// The first segment that this process has written since its start.
+    /// The number of the first segment that this process has written since its start.
     first_segment: Option<u64>,
     /// The number of the newest segment that was created.
     newest_segment: u64,

@@ -65,11 +65,11 @@ pub struct Settings {
 /// Limits of the memory that requests under way and unsent answers take, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldLimits {
-    /// Largest answer.
+    /// Maximum size of an answer, in bytes.
     pub answer_bytes_max: usize,
     /// Requests under way and unsent answers of one client. A client above this limit is not read from.
     pub client_bytes_max: usize,
-    /// Requests under way and unsent answers of all clients together.
+    /// Maximum size of the requests under way and the unsent answers of all clients together, in bytes.
     pub bytes_max: usize,
 }
 

@@ -20,7 +20,7 @@ use crate::{
 pub enum ClientCommand {
     /// A write.
     Write {
-        /// The user's name of the request.
+        /// The token that the user gave the request.
         token: u64,
         /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
         /// close to the newest. `None` lets the client choose.
@@ -29,7 +29,7 @@ pub enum ClientCommand {
         print: u64,
         /// Whether the id may have been used before.
         repeated: bool,
-        /// The table.
+        /// The number of the table.
         table: u32,
         /// The ring keys that the write touches; disjoint.
         ranges: SmallVec<[Range; 2]>,
@@ -40,11 +40,11 @@ pub enum ClientCommand {
     },
     /// A read.
     Read {
-        /// The user's name of the request.
+        /// The token that the user gave the request.
         token: u64,
         /// The strength, which says how fresh the rows must be.
         strength: Strength,
-        /// The table.
+        /// The number of the table.
         table: u32,
         /// The ring keys that the read touches; disjoint.
         ranges: SmallVec<[Range; 2]>,
@@ -53,7 +53,7 @@ pub enum ClientCommand {
     },
     /// A change of the configuration.
     Control {
-        /// The user's name of the request.
+        /// The token that the user gave the request.
         token: u64,
         /// The change.
         control: Control,
@@ -70,7 +70,7 @@ pub enum ClientCommand {
     /// The user stops waiting. Ends the request at once: a write with [`ClientError::NotSent`] or
     /// [`ClientError::MaybeApplied`].
     Cancel {
-        /// The request.
+        /// The token of the request.
         token: u64,
     },
     /// Processes that may be routers.
@@ -88,14 +88,14 @@ pub enum ClientEvent {
     /// The read's answer has begun: first pieces have come from every process that answers it, and more
     /// pieces follow as [`ClientEvent::Part`]. A read that ends with its first pieces has no such event.
     Begun {
-        /// The request.
+        /// The token of the request.
         token: u64,
         /// The pieces so far, in the order of the processes.
         parts: Vec<ProcessAnswer>,
     },
     /// The next piece of an answer that has begun.
     Part {
-        /// The request.
+        /// The token of the request.
         token: u64,
         /// The process that sent the piece.
         from: ProcessId,
@@ -106,7 +106,7 @@ pub enum ClientEvent {
     },
     /// The request is answered in full.
     Done {
-        /// The request.
+        /// The token of the request.
         token: u64,
         /// The position of an ordered request, or the stamp of an injected read; 0 for control messages and
         /// basic reads.
@@ -117,7 +117,7 @@ pub enum ClientEvent {
     },
     /// The request failed.
     Failed {
-        /// The request.
+        /// The token of the request.
         token: u64,
         /// The reason.
         error: ClientError,

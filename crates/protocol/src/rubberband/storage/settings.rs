@@ -24,9 +24,10 @@ pub struct StorageSettings {
     pub held_max: Duration,
     /// The terms with which the process assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Bytes of answers to writes that each range remembers. All replicas must use the same value.
+    /// Maximum size of the answers to writes that each range remembers, in bytes. All replicas must use the
+    /// same value.
     pub remembered_bytes_max: usize,
-    /// Bytes of reasons of failed writes that each range remembers.
+    /// Maximum size of the reasons of failed writes that each range remembers, in bytes.
     pub remembered_failure_bytes_max: usize,
     /// Maximum size in bytes of one message with a range's memory, and of one record of decisions. A single
     /// answer that is longer is sent alone.

@@ -56,9 +56,9 @@ use crate::{
 pub(super) struct VerdictLimits {
     /// Number of the newest decisions that are kept.
     pub(super) settled_max: usize,
-    /// Bytes of all kept decisions, including their reasons.
+    /// Maximum size of all kept decisions, including their reasons, in bytes.
     pub(super) settled_bytes_max: usize,
-    /// Bytes of one reason. The engine's own reasons are shorter.
+    /// Maximum size of one reason, in bytes. The engine's own reasons are shorter.
     pub(super) failure_bytes_max: usize,
 }
 

@@ -54,13 +54,13 @@ pub enum ClientCommand {
     Commit {
         /// The name that the user gives the command.
         command: CommandId,
-        /// The transaction.
+        /// The number of the transaction.
         transaction: u64,
     },
     /// Abandons a transaction. No event ends this command, because replicas cannot tell an abandoned
     /// transaction from a forgotten one.
     Abandon {
-        /// The transaction.
+        /// The number of the transaction.
         transaction: u64,
     },
     /// Repeats a call whose fate was [`Fate::MaybeApplied`]: the call takes effect now unless it already has.

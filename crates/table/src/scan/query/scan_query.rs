@@ -68,7 +68,8 @@ pub(in crate::scan) struct ScanQuery<'a> {
     pub(in crate::scan) way: SearchPlan,
     /// The limit of a read that returns columns unchanged, in rows.
     limit: usize,
-    /// The job of the batch that a read belongs to, by which the host can withdraw it; `None` for a write.
+    /// The index, in the batch, of the job to which a read belongs. The host can withdraw the read by this
+    /// index. `None` for a write.
     pub(in crate::scan) job: Option<usize>,
     /// Whether one query result must receive all rows, in order, because sums of floats depend on the order.
     pub(in crate::scan) needs_one_pass: bool,
