@@ -137,12 +137,7 @@ fn kind(statement: &statement::Statement) -> &'static str {
             Action::Update { .. } => "update",
             Action::Delete { .. } | Action::Truncate => "delete",
         },
-        statement::Statement::CreateTable(_)
-        | statement::Statement::DropTable(_)
-        | statement::Statement::CreateSequence(_)
-        | statement::Statement::DropSequence(_)
-        | statement::Statement::CreateIndex(_)
-        | statement::Statement::DropIndex(_) => "definition",
+        definition if definition.is_definition() => "definition",
         statement::Statement::Copy(_) => "copy",
         statement::Statement::Explain { .. } => "explain",
         statement::Statement::Begin(_)

@@ -269,8 +269,7 @@ impl Session {
     }
 
     async fn perform(&mut self, statement: &Statement, values: &[Value]) -> Result<StatementOutcome> {
-        let stands_apart =
-            matches!(statement, Statement::CreateTable(_) | Statement::DropTable(_) | Statement::DiscardAll);
+        let stands_apart = statement.is_definition() || matches!(statement, Statement::DiscardAll);
         if stands_apart && self.is_implicit() {
             self.commit_block().await?;
         }

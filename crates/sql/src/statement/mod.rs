@@ -72,6 +72,19 @@ impl Statement {
         }
     }
 
+    /// Whether the statement is a definition, which takes effect at once, also in a block.
+    pub fn is_definition(&self) -> bool {
+        matches!(
+            self,
+            Statement::CreateTable(_)
+                | Statement::DropTable(_)
+                | Statement::CreateSequence(_)
+                | Statement::DropSequence(_)
+                | Statement::CreateIndex(_)
+                | Statement::DropIndex(_)
+        )
+    }
+
     /// Returns the statement's name if the statement may change data.
     pub fn writes(&self) -> Option<&'static str> {
         match self {

@@ -374,6 +374,25 @@ async fn a_failure_before_begin_opens_no_block() {
     assert_eq!(client.rows("select id from t order by id").await.len(), 3);
 }
 
+/// A definition takes effect at once, and ends the transaction of the statements before it in a message.
+#[tokio::test]
+async fn a_definition_ends_the_transaction_of_the_statements_before_it() {
+    let mut client = Client::new();
+    client.run("create table t (id int primary key)").await.unwrap();
+    for definition in [
+        "create table u (id int)",
+        "drop table u",
+        "create sequence s",
+        "drop sequence s",
+        "create index i on t (id)",
+        "drop index i",
+    ] {
+        let message = format!("insert into t values (1); {definition}; insert into t values (2), (2)");
+        assert_eq!(client.code(&message).await, "23505", "{definition}");
+        assert_eq!(column(&mut client, "delete from t returning id").await, ["1"], "{definition}");
+    }
+}
+
 #[tokio::test]
 async fn nowait_and_skip_locked_look_at_the_locks_of_other_blocks() {
     let mut one = accounts().await;
