@@ -14,7 +14,7 @@ use crate::{check::quorum::Promise, mutation::Mutation};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The wanted number of routers.
+    /// The wanted number of routers; 0 if another workload has them.
     pub routers: usize,
     /// Number of cells. They are distributed over two sites in turn.
     pub cells: usize,

@@ -13,9 +13,9 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, QuorumCommand, QuorumStage, QuorumTimer, QuorumWorld, counters, keys,
+    MapsWorkload, QuorumStage, QuorumTimer, QuorumWorld, counters, keys,
     settings::{LOOSE, MAPS, MapKind},
-    world::cell,
+    world::{ask, cell},
 };
 use crate::check::quorum::{OperationKind, PendingOperation, number};
 
@@ -110,7 +110,7 @@ impl MapsWorkload {
             latest,
         };
         self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, QuorumCommand::Member(Command::Operate(operation)));
+        world.command(machine, ask(Command::Operate(operation)));
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its
