@@ -196,6 +196,12 @@ fn everything_on_disk_holds() {
     check("everything_disk", 0..6);
 }
 
+/// Cells forget a deletion only once no cell can bring the deleted value back.
+#[test]
+fn deletions_hold() {
+    check("deletions", 0..40);
+}
+
 #[test]
 fn groups_hold() {
     check("group", 0..60);

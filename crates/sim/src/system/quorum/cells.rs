@@ -17,7 +17,7 @@ use super::{
     tamper::Tamper,
     world::cell,
 };
-use crate::{check::quorum::owners, endpoint::node_of, process::AnyProcess};
+use crate::{check::quorum::owners, endpoint::node_of, mutation::Mutation, process::AnyProcess};
 
 /// A key of a map, and the entries of its owners.
 type KeyCopies<'a> = (&'a MapKind, &'a String, Vec<(CellNumber, Entry)>);
@@ -45,7 +45,11 @@ impl MapsWorkload {
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
         let resident = self.comes_back(machine).unwrap_or_else(fresh);
-        AnyProcess::Maps(Box::new(node_of(TamperedCell::new(resident, stage.mutation.map(Tamper::new)))))
+        // Cells that never compare forget no deletion, and do not give a lost copy again.
+        let acts =
+            |mutation: &Mutation| *mutation != Mutation::TombstoneCollectedEarly || compares(stage.seed);
+        let tamper = stage.mutation.filter(acts).map(Tamper::new);
+        AnyProcess::Maps(Box::new(node_of(TamperedCell::new(resident, tamper))))
     }
 
     /// Returns the site at which the process on a machine joins.

@@ -49,7 +49,7 @@ impl MapsWorkload {
         let deed = match draw {
             0..5 => OperationKind::Read,
             // Half of the keys are never deleted, because their histories prove more.
-            5 if key % 2 == 1 => OperationKind::Write(None),
+            _ if draw < 5 + self.settings.deletes && key % 2 == 1 => OperationKind::Write(None),
             _ => OperationKind::Write(Some(self.request_log.asked)),
         };
         self.request_log.busy.insert(user);
