@@ -14,13 +14,16 @@
 //!
 //! The crate `quorate-world` provides machines, the network between them, chance and faults.
 //!
-//! Every message crosses its link as bytes, and the simulated processes run the code of production.
+//! Every message crosses its link as bytes, and the simulated processes run the code of production: tables,
+//! groups and maps on a relay in a node, with the routers of a whole domain (`process.rs`).
 
 pub mod check;
+mod endpoint;
 mod failure;
 pub mod graphs;
 pub mod latency;
 pub mod mutation;
+mod process;
 mod report;
 pub mod run;
 pub mod scenario;

@@ -587,13 +587,13 @@ impl Mutation {
             | Mutation::ReplicaCountedTwice
             | Mutation::DigestMismatchIgnored
             | Mutation::TombstoneForgotten
-            | Mutation::TombstoneCollectedEarly
             | Mutation::TombstoneKept
             | Mutation::CopiesLimited
             | Mutation::BarrierIgnored
             | Mutation::ArrivingLeftOut
             | Mutation::ArrivesEmpty
             | Mutation::SkewUnbounded => "quorum",
+            Mutation::TombstoneCollectedEarly => "deletions",
             Mutation::TalliesAdded | Mutation::TalliesShared => "counters",
             Mutation::TakenInCountedAgain => "counters_disk",
             Mutation::StampsReissued => "quorum_disk",

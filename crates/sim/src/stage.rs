@@ -34,6 +34,9 @@
 //! the other source. Count events with [`World::count`], and let the scenario `expect` them: a run without
 //! events tests nothing. Each checker has its own file in [`check`](crate::check), and shares no code with
 //! the checked protocol.
+//!
+//! A system can consist of other systems: [`everything`](crate::system::everything) gives each of its parts a
+//! stage of its own.
 
 mod play;
 mod routers;
@@ -185,6 +188,16 @@ pub trait Workload: Sized {
         None
     }
 
+    /// Handles the end of a timer that was set on the stage of a part ([`part_of`]).
+    fn part_act(
+        &mut self,
+        _: &mut StageOf<Self>,
+        _: &mut WorldOf<Self>,
+        token: u64,
+    ) -> Result<(), Violation> {
+        unreachable!("this system has no parts, and timer {token} ended")
+    }
+
     /// Called when the process on `machine` has adopted a new policy.
     fn adopted(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
 
@@ -209,6 +222,9 @@ pub struct Stage<T> {
     /// The rule that is broken in this run.
     pub mutation: Option<Mutation>,
     safety: Duration,
+    /// Whether the faults are over.
+    healed: bool,
+    /// The faults to come; none once they are over, and none on the stage of a part.
     nemesis: Option<Nemesis>,
     alarms: BTreeMap<u64, Alarm<T>>,
     alarms_set: u64,
@@ -232,9 +248,49 @@ impl<T> Stage<T> {
             seed,
             mutation,
             safety: scenario.safety(),
+            healed: false,
             nemesis: Some(Nemesis::new(seed, scenario.faults.clone())),
             alarms: BTreeMap::new(),
             alarms_set: 0,
+        }
+    }
+
+    /// Returns the stage of a part of this system, with a random generator and timers of its own. `number` is
+    /// the part's, above 0; the tokens of the part's timers begin with it ([`part_of`]).
+    pub(crate) fn part<U>(&self, name: &str, number: u64) -> Stage<U> {
+        Stage {
+            routers: RouterSet::default(),
+            chance: Chance::new(self.seed, name),
+            seed: self.seed,
+            mutation: self.mutation,
+            safety: self.safety,
+            healed: self.healed,
+            nemesis: None,
+            alarms: BTreeMap::new(),
+            alarms_set: number << PART_SHIFT,
+        }
+    }
+
+    /// With some probability, lets an operator remove a healthy router, unless the faults are over.
+    pub(crate) fn remove_router<W: Workload<Timer = T>>(&mut self, world: &mut WorldOf<W>) {
+        if !self.healed
+            && let Some((asked, router)) = self.routers.operate(world, &mut self.chance, W::REMOVALS.1)
+            && let Some(command) = W::removal(command_id(world), router)
+        {
+            world.command(asked, command);
+        }
+    }
+
+    /// Tells a part's stage whether the faults are over.
+    pub(crate) fn share<U>(&self, part: &mut Stage<U>) {
+        part.healed = self.healed;
+    }
+
+    /// Removes and returns the workload's own timer with this token.
+    pub(crate) fn ended(&mut self, token: u64) -> T {
+        match self.alarms.remove(&token) {
+            Some(Alarm::Own(timer)) => timer,
+            _ => unreachable!("each timer of a part is set once, by the part"),
         }
     }
 
@@ -251,12 +307,15 @@ impl<T> Stage<T> {
         (0..count).map(add).collect()
     }
 
-    /// Adds the machines of routers: `wanted` of them, and `spares` more that ask to join.
+    /// Adds the machines of routers: `wanted` of them, and `spares` more that ask to join. Adds none if none
+    /// are wanted, because another workload has the routers.
     pub fn add_routers<P>(&mut self, world: &mut World<P>, wanted: usize, spares: usize)
     where
         P: Protocol<Message: Wire>,
     {
-        self.routers = RouterSet::new(self.add_machines(world, wanted + spares), wanted);
+        if wanted > 0 {
+            self.routers = RouterSet::new(self.add_machines(world, wanted + spares), wanted);
+        }
     }
 
     /// Sets a timer: [`Workload::act`] is called after `delay`.
@@ -283,9 +342,20 @@ impl<T> Stage<T> {
 
     /// Whether the faults are over.
     pub fn is_healed(&self) -> bool {
-        self.nemesis.is_none()
+        self.healed
     }
 }
+
+/// Interval at which an operator considers removing a router.
+pub(crate) const REMOVAL: Duration = Duration::from_secs(1);
+
+/// Returns the number of the part that set the timer with this token; 0 if no part did.
+pub(crate) fn part_of(token: u64) -> u64 {
+    token >> PART_SHIFT
+}
+
+/// The place of a part's number in the tokens of its timers.
+const PART_SHIFT: u32 = 48;
 
 /// Returns an id for an operator's command. The time serves as id, because an operator gives one command at a
 /// time.

@@ -8,6 +8,7 @@
 //! | [`service`] | a replicated service that is not deterministic, and its clients |
 //! | [`quorum`] | cells that keep maps of partial quorums, and users who read and write at all levels |
 //! | [`table`] | a whole cluster, as production runs it |
+//! | [`everything`] | tables, groups, maps and a service, under the same faults |
 //! | `domains` | processes that belong to two domains |
 //! | [`token`] | three machines that pass a token: an example to start from |
 //!
@@ -16,6 +17,7 @@
 
 pub(crate) mod domains;
 pub mod ecast;
+pub mod everything;
 pub mod group;
 pub mod paxos;
 pub mod quorum;
@@ -36,9 +38,10 @@ use crate::{
 };
 
 /// All systems.
-static SYSTEMS: [Kind; 8] = [
+static SYSTEMS: [Kind; 9] = [
     kind::<ecast::EcastWorkload>(),
     kind::<group::GroupWorkload>(),
+    kind::<everything::Everything>(),
     kind::<table::TableWorkload>(),
     kind::<paxos::PaxosWorkload>(),
     kind::<domains::Domains>(),

@@ -45,6 +45,8 @@ pub(crate) enum Unroutable {
     NotMember,
     /// The routing refuses the message.
     Refused,
+    /// The message belongs to a part of the domain that the twin does not know. It only takes a position.
+    OtherPart,
 }
 
 /// The order, and the facts known about it.
@@ -173,7 +175,8 @@ impl<T: Twin> Order<T> {
         occurred: &mut Vec<&'static str>,
     ) -> Result<(), Violation> {
         let content = xxh3_64(body);
-        let destinations = self.follow(at, Fixed { id, class, content, body: body.clone() }, occurred)?;
+        let fixed = Fixed { id, class, content, body: body.clone() };
+        let Some(destinations) = self.follow(at, fixed, occurred)? else { return Ok(()) };
         if class == Class::Data
             && let Some(credits) = &mut self.credits
         {
@@ -188,19 +191,24 @@ impl<T: Twin> Order<T> {
         Ok(())
     }
 
-    /// Gives the next message to the twin. Returns the message's destinations.
+    /// Gives the next message to the twin. Returns the message's destinations; `None` if the message belongs
+    /// to another part.
     fn follow(
         &mut self,
         at: u64,
         fixed: Fixed,
         occurred: &mut Vec<&'static str>,
-    ) -> Result<BTreeSet<ProcessId>, Violation> {
+    ) -> Result<Option<BTreeSet<ProcessId>>, Violation> {
         let Fixed { id, class, .. } = fixed;
         let next = self.twin.next(at, id.sender, class, &fixed.body);
         self.end = at;
         self.fixed.insert(at, fixed);
         match next {
-            Ok(destinations) => Ok(destinations),
+            Ok(destinations) => Ok(Some(destinations)),
+            Err(Unroutable::OtherPart) => {
+                occurred.push("ordered for another part");
+                Ok(None)
+            }
             Err(Unroutable::NotMember) => {
                 let what =
                     format!("message {id:?} was ordered at position {at}, although its sender is no member");
@@ -209,7 +217,7 @@ impl<T: Twin> Order<T> {
             Err(Unroutable::Refused) => {
                 occurred.push("refused by the routing");
                 self.refused.insert(at);
-                Ok(BTreeSet::new())
+                Ok(Some(BTreeSet::new()))
             }
         }
     }
@@ -246,8 +254,8 @@ impl<T: Twin> Order<T> {
         fork.check = self.check.forked(position, through);
         for (&at, fixed) in self.fixed.range(..=position) {
             let (class, sender) = (fixed.class, fixed.id.sender);
-            fork.follow(at, fixed.clone(), &mut Vec::new())?;
-            if class == Class::Control {
+            let routed = fork.follow(at, fixed.clone(), &mut Vec::new())?.is_some();
+            if routed && class == Class::Control {
                 fork.update_members(at, sender, &mut Vec::new());
             }
         }

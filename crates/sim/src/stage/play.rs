@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quorate_protocol::{ProcessId, Protocol, Ticket};
 use quorate_world::{Environment, Violation, World};
 
-use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes, command_id};
+use super::{Alarm, REMOVAL, Stage, StageOf, Workload, WorldOf, changes, part_of};
 use crate::{failure::failure_of, mutation::Mutation, report::Report, scenario::Scenario};
 
 /// Runs one seed.
@@ -61,7 +61,7 @@ impl<W: Workload> Play<W> {
     /// Ends the faults: heals the network and the machines, and starts the machines that are down.
     fn heal(&mut self, world: &mut WorldOf<W>) {
         world.heal();
-        self.stage.nemesis = None;
+        (self.stage.nemesis, self.stage.healed) = (None, true);
         for machine in 0..world.machines() {
             world.restart_after(machine, Duration::ZERO);
         }
@@ -107,18 +107,6 @@ impl<W: Workload> Play<W> {
         }
         stage.nemesis = Some(nemesis);
     }
-
-    /// With some probability, lets an operator remove a healthy router.
-    fn remove(&mut self, world: &mut WorldOf<W>) {
-        let Play { stage, .. } = self;
-        if !stage.is_healed()
-            && let Some((asked, router)) = stage.routers.operate(world, &mut stage.chance, W::REMOVALS.1)
-            && let Some(command) = W::removal(command_id(world), router)
-        {
-            world.command(asked, command);
-        }
-        stage.set(world, REMOVAL, Alarm::Remove);
-    }
 }
 
 impl<W: Workload> Environment<W::Process> for Play<W> {
@@ -146,9 +134,15 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
     }
 
     fn timer(&mut self, world: &mut WorldOf<W>, token: u64) -> Result<(), Violation> {
+        if part_of(token) > 0 {
+            return self.workload.part_act(&mut self.stage, world, token);
+        }
         match self.stage.alarms.remove(&token).expect("each alarm is set once") {
             Alarm::Strike => self.strike(world),
-            Alarm::Remove => self.remove(world),
+            Alarm::Remove => {
+                self.stage.remove_router::<W>(world);
+                self.stage.set(world, REMOVAL, Alarm::Remove);
+            }
             Alarm::Own(timer) => self.workload.act(&mut self.stage, world, timer)?,
         }
         Ok(())
@@ -170,5 +164,3 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
 
 /// Interval at which the second phase looks whether everything has recovered.
 const GLANCE: Duration = Duration::from_millis(20);
-/// Interval at which an operator considers removing a router.
-const REMOVAL: Duration = Duration::from_secs(1);

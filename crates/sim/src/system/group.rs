@@ -13,19 +13,23 @@ pub use settings::Settings;
 use std::{collections::BTreeSet, time::Duration};
 
 use quorate_protocol::{
-    CommandId, Peer, ProcessId,
-    ecast::{MemberSettings, Router, RouterCommand, RouterSettings},
-    group::{self, GroupId, Roster},
-    paxos::{self, Change, Paxos},
+    CommandId, Peer, ProcessId, domain,
+    ecast::{MemberSettings, Router, RouterSettings},
+    group::{self, GroupId},
+    paxos::{self, Paxos},
 };
 use quorate_world::Violation;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::stage::Workload;
-use process::{GroupCommand, GroupEvent, Process, TamperedMember};
+use crate::{
+    endpoint::node_of,
+    process::{AnyCommand, AnyEvent, AnyProcess},
+    stage::Workload,
+};
+use process::TamperedMember;
 use workload::EXODUS;
 pub(crate) use workload::GroupWorkload;
-use world::{GroupStage, GroupTimer, GroupWorld, member, router};
+use world::{GroupStage, GroupTimer, GroupWorld, member, told};
 
 impl Workload for GroupWorkload {
     const NAME: &'static str = "group";
@@ -33,7 +37,7 @@ impl Workload for GroupWorkload {
         &[("group", include_str!("../../../../scenarios/group.toml"))];
 
     type Settings = Settings;
-    type Process = Process;
+    type Process = AnyProcess;
     type Timer = GroupTimer;
 
     fn new(stage: &mut GroupStage, world: &mut GroupWorld, settings: Settings) -> GroupWorkload {
@@ -46,12 +50,12 @@ impl Workload for GroupWorkload {
         world: &mut GroupWorld,
         machine: usize,
         id: ProcessId,
-    ) -> Process {
+    ) -> AnyProcess {
         if self.members.contains(&machine) {
             let me = Peer { id, address: GroupWorld::address(machine) };
             let settings = self.settings.group(stage.seed);
             let member = group::Process::new(me, settings, MemberSettings::default());
-            return Process::Member(Box::new(TamperedMember::new(member, stage.mutation)));
+            return AnyProcess::Group(Box::new(node_of(TamperedMember::new(member, stage.mutation))));
         }
         let log = paxos::Settings {
             wanted: self.settings.routers,
@@ -61,7 +65,7 @@ impl Workload for GroupWorkload {
         };
         let paxos = stage.routers.start(world, machine, id, log.clone());
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        Process::Router(Box::new(Router::new(paxos, Roster::default(), settings)))
+        AnyProcess::of_router(Router::new(paxos, domain::Config::vacant(), settings))
     }
 
     fn act(
@@ -95,9 +99,9 @@ impl Workload for GroupWorkload {
         stage: &mut GroupStage,
         world: &mut GroupWorld,
         on: usize,
-        told: GroupEvent,
+        event: AnyEvent,
     ) -> Result<(), Violation> {
-        self.on_event(stage, world, on, told)
+        told(on, event)?.map_or(Ok(()), |event| self.on_event(stage, world, on, event))
     }
 
     fn stepped(
@@ -106,7 +110,7 @@ impl Workload for GroupWorkload {
         world: &mut GroupWorld,
         machine: usize,
     ) -> Result<(), Violation> {
-        if let Some(router) = router(world, machine) {
+        if let Some(router) = world.process(machine).and_then(AnyProcess::router) {
             let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
             stage.routers.told_members(world, told_at, &routers, false)?;
         }
@@ -168,11 +172,11 @@ impl Workload for GroupWorkload {
         format!("{} messages; {}; waiting {:?}", self.words, members.join("; "), waits.collect::<Vec<_>>())
     }
 
-    fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        if let Process::Router(router) = process { Some(router.log()) } else { None }
+    fn log<'a>(&self, process: &'a AnyProcess) -> Option<&'a Paxos> {
+        process.router().map(Router::log)
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<GroupCommand> {
-        Some(GroupCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<AnyCommand> {
+        Some(AnyCommand::removal(id, router))
     }
 }

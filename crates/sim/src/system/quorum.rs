@@ -12,7 +12,7 @@ mod counters;
 mod disks;
 mod keys;
 mod operator;
-mod process;
+pub(crate) mod process;
 mod request_log;
 mod routers;
 mod settings;
@@ -26,21 +26,17 @@ pub use settings::Settings;
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{
-    CommandId, ProcessId, Ticket,
-    ecast::RouterCommand,
-    partial::Resident,
-    paxos::{Change, Paxos},
-};
+use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::Router, partial::Resident, paxos::Paxos};
 use quorate_world::{Chance, Violation};
 
 use crate::{
     check::{counters::CounterCheck, quorum::QuorumCheck},
+    endpoint::told,
+    process::{AnyCommand, AnyEvent, AnyProcess},
     stage::Workload,
 };
 use disks::Disks;
 use operator::Operator;
-use process::{Process, QuorumCommand, QuorumEvent};
 use request_log::RequestLog;
 pub(crate) use workload::MapsWorkload;
 use world::{QuorumStage, QuorumTimer, QuorumWorld, cell};
@@ -52,7 +48,7 @@ impl Workload for MapsWorkload {
     const REMOVALS: (Duration, f64) = (Duration::from_millis(900), 0.3);
 
     type Settings = Settings;
-    type Process = Process;
+    type Process = AnyProcess;
     type Timer = QuorumTimer;
 
     fn new(stage: &mut QuorumStage, world: &mut QuorumWorld, settings: Settings) -> MapsWorkload {
@@ -84,7 +80,7 @@ impl Workload for MapsWorkload {
         world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
-    ) -> Process {
+    ) -> AnyProcess {
         if self.machines.contains(&machine) {
             return self.resident(stage, world, machine, id);
         }
@@ -121,14 +117,14 @@ impl Workload for MapsWorkload {
         stage: &mut QuorumStage,
         world: &mut QuorumWorld,
         on: usize,
-        told: QuorumEvent,
+        event: AnyEvent,
     ) -> Result<(), Violation> {
-        match told {
-            QuorumEvent::Router(event) => routers::router_told(stage, world, on, event),
-            QuorumEvent::Member(event) => {
-                world.id(on).map_or(Ok(()), |me| self.on_event(stage, world, (on, me), event))
-            }
+        if let AnyEvent::Maps(event) = event {
+            let event = told(on, event)?.zip(world.id(on));
+            return event.map_or(Ok(()), |(event, me)| self.on_event(stage, world, (on, me), event));
         }
+        let event = event.of_router(on)?;
+        event.map_or(Ok(()), |event| routers::router_told(stage, world, on, event))
     }
 
     fn stepped(
@@ -173,11 +169,11 @@ impl Workload for MapsWorkload {
         self.can_do_without(world, machine)
     }
 
-    fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {
-        if let Process::Router(router) = process { Some(router.log()) } else { None }
+    fn log<'a>(&self, process: &'a AnyProcess) -> Option<&'a Paxos> {
+        process.router().map(Router::log)
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<QuorumCommand> {
-        Some(QuorumCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<AnyCommand> {
+        Some(AnyCommand::removal(id, router))
     }
 }

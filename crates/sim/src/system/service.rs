@@ -33,25 +33,25 @@ use quorate_world::Violation;
 use crate::{
     check::service::ServiceCheck,
     mutation::Mutation,
+    process::{AnyCommand, AnyEvent, AnyProcess},
     stage::{Workload, log_goes_on},
 };
 use process::{
-    HostedReplica, NodeCommand, NodeEvent, Resident, ServiceCommand, ServiceProcess, ask, digest, process_of,
-    records_of_endpoint, recovers, replica_of,
+    HostedReplica, Resident, ServiceCommand, digest, process_of, records_of_endpoint, recovers, replica_of,
 };
 use request_log::RequestLog;
 use store::Effect;
 use tamper::Tamper;
 use workload::MOMENT;
 pub(crate) use workload::ServiceWorkload;
-use world::{ServiceStage, ServiceTimer, ServiceWorld, Stranding, hosted};
+use world::{ServiceStage, ServiceTimer, ServiceWorld, Stranding, ask, hosted};
 
 impl Workload for ServiceWorkload {
     const NAME: &'static str = "service";
     const SCENARIOS: &'static [(&'static str, &'static str)] = settings::SCENARIOS;
 
     type Settings = Settings;
-    type Process = ServiceProcess;
+    type Process = AnyProcess;
     type Timer = ServiceTimer;
 
     fn new(stage: &mut ServiceStage, world: &mut ServiceWorld, settings: Settings) -> Self {
@@ -104,14 +104,15 @@ impl Workload for ServiceWorkload {
         world: &mut ServiceWorld,
         machine: usize,
         id: ProcessId,
-    ) -> ServiceProcess {
+    ) -> AnyProcess {
         if self.clients.contains(&machine) {
             self.forget(machine);
             stage.after(world, MOMENT, ServiceTimer::Begin { machine, id, founds: false });
             let (settings, tamper) = (self.settings.client(stage.seed), stage.mutation.map(Tamper::new));
-            return process_of(Resident::client(settings, tamper));
+            let client = process_of(Resident::client(settings, tamper));
+            return AnyProcess::Service(Box::new(client));
         }
-        self.replica(stage, world, machine, id)
+        AnyProcess::Service(Box::new(self.replica(stage, world, machine, id)))
     }
 
     fn act(
@@ -143,7 +144,7 @@ impl Workload for ServiceWorkload {
         stage: &mut ServiceStage,
         world: &mut ServiceWorld,
         machine: usize,
-        event: NodeEvent,
+        event: AnyEvent,
     ) -> Result<(), Violation> {
         self.on_node_event(stage, world, machine, event)
     }
@@ -180,11 +181,12 @@ impl Workload for ServiceWorkload {
         format!("{} calls have no answer; {}", self.request_log.under_way(), world::states(world))
     }
 
-    fn log<'a>(&self, process: &'a ServiceProcess) -> Option<&'a Paxos> {
+    fn log<'a>(&self, process: &'a AnyProcess) -> Option<&'a Paxos> {
+        let AnyProcess::Service(process) = process else { return None };
         replica_of(process).map(|hosted| hosted.replica().log())
     }
 
-    fn removal(_: CommandId, replica: ProcessId) -> Option<NodeCommand> {
+    fn removal(_: CommandId, replica: ProcessId) -> Option<AnyCommand> {
         Some(ask(ServiceCommand::Wish(service::Command::RemoveReplica(replica))))
     }
 }

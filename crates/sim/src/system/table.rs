@@ -15,7 +15,7 @@ mod operator;
 mod replicas;
 mod settings;
 mod storage;
-mod table_process;
+pub(crate) mod table_process;
 mod twin;
 mod workload;
 mod world;
@@ -25,13 +25,16 @@ pub use settings::Settings;
 use std::time::Duration;
 
 use bytes::Bytes;
-use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::RouterCommand, paxos};
-use quorate_roles::tables::{Command, Process};
+use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::Router, paxos::Paxos};
 use quorate_world::{Fault, Violation};
 
-use crate::{mutation::Tamper, stage::Workload};
+use crate::{
+    mutation::Tamper,
+    process::{AnyCommand, AnyEvent, AnyProcess},
+    stage::Workload,
+};
 use known::newest_config;
-use table_process::{NodeCommand, NodeEvent, TableEvent, TableProcess, ask, role_of};
+use table_process::table_process;
 pub(crate) use workload::TableWorkload;
 use world::{TableStage, TableTimer, TableWorld};
 
@@ -48,7 +51,7 @@ impl Workload for TableWorkload {
     const CALM: Duration = Duration::from_millis(1_500);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);
     type Settings = Settings;
-    type Process = TableProcess;
+    type Process = AnyProcess;
     type Timer = TableTimer;
 
     fn new(stage: &mut TableStage, world: &mut TableWorld, settings: Settings) -> Self {
@@ -61,11 +64,12 @@ impl Workload for TableWorkload {
         world: &mut TableWorld,
         machine: usize,
         id: ProcessId,
-    ) -> TableProcess {
+    ) -> AnyProcess {
         stage.after(world, Duration::from_millis(1), TableTimer::Seed(machine));
         let role = self.role(stage, world, machine, id);
         let submissions = self.order.check.submissions_of(id);
-        table_process::table_process(role, submissions, stage.mutation.map(Tamper::new))
+        let tamper = stage.mutation.map(Tamper::new);
+        AnyProcess::Table(Box::new(table_process(role, submissions, tamper)))
     }
 
     fn goes_on(
@@ -111,21 +115,9 @@ impl Workload for TableWorkload {
         stage: &mut TableStage,
         world: &mut TableWorld,
         machine: usize,
-        news: NodeEvent,
+        event: AnyEvent,
     ) -> Result<(), Violation> {
-        let told = match news {
-            NodeEvent::Typed(_, told) => told,
-            NodeEvent::PolicyMismatch { .. } => return Ok(()),
-            _ => {
-                return Err(Violation::new("endpoints", format!("machine {machine} changed its endpoints")));
-            }
-        };
-        match told {
-            TableEvent::Process(event) => self.on_event(stage, world, machine, event)?,
-            // The submission counts even if the process died in this step, because the message has left.
-            TableEvent::Submitted { me, content } => self.order.check.submitted(me, content),
-        }
-        Ok(())
+        self.on_node_event(stage, world, machine, event)
     }
 
     fn stepped(
@@ -190,11 +182,11 @@ impl Workload for TableWorkload {
         self.accounts.judge_histories()
     }
 
-    fn log<'a>(&self, table_process: &'a TableProcess) -> Option<&'a paxos::Paxos> {
-        if let Process::Router(router) = role_of(table_process)? { Some(router.log()) } else { None }
+    fn log<'a>(&self, process: &'a AnyProcess) -> Option<&'a Paxos> {
+        process.router().map(Router::log)
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<NodeCommand> {
-        Some(ask(Command::Router(RouterCommand::Change { id, change: paxos::Change::Remove(router) })))
+    fn removal(id: CommandId, router: ProcessId) -> Option<AnyCommand> {
+        Some(AnyCommand::removal(id, router))
     }
 }

@@ -184,6 +184,24 @@ fn ecast_holds() {
     check("ecast", 0..60);
 }
 
+/// Tables, groups and maps keep their promises at common routers, and so does a service in the same domain.
+#[test]
+fn everything_holds() {
+    check("everything", 0..8);
+}
+
+/// The same, while processes come back from disks on which writes are torn and bytes rot.
+#[test]
+fn everything_on_disk_holds() {
+    check("everything_disk", 0..6);
+}
+
+/// Cells forget a deletion only once no cell can bring the deleted value back.
+#[test]
+fn deletions_hold() {
+    check("deletions", 0..40);
+}
+
 #[test]
 fn groups_hold() {
     check("group", 0..60);

@@ -1,19 +1,16 @@
-//! A process: a router or a member, and the adapter that tampers with a member.
+//! A process with groups, and the adapter that tampers with it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
-    ecast::{Position, Station, StationCommand, StationEvent},
-    group::{self, Command, Direct, Event, Failure, GroupId, Groups, Holders, Message, Place, Roster, Soft},
+    ecast::Position,
+    group::{self, Command, Direct, Event, Failure, GroupId, Holders, Message, Place, Soft},
     paxos,
+    relay::Relayed,
 };
 
 use crate::mutation::Mutation;
-
-pub(crate) type Process = Station<Groups, TamperedMember>;
-pub(crate) type GroupCommand = StationCommand<Command>;
-pub(crate) type GroupEvent = StationEvent<Roster, Event>;
 
 /// A process with groups, with the adapter that tampers with it in some runs.
 pub(crate) struct TamperedMember {
@@ -114,6 +111,24 @@ impl TamperedMember {
             (_, same) => same,
         };
         Message::Group { group, view, direct }
+    }
+}
+
+impl Relayed for TamperedMember {
+    fn is_router(&self) -> bool {
+        self.process.is_router()
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        self.process.routers()
+    }
+
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        self.process.may_relay_to(peer)
+    }
+
+    fn routers_heard(&mut self, last: Time) {
+        self.process.routers_heard(last);
     }
 }
 

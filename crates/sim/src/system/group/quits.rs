@@ -7,7 +7,7 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 
-use super::{GroupCommand, GroupStage, GroupWorkload, GroupWorld, member, status::PendingRequest};
+use super::{GroupStage, GroupWorkload, GroupWorld, member, status::PendingRequest, world::ask};
 
 impl GroupWorkload {
     /// Makes a process quit a group. A request for its counters follows; the answer shows that it has quit.
@@ -36,7 +36,7 @@ impl GroupWorkload {
             Command::Quit { group: GroupId(group) },
             Command::Figures { token: group },
         ]);
-        world.command(machine, GroupCommand::Member(quit));
+        world.command(machine, ask(quit));
     }
 
     /// Checks the failure of a request whose process was asked to quit.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The wanted number of routers.
+    /// The wanted number of routers; 0 if another workload has them.
     pub routers: usize,
     /// Number of members.
     pub members: usize,

@@ -18,9 +18,8 @@ use quorate_world::Violation;
 
 use super::{
     Settings,
-    process::{GroupCommand, GroupEvent},
     status::{GroupStatus, PendingRequest},
-    world::{GroupStage, GroupTimer, GroupWorld, member},
+    world::{GroupEvent, GroupStage, GroupTimer, GroupWorld, ask, member},
 };
 use crate::{
     check::views::{GroupMessage, ViewCheck},
@@ -30,7 +29,7 @@ use crate::{
 /// The users behind the members.
 pub(crate) struct GroupWorkload {
     pub(super) settings: Settings,
-    pub(super) members: Vec<usize>,
+    pub(in crate::system) members: Vec<usize>,
     pub(super) check: ViewCheck,
     /// The unanswered requests, by process and id.
     pub(super) pending: BTreeMap<(ProcessId, u64), PendingRequest>,
@@ -78,7 +77,7 @@ impl GroupWorkload {
         command: Command,
     ) {
         self.pending.insert((me, self.asked), what);
-        world.command(machine, GroupCommand::Member(command));
+        world.command(machine, ask(command));
     }
 
     fn id(&mut self) -> CommandId {
@@ -97,7 +96,7 @@ impl GroupWorkload {
                 continue;
             }
             if lost {
-                world.command(machine, GroupCommand::Member(Command::Seeds(stage.routers.living(world))));
+                world.command(machine, ask(Command::Seeds(stage.routers.living(world))));
             }
             for group in 0..self.settings.groups {
                 let place = self.places.entry((me, group)).or_default();
@@ -169,16 +168,13 @@ impl GroupWorkload {
                 let place = self.places.entry((me, group)).or_default();
                 place.stack(&mut stage.chance);
                 let seats = Command::Seats { group: GroupId(group), seats: place.seats.clone() };
-                world.command(machine, GroupCommand::Member(seats));
+                world.command(machine, ask(seats));
             }
             14..18 => {
                 let at = self.check.safe_at(me, group);
                 self.places.entry((me, group)).or_default().follows = at;
                 if stage.mutation != Some(Mutation::FollowsNothing) {
-                    world.command(
-                        machine,
-                        GroupCommand::Member(Command::Follow { group: GroupId(group), at }),
-                    );
+                    world.command(machine, ask(Command::Follow { group: GroupId(group), at }));
                 }
             }
             _ => {
@@ -455,12 +451,12 @@ impl GroupWorkload {
                 if delay > Duration::from_secs(1) {
                     world.count("slow giver");
                 }
-                world.command_after(machine, delay, GroupCommand::Member(checkpoint));
+                world.command_after(machine, delay, ask(checkpoint));
             }
             Event::ProgressWanted { group } => {
                 let most = Duration::from_millis(if stage.seed.is_multiple_of(3) { 300 } else { 5 });
                 let delay = stage.chance.between(Duration::ZERO, most);
-                world.command_after(machine, delay, GroupCommand::Member(Command::Progress { group }));
+                world.command_after(machine, delay, ask(Command::Progress { group }));
             }
             Event::Deliver { group, sender, updates } => {
                 let place = self.places.entry((me, group.0)).or_default();

@@ -2,15 +2,21 @@
 //! other files of the system use them, and find a process in the world here.
 
 use quorate_protocol::{
-    ecast::{Router, Station},
-    group::{self, Groups},
+    domain,
+    ecast::StationEvent,
+    group::{self, Command, Event},
+};
+use quorate_world::Violation;
+
+use crate::{
+    endpoint::{self, role_of},
+    process::{AnyCommand, AnyEvent, AnyProcess},
+    stage,
 };
 
-use super::process::Process;
-use crate::stage;
-
 pub(super) type GroupStage = stage::Stage<GroupTimer>;
-pub(super) type GroupWorld = quorate_world::World<Process>;
+pub(super) type GroupWorld = quorate_world::World<AnyProcess>;
+pub(super) type GroupEvent = StationEvent<domain::Config, Event>;
 
 pub(crate) enum GroupTimer {
     Talk,
@@ -18,18 +24,21 @@ pub(crate) enum GroupTimer {
     Exodus,
 }
 
-/// Returns the router that runs on `machine`.
-pub(super) fn router(world: &GroupWorld, machine: usize) -> Option<&Router<Groups>> {
-    match world.process(machine)? {
-        Station::Router(router) => Some(router),
-        Station::Member(_) => None,
-    }
+/// Wraps a command to a member for its process.
+pub(super) fn ask(command: Command) -> AnyCommand {
+    AnyCommand::Group(endpoint::ask(command))
+}
+
+/// Returns the event of the router or member on `machine`, if the event is of one.
+pub(super) fn told(machine: usize, event: AnyEvent) -> Result<Option<GroupEvent>, Violation> {
+    Ok(match event {
+        AnyEvent::Group(event) => endpoint::told(machine, event)?.map(StationEvent::Member),
+        event => event.of_router(machine)?.map(StationEvent::Router),
+    })
 }
 
 /// Returns the process with groups that runs on `machine`.
 pub(super) fn member(world: &GroupWorld, machine: usize) -> Option<&group::Process> {
-    match world.process(machine)? {
-        Station::Member(member) => Some(&member.process),
-        Station::Router(_) => None,
-    }
+    let AnyProcess::Group(process) = world.process(machine)? else { return None };
+    Some(&role_of(process)?.process)
 }

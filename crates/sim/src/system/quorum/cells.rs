@@ -10,14 +10,14 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, Process, QuorumStage, QuorumWorld,
+    MapsWorkload, QuorumStage, QuorumWorld,
     keys::{key_of, part_of},
     process::TamperedCell,
     settings::{LOOSE, MAPS, MapKind, compares, forgets},
     tamper::Tamper,
     world::cell,
 };
-use crate::check::quorum::owners;
+use crate::{check::quorum::owners, endpoint::node_of, mutation::Mutation, process::AnyProcess};
 
 /// A key of a map, and the entries of its owners.
 type KeyCopies<'a> = (&'a MapKind, &'a String, Vec<(CellNumber, Entry)>);
@@ -30,7 +30,7 @@ impl MapsWorkload {
         world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
-    ) -> Process {
+    ) -> AnyProcess {
         self.forget(machine);
         if let Some(former) = self.lives.insert(machine, id) {
             self.check.forgets(former);
@@ -45,7 +45,11 @@ impl MapsWorkload {
         let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
         let fresh = || Resident::new(me, place, settings, offset, world.clock(machine));
         let resident = self.comes_back(machine).unwrap_or_else(fresh);
-        Process::Member(Box::new(TamperedCell::new(resident, stage.mutation.map(Tamper::new))))
+        // Cells that never compare forget no deletion, and do not give a lost copy again.
+        let acts =
+            |mutation: &Mutation| *mutation != Mutation::TombstoneCollectedEarly || compares(stage.seed);
+        let tamper = stage.mutation.filter(acts).map(Tamper::new);
+        AnyProcess::Maps(Box::new(node_of(TamperedCell::new(resident, tamper))))
     }
 
     /// Returns the site at which the process on a machine joins.

@@ -15,9 +15,10 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, QuorumCommand, QuorumStage, QuorumWorld,
+    MapsWorkload, QuorumStage, QuorumWorld,
     request_log::Scanning,
     settings::{EXTRA, MAPS, MapKind},
+    world::ask,
 };
 use crate::check::quorum::{OperationKind, number};
 
@@ -127,7 +128,7 @@ impl MapsWorkload {
         let at = world.now().0 as i64;
         let id = self.request_log.scanning(Scanning { machine, map, kind, behind, at });
         let scan = Scan { id, map, level: kind.reads[0], behind };
-        world.command(machine, QuorumCommand::Member(Command::Scan(scan)));
+        world.command(machine, ask(Command::Scan(scan)));
     }
 
     /// Judges the end of a scan.
@@ -190,7 +191,7 @@ impl MapsWorkload {
         world.count(if is_there { "map dropped" } else { "map created" });
         // Another command of the operator may have the present instant as its id.
         let id = CommandId(world.now().0 + 1);
-        world.command(machine, QuorumCommand::Member(Command::Change { id, change: Box::new(change) }));
+        world.command(machine, ask(Command::Change { id, change: Box::new(change) }));
     }
 }
 

@@ -1,22 +1,17 @@
-//! A process: a router or a cell, and the adapter that tampers with a cell.
+//! A cell, and the adapter that tampers with it.
 
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Input, Lift, Policy, Protocol, Sink, Time,
-    domain::{self, Domain},
-    ecast::{Station, StationCommand, StationEvent},
+    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     partial::{
         Record, Resident,
         resident::{Command, Event, Message},
     },
+    relay::Relayed,
 };
 
 use super::tamper::Tamper;
-
-pub(crate) type Process = Station<Domain, TamperedCell>;
-pub(crate) type QuorumCommand = StationCommand<Command>;
-pub(crate) type QuorumEvent = StationEvent<domain::Config, Event>;
 
 /// A cell, with the adapter that tampers with it in some runs.
 pub(crate) struct TamperedCell {
@@ -43,6 +38,24 @@ impl TamperedCell {
         if let Some(tamper) = tamper {
             tamper.turned(resident);
         }
+    }
+}
+
+impl Relayed for TamperedCell {
+    fn is_router(&self) -> bool {
+        self.resident.is_router()
+    }
+
+    fn routers(&self) -> Vec<ProcessId> {
+        self.resident.routers()
+    }
+
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        self.resident.may_relay_to(peer)
+    }
+
+    fn routers_heard(&mut self, last: Time) {
+        self.resident.routers_heard(last);
     }
 }
 

@@ -3,10 +3,8 @@
 use quorate_protocol::{domain, ecast::RouterEvent};
 use quorate_world::Violation;
 
-use super::{
-    process::Process,
-    world::{QuorumStage, QuorumWorld},
-};
+use super::world::{QuorumStage, QuorumWorld};
+use crate::process::AnyProcess;
 
 /// Handles an event that a router reported to its user.
 pub(super) fn router_told(
@@ -39,7 +37,7 @@ pub(super) fn router_stepped(
     world: &mut QuorumWorld,
     machine: usize,
 ) -> Result<(), Violation> {
-    if let Some(Process::Router(router)) = world.process(machine) {
+    if let Some(router) = world.process(machine).and_then(AnyProcess::router) {
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
         stage.routers.told_members(world, told_at, &routers, false)?;
     }

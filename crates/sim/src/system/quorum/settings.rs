@@ -14,7 +14,7 @@ use crate::{check::quorum::Promise, mutation::Mutation};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// The wanted number of routers.
+    /// The wanted number of routers; 0 if another workload has them.
     pub routers: usize,
     /// Number of cells. They are distributed over two sites in turn.
     pub cells: usize,
@@ -41,9 +41,13 @@ pub struct Settings {
     pub skew_ms: u64,
     /// Time by which stamps may be ahead of a clock, in milliseconds.
     pub skew_ms_max: u64,
-    /// Size of the hints that a coordinator keeps in every fourth seed, in bytes: so small that the
+    /// Size of the hints that a coordinator keeps in seeds with few hints, in bytes: so small that the
     /// coordinator gives some hints up.
     pub hint_bytes_few: usize,
+    /// Number of seeds of which one has few hints.
+    pub few_hints_every: u64,
+    /// Number of ten requests for a string that delete the string, if users may delete it.
+    pub deletes: u64,
     /// The disks, if the processes have any.
     pub disk: Option<DiskSettings>,
     /// Pause between two rounds of comparing in seeds with comparison, in milliseconds. In other seeds cells
@@ -68,6 +72,8 @@ impl Default for Settings {
             skew_ms: 200,
             skew_ms_max: 500,
             hint_bytes_few: 4 << 10,
+            few_hints_every: 4,
+            deletes: 1,
             disk: None,
             repair_ms: 150,
         }
@@ -78,7 +84,8 @@ impl Settings {
     /// Returns the settings of the cell at this index among the machines.
     pub(super) fn cell(&self, at: usize, seed: u64, mutation: Option<Mutation>) -> partial::Settings {
         let usual = partial::Settings::default();
-        let bytes_max = if seed % 4 == 3 { self.hint_bytes_few } else { usual.patience.hints.bytes_max };
+        let few = (seed + 1).is_multiple_of(self.few_hints_every);
+        let bytes_max = if few { self.hint_bytes_few } else { usual.patience.hints.bytes_max };
         let skew_max = match mutation {
             Some(Mutation::SkewUnbounded) => Duration::from_secs(3_600),
             _ => self.skew_max(),
@@ -214,6 +221,7 @@ impl MapKind {
 /// The scenarios of the system, by name.
 pub(super) const SCENARIOS: &[(&str, &str)] = &[
     ("quorum", include_str!("../../../../../scenarios/quorum.toml")),
+    ("deletions", include_str!("../../../../../scenarios/deletions.toml")),
     ("counters", include_str!("../../../../../scenarios/counters.toml")),
     ("counters_disk", include_str!("../../../../../scenarios/counters_disk.toml")),
     ("quorum_disk", include_str!("../../../../../scenarios/quorum_disk.toml")),

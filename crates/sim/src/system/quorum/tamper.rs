@@ -15,6 +15,8 @@ use crate::mutation::Mutation;
 
 /// In seeds with small limits, an entry with more fields than this is above the limit of a client.
 const FIELDS_FEW: usize = 4;
+/// Number of copies of a deletion that are lost on their way to a cell.
+const COPIES_LOST: u32 = 100;
 
 /// The adapter around one cell.
 pub(crate) struct Tamper {
@@ -25,6 +27,8 @@ pub(crate) struct Tamper {
     digests: BTreeMap<Round, Expected>,
     /// The rounds that asked for digests in this turn, each with its key.
     asked: Vec<(Round, MapId, Bytes)>,
+    /// The number of copies of each deletion that have come, by the deletion's stamp.
+    copies: BTreeMap<Stamp, u32>,
 }
 
 /// The digest that makes a read find no difference.
@@ -36,7 +40,20 @@ enum Expected {
 
 impl Tamper {
     pub(super) fn new(mutation: Mutation) -> Self {
-        Tamper { mutation, heard: BTreeSet::new(), digests: BTreeMap::new(), asked: Vec::new() }
+        Tamper {
+            mutation,
+            heard: BTreeSet::new(),
+            digests: BTreeMap::new(),
+            asked: Vec::new(),
+            copies: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a copy of the deletion with this stamp. Returns whether the copy is lost.
+    fn loses_copy(&mut self, deletion: Stamp) -> bool {
+        let copies = self.copies.entry(deletion).or_default();
+        *copies += 1;
+        *copies <= COPIES_LOST
     }
 
     /// Returns the messages that a cell receives instead of `message`.
@@ -104,18 +121,13 @@ impl Tamper {
                     Message::Cell(partial::Message::HorizonReport(HorizonReport { horizon, ..word })),
                 )]
             }
-            // Cells with a deletion give it to cells that lack it. This alone would hide the deletion's early
-            // collection, so these copies are lost here. The loss is harmless by itself, because cells ask
-            // for missing entries.
+            // A cell with a deletion gives it to cells that lack it, before it can forget the deletion. This
+            // would hide the early collection, so the first copies are lost here, as on a bad link. The loss
+            // is harmless by itself: as long as a cell has the deletion, it gives the deletion again.
             (
                 Mutation::TombstoneCollectedEarly,
-                Message::Cell(partial::Message::Request(Request {
-                    demand: Demand::Write(entry) | Demand::Repair(entry),
-                    ..
-                })),
-            ) if entry.is_delete() && resident.cell().layout().number(from) != Some(entry.newest().cell) => {
-                Vec::new()
-            }
+                Message::Cell(partial::Message::Request(Request { demand: Demand::Repair(entry), .. })),
+            ) if entry.is_delete() && self.loses_copy(entry.newest()) => Vec::new(),
             (Mutation::TalliesAdded, Message::Cell(partial::Message::Request(mut request))) => {
                 let Request { map, key, demand, .. } = &mut request;
                 if let Demand::Write(entry) | Demand::Repair(entry) = demand {

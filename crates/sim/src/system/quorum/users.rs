@@ -13,9 +13,9 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, QuorumCommand, QuorumStage, QuorumTimer, QuorumWorld, counters, keys,
+    MapsWorkload, QuorumStage, QuorumTimer, QuorumWorld, counters, keys,
     settings::{LOOSE, MAPS, MapKind},
-    world::cell,
+    world::{ask, cell},
 };
 use crate::check::quorum::{OperationKind, PendingOperation, number};
 
@@ -49,7 +49,7 @@ impl MapsWorkload {
         let deed = match draw {
             0..5 => OperationKind::Read,
             // Half of the keys are never deleted, because their histories prove more.
-            5 if key % 2 == 1 => OperationKind::Write(None),
+            _ if draw < 5 + self.settings.deletes && key % 2 == 1 => OperationKind::Write(None),
             _ => OperationKind::Write(Some(self.request_log.asked)),
         };
         self.request_log.busy.insert(user);
@@ -110,7 +110,7 @@ impl MapsWorkload {
             latest,
         };
         self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, QuorumCommand::Member(Command::Operate(operation)));
+        world.command(machine, ask(Command::Operate(operation)));
     }
 
     /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its

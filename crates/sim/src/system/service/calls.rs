@@ -6,9 +6,10 @@ use quorate_protocol::service::{Abort, ClientCommand, ClientEvent, Fate};
 use quorate_world::Violation;
 
 use super::{
-    ServiceStage, ServiceWorkload, ServiceWorld, process,
+    ServiceStage, ServiceWorkload, ServiceWorld,
     request_log::{OpenTransaction, RequestLog},
     store::{Request, Written, opened, reason_of, sealed},
+    world::call_of,
 };
 use crate::check::service::{ClientTransaction, PendingCall};
 
@@ -28,7 +29,7 @@ impl ServiceWorkload {
             let command = self.request_log.begin(machine, asked);
             let request = sealed(&Request::Put { key, call });
             let keys = vec![key];
-            world.command(machine, process::call(ClientCommand::Keyed { command, key: call, keys, request }));
+            world.command(machine, call_of(ClientCommand::Keyed { command, key: call, keys, request }));
         }
     }
 
@@ -63,7 +64,7 @@ impl ServiceWorkload {
             } else {
                 ClientCommand::Call { command, read, keys, request }
             };
-            world.command_after(machine, later, process::call(ask));
+            world.command_after(machine, later, call_of(ask));
         }
     }
 
@@ -137,7 +138,7 @@ impl ServiceWorkload {
         // Some clients wait longer, so that the calls of other clients come between.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
-        world.command_after(machine, later, process::call(asked));
+        world.command_after(machine, later, call_of(asked));
     }
 
     /// Handles the outcome of a request of a transaction, or of its commit.
@@ -162,7 +163,7 @@ impl ServiceWorkload {
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.command();
                     self.request_log.open_transactions.insert(command, open_transaction);
-                    world.command(machine, process::call(ClientCommand::Again { command, id }));
+                    world.command(machine, call_of(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown_commit(&open_transaction.deal);
                 }
@@ -188,7 +189,7 @@ impl ServiceWorkload {
                     _ => "transaction not sent",
                 });
                 self.check.aborted(&open_transaction.deal);
-                world.command(machine, process::call(ClientCommand::Abandon { transaction }));
+                world.command(machine, call_of(ClientCommand::Abandon { transaction }));
                 return Ok(());
             }
             (now, fate) => {
@@ -204,7 +205,7 @@ impl ServiceWorkload {
         if open_transaction.now.is_none() && open_transaction.abandons {
             world.count("abandoned");
             self.check.aborted(&open_transaction.deal);
-            world.command(machine, process::call(ClientCommand::Abandon { transaction }));
+            world.command(machine, call_of(ClientCommand::Abandon { transaction }));
             return Ok(());
         }
         self.ask(stage, world, open_transaction);
@@ -273,7 +274,7 @@ impl ServiceWorkload {
                 // Some clients ask for the outcome until they know it.
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
                     let command = self.request_log.begin(machine, asked);
-                    world.command(machine, process::call(ClientCommand::Again { command, id }));
+                    world.command(machine, call_of(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown(&asked);
                 }

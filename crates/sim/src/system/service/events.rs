@@ -5,10 +5,11 @@ use std::time::Duration;
 use quorate_world::Violation;
 
 use super::{
-    process::{self, NodeEvent, ServiceEvent},
+    process::{NodeEvent, ServiceEvent, begin},
     workload::ServiceWorkload,
-    world::{ServiceStage, ServiceWorld},
+    world::{ServiceStage, ServiceWorld, ask},
 };
+use crate::process::AnyEvent;
 
 impl ServiceWorkload {
     /// Handles an event of the node on a machine.
@@ -17,14 +18,15 @@ impl ServiceWorkload {
         stage: &mut ServiceStage,
         world: &mut ServiceWorld,
         machine: usize,
-        event: NodeEvent,
+        event: AnyEvent,
     ) -> Result<(), Violation> {
+        let AnyEvent::Service(event) = event else { return Ok(()) };
         let event = match event {
             _ if world.id(machine).is_none() => return Ok(()),
             NodeEvent::Typed(_, event) => event,
             NodeEvent::PolicyMismatch { theirs, .. } => {
                 // A process that belongs to the set already ignores the command.
-                process::begin(&theirs).into_iter().for_each(|begin| world.command(machine, begin));
+                begin(&theirs).into_iter().for_each(|begin| world.command(machine, ask(begin)));
                 return Ok(());
             }
             NodeEvent::Malformed { error, .. } => return Err(Violation::new("bytes", error.to_string())),

@@ -6,13 +6,15 @@ use std::{cell::RefCell, rc::Rc, sync::Arc, time::Duration};
 use bytes::Bytes;
 use quorate_node::{Channel, EndpointId, NewEndpoint, Node, records_of};
 use quorate_protocol::{
-    Context, DomainId, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
-    service::{self, Client, ClientCommand, ClientEvent, ClientSettings, Message, Replica, SessionId},
+    Context, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    service::{self, Client, ClientEvent, ClientSettings, Message, Replica, SessionId},
 };
 use quorate_roles::services::{
     EndpointHost, Inline, ReplicaOptions, ResultLatch, ServiceEndpoint, Set, SetRecord, Successor,
     endpoint::{self, Unrecovered},
 };
+
+use crate::endpoint::DOMAIN;
 
 use super::{host::StoreHost, host_tamper::HostTamper, tamper::Tamper, watch::Watch};
 
@@ -105,7 +107,7 @@ pub(crate) enum ServiceEvent {
 }
 
 /// The channel of the service.
-const HERE: Channel = Channel { domain: DomainId(0x5e), endpoint: EndpointId(7) };
+const HERE: Channel = Channel { domain: DOMAIN, endpoint: EndpointId(7) };
 
 impl Resident {
     /// Makes an endpoint that looks for the set, and then becomes its client.
@@ -183,14 +185,9 @@ pub(crate) fn ask(command: ServiceCommand) -> NodeCommand {
     NodeCommand::Typed(HERE, command)
 }
 
-/// Wraps a client's call for its process.
-pub(crate) fn call(command: ClientCommand) -> NodeCommand {
-    ask(ServiceCommand::Calls(vec![command]))
-}
-
 /// Returns the command with which a process that met a member of a set begins, if the pass is a member's.
-pub(crate) fn begin(theirs: &[u8]) -> Option<NodeCommand> {
-    Some(ask(ServiceCommand::Begin { set: Set::of_pass(theirs)?, founded: false }))
+pub(crate) fn begin(theirs: &[u8]) -> Option<ServiceCommand> {
+    Some(ServiceCommand::Begin { set: Set::of_pass(theirs)?, founded: false })
 }
 
 /// Returns the resident of a process.

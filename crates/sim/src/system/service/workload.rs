@@ -8,10 +8,10 @@ use quorate_roles::services::ReplicaOptions;
 use super::{
     Settings,
     host::StoreHost,
-    process::{Resident, ServiceCommand, ServiceProcess, ask, process_of, recovered_process},
+    process::{Resident, ServiceCommand, ServiceProcess, process_of, recovered_process},
     request_log::RequestLog,
     tamper::Tamper,
-    world::{ServiceStage, ServiceTimer, ServiceWorld, look_from},
+    world::{ServiceStage, ServiceTimer, ServiceWorld, ask, look_from},
 };
 use crate::check::service::ServiceCheck;
 
@@ -19,7 +19,7 @@ use crate::check::service::ServiceCheck;
 pub(crate) struct ServiceWorkload {
     pub(super) settings: Settings,
     pub(super) options: ReplicaOptions,
-    pub(super) clients: Vec<usize>,
+    pub(in crate::system) clients: Vec<usize>,
     /// The machine that founded the set.
     pub(super) founder: Option<usize>,
     /// The first record on the disk of each machine whose process can continue.

@@ -1,13 +1,18 @@
 //! The types of the stage and of the world that this system plays on, and the timers of its workload. The
 //! other files of the system use them, and find a process in the world here.
 
-use quorate_protocol::ProcessId;
+use quorate_protocol::{ProcessId, service::ClientCommand};
 
-use super::process::{HostedReplica, Resident, ServiceCommand, ServiceProcess, ask, replica_of, resident_of};
-use crate::stage;
+use super::process::{
+    self, HostedReplica, Resident, ServiceCommand, ServiceProcess, replica_of, resident_of,
+};
+use crate::{
+    process::{AnyCommand, AnyProcess},
+    stage,
+};
 
 pub(super) type ServiceStage = stage::Stage<ServiceTimer>;
-pub(super) type ServiceWorld = quorate_world::World<ServiceProcess>;
+pub(super) type ServiceWorld = quorate_world::World<AnyProcess>;
 
 pub(crate) enum ServiceTimer {
     Call,
@@ -38,7 +43,7 @@ pub(super) fn look_for_replicas(stage: &ServiceStage, world: &mut ServiceWorld) 
 
 /// Gives the process on `machine` the addresses of replicas, if it needs them.
 pub(super) fn look_from(stage: &ServiceStage, world: &mut ServiceWorld, machine: usize) {
-    let Some(process) = world.process(machine) else { return };
+    let Some(process) = service(world, machine) else { return };
     let leads_or_follows = |it: &HostedReplica| it.replica().log().leader().is_some();
     if replica_of(process).is_some_and(leads_or_follows) {
         return;
@@ -48,13 +53,31 @@ pub(super) fn look_from(stage: &ServiceStage, world: &mut ServiceWorld, machine:
     world.command(machine, ask(ServiceCommand::Seeds(others)));
 }
 
+/// Wraps a command to an endpoint for its process.
+pub(super) fn ask(command: ServiceCommand) -> AnyCommand {
+    AnyCommand::Service(process::ask(command))
+}
+
+/// Wraps a client's call for its process.
+pub(super) fn call_of(command: ClientCommand) -> AnyCommand {
+    ask(ServiceCommand::Calls(vec![command]))
+}
+
+/// Returns the process of this system that runs on `machine`.
+fn service(world: &ServiceWorld, machine: usize) -> Option<&ServiceProcess> {
+    match world.process(machine)? {
+        AnyProcess::Service(process) => Some(process),
+        _ => None,
+    }
+}
+
 pub(super) fn hosted(world: &ServiceWorld, machine: usize) -> Option<&HostedReplica> {
-    replica_of(world.process(machine)?)
+    replica_of(service(world, machine)?)
 }
 
 /// Returns the state of each process, for a run that does not end.
 pub(super) fn states(world: &ServiceWorld) -> String {
-    let state = |machine| match world.process(machine).map(resident_of) {
+    let state = |machine| match service(world, machine).map(resident_of) {
         Some(Some(Resident::Client(it))) => format!("client {machine}: {:?}", it.client()),
         Some(_) => match hosted(world, machine) {
             Some(it) => format!("replica {machine}: {:?}", it.replica().status()),

@@ -29,9 +29,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Settings,
-    table_process::{TableProcess, ask, role},
+    world::{TableWorld, ask, role},
 };
-use quorate_world::{Chance, Violation, World};
+use quorate_world::{Chance, Violation};
 
 use crate::{check::holders::Keys, mutation::Mutation};
 use conversation::{CELLS, Conversations};
@@ -216,7 +216,7 @@ impl AccountWorkload {
     /// Makes the gateway on `machine` send a request.
     pub(super) fn act(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         config: &Config,
         chance: &mut Chance,
@@ -259,7 +259,7 @@ impl AccountWorkload {
         }
     }
 
-    fn one(&mut self, world: &mut World<TableProcess>, machine: usize, config: &Config, chance: &mut Chance) {
+    fn one(&mut self, world: &mut TableWorld, machine: usize, config: &Config, chance: &mut Chance) {
         if self.conversations_share > 0.0 && chance.happens(self.conversations_share) {
             return self.converse(world, machine, config, chance);
         }
@@ -335,7 +335,7 @@ impl AccountWorkload {
 
     fn begin(
         &mut self,
-        world: &World<TableProcess>,
+        world: &TableWorld,
         machine: usize,
         token: u64,
         what: AccountStatement,
@@ -358,7 +358,7 @@ impl AccountWorkload {
 
     fn write(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         config: &Config,
         what: AccountStatement,
@@ -385,7 +385,7 @@ impl AccountWorkload {
 
     fn read(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         config: &Config,
         what: AccountStatement,
@@ -396,7 +396,7 @@ impl AccountWorkload {
 
     fn read_after(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         config: &Config,
         what: AccountStatement,
@@ -420,7 +420,7 @@ impl AccountWorkload {
     /// Returns a query that kills processes, encoded, and the ring key of its row.
     pub(super) fn ask_killer(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         number: i64,
         wide: bool,
@@ -439,7 +439,7 @@ impl AccountWorkload {
     /// Handles an event that a gateway reported.
     pub(super) fn on_event(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         event: ClientEvent,
     ) -> Result<(), Violation> {
@@ -511,7 +511,7 @@ impl AccountWorkload {
         Ok(())
     }
 
-    fn done(&mut self, world: &mut World<TableProcess>, pending: PendingStatement) -> Result<(), Violation> {
+    fn done(&mut self, world: &mut TableWorld, pending: PendingStatement) -> Result<(), Violation> {
         let expected_failure = match pending.what {
             AccountStatement::Open => None,
             // If the row of the account is lost, the statement divides by zero at no row, so it does not
@@ -672,7 +672,7 @@ impl AccountWorkload {
     }
 
     /// Whether all requests of the run have ended.
-    pub(super) fn is_idle(&mut self, world: &mut World<TableProcess>) -> bool {
+    pub(super) fn is_idle(&mut self, world: &mut TableWorld) -> bool {
         self.give_up_the_dead(world);
         let last =
             self.pending.values().all(|pending| matches!(pending.what, AccountStatement::LastLook { .. }));
@@ -680,7 +680,7 @@ impl AccountWorkload {
     }
 
     /// Asks once for all rows that are judged at the end. Returns whether they have arrived.
-    pub(super) fn ask_last(&mut self, world: &mut World<TableProcess>) -> bool {
+    pub(super) fn ask_last(&mut self, world: &mut TableWorld) -> bool {
         let table = (1..self.schemas.len()).find(|table| !self.last.contains_key(table));
         if let Some(table) = table
             && self.pending.is_empty()
@@ -707,7 +707,7 @@ impl AccountWorkload {
 }
 
 /// Tells a gateway that its user has taken a piece, and that there is room for more.
-fn consumed(world: &mut World<TableProcess>, machine: usize, token: u64, from: ProcessId, piece: &Bytes) {
+fn consumed(world: &mut TableWorld, machine: usize, token: u64, from: ProcessId, piece: &Bytes) {
     let bytes = piece.len() as u64;
     world.command(machine, ask(Command::Client(ClientCommand::Consumed { token, from, bytes })));
 }

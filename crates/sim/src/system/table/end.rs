@@ -3,7 +3,7 @@
 use quorate_protocol::{ProcessId, Role, rubberband::StorageState};
 use quorate_roles::tables::Process;
 
-use super::{TableStage, TableWorkload, TableWorld, known::newest_config, table_process::role};
+use super::{TableStage, TableWorkload, TableWorld, known::newest_config, world::role};
 use crate::stage::Workload;
 
 impl TableWorkload {

@@ -13,12 +13,31 @@ use quorate_world::Violation;
 use super::{
     TableStage, TableWorkload, TableWorld,
     known::{ProcessFacts, known},
-    table_process::{ask, member, roads_begun, role},
+    table_process::{TableEvent, member},
     twin::TAKEN_UP,
+    world::{ask, roads_begun, role},
 };
-use crate::{check, mutation::Mutation, stage::command_id};
+use crate::{check, endpoint::told, mutation::Mutation, process::AnyEvent, stage::command_id};
 
 impl TableWorkload {
+    /// Handles an event of the node on a machine.
+    pub(super) fn on_node_event(
+        &mut self,
+        stage: &mut TableStage,
+        world: &mut TableWorld,
+        machine: usize,
+        event: AnyEvent,
+    ) -> Result<(), Violation> {
+        let AnyEvent::Table(event) = event else { return Ok(()) };
+        match told(machine, event)? {
+            Some(TableEvent::Process(event)) => self.on_event(stage, world, machine, event)?,
+            // The submission counts even if the process died in this step, because the message has left.
+            Some(TableEvent::Submitted { me, content }) => self.order.check.submitted(me, content),
+            None => {}
+        }
+        Ok(())
+    }
+
     /// Handles an event that a process reported to its user.
     pub(super) fn on_event(
         &mut self,

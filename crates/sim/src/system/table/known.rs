@@ -9,7 +9,7 @@ use quorate_protocol::{
 use quorate_roles::tables::Process;
 use quorate_world::Violation;
 
-use super::{TableWorkload, TableWorld, table_process::role, twin::TableTwin};
+use super::{TableWorkload, TableWorld, twin::TableTwin, world::role};
 use crate::check::{
     RoutingCheck,
     holders::{Keys, MemberFacts},

@@ -15,8 +15,8 @@ use super::{
     Settings, TableStage, TableWorkload, TableWorld,
     known::{ProcessFacts, known},
     replicas,
-    table_process::{ask, role},
     workload::DOWN,
+    world::{ask, role},
 };
 
 impl TableWorkload {

@@ -3,21 +3,22 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use quorate_node::{Channel, EndpointId, NewEndpoint, Node, records_of};
 use quorate_protocol::{
-    Context, DomainId, Input, Lift, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
-    relay::{self, Relay, Relayed},
+    relay::Relayed,
     rubberband::{self, Message},
 };
 use quorate_roles::tables::{Command, Event, Process};
-use quorate_world::World;
 
-use crate::{check::order::submissions, mutation::Tamper};
+use crate::{
+    check::order::submissions,
+    endpoint::{RoleNode, node_of},
+    mutation::Tamper,
+};
 
 /// A process with one endpoint, a role and the relay below it.
-pub(crate) type TableProcess = Node<Relay<Resident>>;
+pub(crate) type TableProcess = RoleNode<Resident>;
 
 /// A role.
 pub(crate) struct Resident {
@@ -37,35 +38,16 @@ pub(crate) enum TableEvent {
 }
 
 /// Creates a process that begins, or comes back after `submitted` submissions.
-pub(super) fn table_process(role: Process, submitted: u64, tamper: Option<Tamper>) -> TableProcess {
-    let resident = Resident { role, submitted, tamper };
-    Node::with(NewEndpoint::typed(HERE, Relay::new(resident, relay::Settings::default())).vital())
+pub(crate) fn table_process(role: Process, submitted: u64, tamper: Option<Tamper>) -> TableProcess {
+    node_of(Resident { role, submitted, tamper })
 }
 
-/// The channel of a cluster's roles.
-const HERE: Channel = Channel { domain: DomainId(0xc1), endpoint: EndpointId::TABLES };
-
-/// Returns the records of the role among those of its process.
-pub(super) fn records_of_role(records: Vec<(Ticket, Bytes)>) -> Vec<(Ticket, Bytes)> {
-    records_of(HERE, records).expect("a process can read the records that it wrote")
+impl Resident {
+    /// Returns the role without its adapter.
+    pub(crate) fn role(&self) -> &Process {
+        &self.role
+    }
 }
-
-/// Returns the records of the role among those of a router's process, which are all records from the first
-/// on.
-pub(super) fn log_of_role(records: Vec<Bytes>) -> Vec<Bytes> {
-    let records = records.into_iter().zip(1..).map(|(record, ticket)| (Ticket(ticket), record)).collect();
-    records_of_role(records).into_iter().map(|(_, record)| record).collect()
-}
-
-/// Wraps a command to a role for its process.
-pub(super) fn ask(command: Command) -> NodeCommand {
-    NodeCommand::Typed(HERE, command)
-}
-
-/// A command of a process.
-pub(crate) type NodeCommand = quorate_node::Command<Relay<Resident>>;
-/// An event of a process.
-pub(crate) type NodeEvent = quorate_node::Event<Relay<Resident>>;
 
 impl Relayed for Resident {
     fn is_router(&self) -> bool {
@@ -128,22 +110,6 @@ impl Protocol for Resident {
     fn policy(&self) -> Arc<dyn Policy> {
         self.role.policy()
     }
-}
-
-/// Returns the role of a process.
-pub(super) fn role_of(table_process: &TableProcess) -> Option<&Process> {
-    Some(&table_process.typed(HERE)?.inner().role)
-}
-
-/// Returns the role of the process that runs on `machine`.
-pub(super) fn role(world: &World<TableProcess>, machine: usize) -> Option<&Process> {
-    world.process(machine).and_then(role_of)
-}
-
-/// Returns the number of relayed links that the process on `machine` has begun.
-pub(super) fn roads_begun(world: &World<TableProcess>, machine: usize) -> u64 {
-    let relay = world.process(machine).and_then(|table_process| table_process.typed(HERE));
-    relay.map_or(0, |relay| relay.counters().begun)
 }
 
 /// Returns the part of a role that takes part in the order; `None` for a router.

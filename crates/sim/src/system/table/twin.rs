@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId, RequestId, Role,
+    domain::Part,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind},
+    rubberband::{Control, DataHeader, DataKind, Rubberband},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -216,6 +217,9 @@ impl Twin for TableTwin {
         class: Class,
         body: &Bytes,
     ) -> Result<BTreeSet<ProcessId>, Unroutable> {
+        if body.first() != Some(&Rubberband::TAG) {
+            return Err(Unroutable::OtherPart);
+        }
         if class == Class::Control {
             self.touched.insert(position, vec![(0, u64::MAX)]);
             let control = Control::decode(body).ok_or(Unroutable::Refused)?;

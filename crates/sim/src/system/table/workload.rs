@@ -22,9 +22,9 @@ use super::{
     killer_queries::KillerQueries,
     operator::Operator,
     replicas::Replicas,
-    table_process::{ask, member, role},
+    table_process::member,
     twin::TableTwin,
-    world::{TableStage, TableTimer, TableWorld},
+    world::{TableStage, TableTimer, TableWorld, ask, role},
 };
 use crate::{
     check::{HoldersCheck, order::Order},

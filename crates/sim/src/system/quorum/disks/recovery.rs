@@ -10,10 +10,11 @@ use quorate_protocol::{
 };
 
 use crate::{
+    endpoint::{log_of_role, records_of_role},
     mutation::Mutation,
+    process::AnyProcess,
     stage::log_goes_on,
     system::quorum::{
-        process::Process,
         workload::MapsWorkload,
         world::{QuorumStage, QuorumWorld},
     },
@@ -29,7 +30,8 @@ impl MapsWorkload {
         records: &[(Ticket, Bytes)],
     ) -> bool {
         let me = Peer { id, address: QuorumWorld::address(machine) };
-        let mut records: Vec<Bytes> = records.iter().map(|(_, record)| record.clone()).collect();
+        let mut records: Vec<Bytes> =
+            records_of_role(records.to_vec()).into_iter().map(|(_, record)| record).collect();
         if !self.machines.contains(&machine) || records.is_empty() {
             return log_goes_on(
                 world,
@@ -82,10 +84,10 @@ impl MapsWorkload {
         world: &mut QuorumWorld,
         machine: usize,
         id: ProcessId,
-    ) -> Process {
+    ) -> AnyProcess {
         let log = self.router_log();
         let me = Peer { id, address: QuorumWorld::address(machine) };
-        let records = world.records(machine);
+        let records = log_of_role(world.records(machine));
         let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));
         let paxos = match recovered.expect("the durable records follow from each other") {
             Some(paxos) => {
@@ -105,7 +107,7 @@ impl MapsWorkload {
             }
         };
         let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        Process::Router(Box::new(Router::new(paxos, domain::Config::vacant(), settings)))
+        AnyProcess::of_router(Router::new(paxos, domain::Config::vacant(), settings))
     }
 }
 

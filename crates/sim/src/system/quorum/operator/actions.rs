@@ -11,12 +11,12 @@ use quorate_protocol::{
 use super::{AHEAD, BEHIND, Operator};
 use crate::{
     mutation::Mutation,
+    process::AnyCommand,
     stage::command_id,
     system::quorum::{
-        process::{Process, QuorumCommand},
         settings::MAPS,
         workload::MapsWorkload,
-        world::{QuorumStage, QuorumTimer, QuorumWorld, cell},
+        world::{QuorumStage, QuorumTimer, QuorumWorld, ask, cell},
     },
 };
 
@@ -42,7 +42,7 @@ impl MapsWorkload {
             let leader = resident.member().leader();
             // A spare joins once there are maps.
             if leader.is_none_or(|leader| !world.alive(leader)) && (at < cells || serving) {
-                world.command(machine, QuorumCommand::Member(Command::Seeds(stage.routers.living(world))));
+                world.command(machine, ask(Command::Seeds(stage.routers.living(world))));
             }
         }
         if self.settings.disk.is_some() {
@@ -50,8 +50,8 @@ impl MapsWorkload {
             // as new processes.
             let seeds = stage.routers.living(world);
             for &machine in &stage.routers.machines {
-                if matches!(world.process(machine), Some(Process::Router(_))) {
-                    world.command(machine, QuorumCommand::Router(RouterCommand::Seeds(seeds.clone())));
+                if world.process(machine).is_some_and(|process| process.router().is_some()) {
+                    world.command(machine, AnyCommand::to_router(RouterCommand::Seeds(seeds.clone())));
                 }
             }
         }
@@ -81,7 +81,7 @@ impl MapsWorkload {
         if let Some(kind) = missing.filter(|_| enough && world.process(machine).is_some()) {
             let change = Change::CreateMap { name: kind.name.to_owned(), map: kind.map() };
             let id = command_id(world);
-            world.command(machine, QuorumCommand::Member(Command::Change { id, change: Box::new(change) }));
+            world.command(machine, ask(Command::Change { id, change: Box::new(change) }));
         }
     }
 
@@ -103,7 +103,7 @@ impl MapsWorkload {
         let id = command_id(world);
         self.operator.replacing = Some((id, old.peer.id));
         let change = Change::Replace { old: old.peer.id, new };
-        world.command(asked, QuorumCommand::Member(Command::Change { id, change: Box::new(change) }));
+        world.command(asked, ask(Command::Change { id, change: Box::new(change) }));
     }
 
     /// With some probability, cuts the sites from each other for a while, in one direction or both.
@@ -145,7 +145,7 @@ impl MapsWorkload {
         for machine in self.machines.clone() {
             if world.process(machine).is_some() {
                 let offset = self.operator.offset(world, machine);
-                world.command(machine, QuorumCommand::Member(Command::Adjust(offset)));
+                world.command(machine, ask(Command::Adjust(offset)));
             }
         }
         stage.after(world, CLOCKS, QuorumTimer::Clocks);
@@ -164,10 +164,7 @@ impl MapsWorkload {
         let arriving = me.and_then(|me| layout.cell(me)).is_some_and(|cell| cell.arriving);
         if let (Some(me), true) = (me, arriving && stage.mutation == Some(Mutation::ArrivesEmpty)) {
             let change = Change::Complete(me);
-            world.command(
-                machine,
-                QuorumCommand::Member(Command::Change { id: command_id(world), change: Box::new(change) }),
-            );
+            world.command(machine, ask(Command::Change { id: command_id(world), change: Box::new(change) }));
         }
         let before = self.roster.as_ref().map(|roster| roster.layout().version());
         if before.is_some_and(|before| before >= layout.version()) {

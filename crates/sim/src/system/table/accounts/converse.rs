@@ -22,20 +22,20 @@ use quorate_table::{
     schema::TableId,
     value::{Type, Value},
 };
-use quorate_world::{Chance, Violation, World};
+use quorate_world::{Chance, Violation};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     AccountStatement, AccountWorkload, PendingStatement,
     conversation::{CELLS, CELLS_MAX, Conversation},
 };
-use crate::system::table::table_process::{TableProcess, ask, role};
+use crate::system::table::world::{TableWorld, ask, role};
 
 impl AccountWorkload {
     /// Begins a conversation at the gateway on `machine`.
     pub(super) fn converse(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         machine: usize,
         config: &Config,
         chance: &mut Chance,
@@ -59,7 +59,7 @@ impl AccountWorkload {
     }
 
     /// Sends the next statement of a conversation, or its commit.
-    fn turn(&mut self, world: &mut World<TableProcess>, number: i64, config: &Config) {
+    fn turn(&mut self, world: &mut TableWorld, number: i64, config: &Config) {
         let Some((table, _)) = config.table(CELLS) else { return };
         let table = TableId(table);
         let token = self.token();
@@ -120,7 +120,7 @@ impl AccountWorkload {
     /// Handles the answer to a statement of a conversation, or to its commit.
     pub(super) fn turned(
         &mut self,
-        world: &mut World<TableProcess>,
+        world: &mut TableWorld,
         number: i64,
         pending: &PendingStatement,
     ) -> Result<(), Violation> {

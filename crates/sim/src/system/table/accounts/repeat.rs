@@ -7,17 +7,11 @@ use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
 use quorate_roles::tables::Process;
 
 use super::{AccountPhase, AccountStatement, AccountWorkload, PendingStatement, RowOutcome};
-use quorate_world::World;
 
-use crate::system::table::table_process::{TableProcess, role};
+use crate::system::table::world::{TableWorld, role};
 
 impl AccountWorkload {
-    pub(super) fn failed(
-        &mut self,
-        world: &mut World<TableProcess>,
-        pending: PendingStatement,
-        error: ClientError,
-    ) {
+    pub(super) fn failed(&mut self, world: &mut TableWorld, pending: PendingStatement, error: ClientError) {
         let count = match error {
             ClientError::NotSent => "not sent",
             ClientError::MaybeApplied { .. } => "maybe applied",
@@ -72,7 +66,7 @@ impl AccountWorkload {
 
     /// For a mutation: repeats a read that killed processes, like a gateway that asks one replica after
     /// another without limit.
-    fn insist(&mut self, world: &mut World<TableProcess>, pending: PendingStatement) {
+    fn insist(&mut self, world: &mut TableWorld, pending: PendingStatement) {
         let Some(Process::Client(client)) = role(world, pending.machine) else { return };
         let Some(config) = client.config().cloned() else { return };
         let strength = Strength::Sequential;
@@ -80,7 +74,7 @@ impl AccountWorkload {
     }
 
     /// Notes that a write was certainly refused.
-    fn refused(&mut self, world: &mut World<TableProcess>, what: &AccountStatement) {
+    fn refused(&mut self, world: &mut TableWorld, what: &AccountStatement) {
         match *what {
             AccountStatement::Log { row } => {
                 self.logged.insert(row, RowOutcome::Refused);
@@ -97,7 +91,7 @@ impl AccountWorkload {
 
     /// Sends the next statement of a load at the gateway where the load began. If that gateway has ended,
     /// so has the load.
-    pub(super) fn go_on(&mut self, world: &mut World<TableProcess>, load: i64, what: AccountStatement) {
+    pub(super) fn go_on(&mut self, world: &mut TableWorld, load: i64, what: AccountStatement) {
         let Some(&(machine, life)) = self.loads.get(&load) else { return };
         let Some(Process::Client(client)) = role(world, machine) else { return };
         let Some(config) = client.config().filter(|_| world.life(machine) == life).cloned() else { return };
@@ -107,7 +101,7 @@ impl AccountWorkload {
     /// Repeats a write of unknown outcome under its name, so that it takes effect once. The repetition goes
     /// to the gateway of the first attempt or to another gateway, because any application that knows the
     /// name may send it.
-    fn repeat(&mut self, world: &mut World<TableProcess>, pending: PendingStatement, request: RequestId) {
+    fn repeat(&mut self, world: &mut TableWorld, pending: PendingStatement, request: RequestId) {
         let own = self.gateways.iter().position(|&machine| machine == pending.machine).unwrap_or(0);
         let turns = 0..self.gateways.len();
         let turns =
@@ -134,7 +128,7 @@ impl AccountWorkload {
     }
 
     /// Gives up the requests of gateways that died, because they will get no answers.
-    pub(super) fn give_up_the_dead(&mut self, world: &mut World<TableProcess>) {
+    pub(super) fn give_up_the_dead(&mut self, world: &mut TableWorld) {
         let dead: Vec<u64> = self
             .pending
             .iter()

@@ -10,10 +10,10 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use crate::{
+    endpoint::{log_of_role, records_of_role},
     mutation::Mutation,
     stage::log_goes_on,
     system::table::{
-        table_process::{log_of_role, records_of_role},
         workload::TableWorkload,
         world::{TableStage, TableWorld},
     },

@@ -11,9 +11,8 @@ use quorate_world::{Crash, Fault, Violation};
 
 use super::KillerQuery;
 use crate::system::table::{
-    table_process::role,
     workload::{DOWN, TableWorkload},
-    world::TableWorld,
+    world::{TableWorld, role},
 };
 
 impl TableWorkload {

@@ -14,9 +14,8 @@ use crate::{
     stage::command_id,
     system::table::{
         known::newest_config,
-        table_process::{ask, role},
         workload::TableWorkload,
-        world::{TableStage, TableTimer, TableWorld},
+        world::{TableStage, TableTimer, TableWorld, ask, role},
     },
 };
 
