@@ -90,7 +90,7 @@ impl ClusterContent {
 }
 
 impl ClusterSize {
-    /// Whether a cluster of this size has such data.
+    /// Whether a cluster of this size has data of this kind: tables or maps.
     pub(crate) fn has(&self, content: ClusterContent) -> bool {
         match content {
             ClusterContent::Tables => self.storage > 0,

@@ -90,9 +90,9 @@ pub struct Measures {
     pub irregular_reads: u64,
     /// Number of broken session guarantees.
     pub sessions: SessionViolations,
-    /// Lower bound of the inconsistent operations, for any clock errors within the given bound.
+    /// Lower bound of the number of inconsistent operations, for any clock errors within the given bound.
     pub certain_operations: u64,
-    /// Upper bound of the inconsistent operations, for any clock errors within the given bound.
+    /// Upper bound of the number of inconsistent operations, for any clock errors within the given bound.
     pub possible_operations: u64,
 }
 

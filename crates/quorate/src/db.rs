@@ -226,7 +226,8 @@ impl Db {
     /// Leaves the cluster, once the last statement has ended. Ready when the other processes have
     /// acknowledged that, or after a time limit.
     pub async fn close(self) {
-        // An error is about a group's state, and was logged: members of the tables return none.
+        // Only a group whose state was not saved causes an error, and that error was logged. A client of the
+        // tables has no need of it.
         let _ = self.0.node.clone().leave().await;
     }
 
@@ -355,7 +356,8 @@ impl Session {
             inner.start_with(REQUEST_ID, &name.to_string())?;
         }
         let outcome = inner.execute(&prepared, &values).await?;
-        // Over the wire, a definition before a rollback may be a warning. Nobody reads warnings here.
+        // A client of the SQL door gets a warning if a definition came before the rollback. A user of the
+        // library sees no warnings, and so gets an error.
         if matches!(statement(&prepared), Some(Statement::Rollback | Statement::RollbackTo(_)))
             && let Some(warning) = inner.notices().into_iter().find(|notice| notice.code == code::WARNING)
         {

@@ -69,7 +69,7 @@ impl ClientId {
 pub enum Flow {
     /// More bytes must arrive: the first remaining request is incomplete.
     Wait,
-    /// The client's next turn must come: complete requests remain.
+    /// The client must get its next turn: complete requests remain.
     More,
     /// An answer under way must be given. The door calls [`Clients::resume`] once it can go on.
     Held,

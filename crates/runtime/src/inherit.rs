@@ -25,7 +25,7 @@ pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
             format!("the previous program did not leave descriptor {descriptor} open for this program"),
         )
     };
-    // The standard streams belong to the standard library.
+    // The standard streams belong to the standard library, so nobody may take them here.
     if descriptor <= 2 {
         return Err(refused());
     }

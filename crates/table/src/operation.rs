@@ -231,8 +231,9 @@ pub enum Step {
     Execute(TransactionStatement),
     /// Remembers the state of the tables.
     Savepoint,
-    /// Restores the state at the latest savepoint that was not restored yet. The results of the statements
-    /// since that savepoint have reached the client, and are compared.
+    /// Restores the tables as they were at the latest savepoint that was not restored yet. The client has
+    /// received the results of the statements since that savepoint, so the commit compares these results like
+    /// all others.
     RollBack,
 }
 

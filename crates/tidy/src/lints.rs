@@ -11,8 +11,8 @@ use toml::{Table, Value};
 
 use crate::{Findings, Workspace, floors::FLOORS};
 
-/// Crates that may hold `unsafe` blocks, each with its safety argument: they contain scan kernels and system
-/// calls.
+/// Crates that may hold `unsafe` blocks, because they contain scan kernels and system calls. Each block
+/// states its safety argument.
 pub const MAY_BE_UNSAFE: [&str; 2] = ["table", "runtime"];
 
 /// Whether a crate is on floor 0 or 1. Such crates have no clock, thread, socket, disk, randomness or hash

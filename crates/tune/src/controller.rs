@@ -446,7 +446,7 @@ impl Controller {
                 _ => self.give_up(),
             };
         };
-        // The middles of the ways show which ways deserve a closer look.
+        // The forecast at the middle of each way's range shows which ways deserve a closer look.
         let rank = |at: usize, x: f64| {
             let SettingForecast { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
             Some((worst > -HOPELESS.ln(), score, at, x))

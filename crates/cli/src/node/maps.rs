@@ -157,7 +157,7 @@ fn await_cells(process: &Process) {
 }
 
 impl CellDoor {
-    /// Opens the door of a cell, which the previous program left, or a new door.
+    /// Opens a cell's door: the door that the previous program left, or else a new door.
     fn open(config: &NodeConfig, left: Option<RawFd>, doors: &Metrics) -> Result<CellDoor> {
         let address = config.redis_listen.as_deref().context("a cell has no address for Redis clients")?;
         let level = resp::level(&config.cell.level).map_err(Usage)?;

@@ -6,12 +6,12 @@
 //! record that was being written. All processes stop at one instant and are killed.
 //!
 //! Meanwhile clients insert numbered rows, each as soon as the one before is acknowledged. Another table
-//! contains the sample, or the requested number of tickets. After each cut the bench calls `quorate up`. The
-//! figure is the time from that call until a row is acknowledged again. At the end every acknowledged row
-//! must be there, once, and all rows of the other table.
+//! contains the sample, or the requested number of tickets. After each power cut the bench calls `quorate
+//! up`. The figure is the time from that call until a row is acknowledged again. At the end every
+//! acknowledged row must be there, once, and all rows of the other table.
 //!
-//! With `--torn` every journal gets half a record after its end at each cut, and a bit flips in the journal
-//! of one router or storage process. That process must notice it, and start as a new one.
+//! With `--torn` every journal gets half a record after its end at each power cut, and a bit flips in the
+//! journal of one router or storage process. That process must notice it, and start as a new one.
 
 use std::{
     fs,
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// Number of tickets in a table of their own, which replaces the sample.
     #[arg(long)]
     tickets: Option<usize>,
-    /// After each cut, add half a record to every journal, and flip a bit in one of them.
+    /// After each power cut, add half a record to every journal, and flip a bit in one of them.
     #[arg(long)]
     torn: bool,
     /// Print one JSON object.
@@ -69,7 +69,7 @@ struct PowerMeasurement {
     lost: u64,
     /// Number of rows that are there twice.
     doubled: u64,
-    /// Number of rows written to the table of tickets before the first cut.
+    /// Number of rows written to the table of tickets before the first power cut.
     rows: u64,
     /// Number of rows of the table of tickets that were found at the end.
     rows_there: u64,

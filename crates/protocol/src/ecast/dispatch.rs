@@ -55,7 +55,8 @@ pub(super) struct Dispatch {
     credit: u64,
     /// Whether a submitter asked for an outcome that the log did not know.
     asked: bool,
-    /// Indices of destinations with something to flush. The indices of such submitters are in `notify`.
+    /// Indices of destinations to which something waits to be sent. The indices of submitters to which
+    /// something waits are in `notify`.
     dirty: Vec<u32>,
     notify: Vec<u32>,
     /// Number of times that deliveries to a destination were sent again, for operators.
@@ -506,8 +507,8 @@ impl Dispatch {
         self.release();
     }
 
-    /// Frees the indices that no route names. Must follow a flush, so that nothing waits to be flushed under
-    /// a freed index.
+    /// Frees the indices that no route names. Must follow a call of `flush`, so that nothing waits to be sent
+    /// under a freed index.
     fn release(&mut self) {
         let done = self.routes.done_through();
         while self.departed.front().is_some_and(|departed| departed.last <= done) {

@@ -655,8 +655,8 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);
-                // Knowledge of stability that results from the flush waits for other traffic, or for its
-                // deadline.
+                // The stability that `flush` reveals is not logged at once: the record waits for other
+                // traffic, or for its deadline.
                 self.log_stability(cx, out);
             }
         }

@@ -541,7 +541,7 @@ pub struct Sending {
 /// An event of a process. The events of all groups come in one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The end of a command.
+    /// A command has ended.
     Done {
         /// The caller's name for the command.
         id: CommandId,

@@ -139,7 +139,8 @@ impl Stream {
         self.announced > self.received()
     }
 
-    /// Returns the missing numbers, as ranges from first to last, for at least the first `most` gaps.
+    /// Returns the missing numbers of the first `most` gaps, each gap as the range from its first to its last
+    /// number.
     pub(super) fn holes(&self, most: usize) -> Vec<(u64, u64)> {
         let (mut holes, mut next) = (Vec::new(), Some(self.received() + 1));
         for (&number, soft) in &self.ahead {

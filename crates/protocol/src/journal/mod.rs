@@ -375,7 +375,8 @@ impl Journal {
     fn frame(&mut self, magic: u32, ticket: Ticket, contents: impl FnOnce(&mut BytesMut)) {
         let segment = self.writing().number;
         let begin = self.buffer.len();
-        // No client writes where headers stand, and the owner must be readable without the secret.
+        // A header has no secret: no client can write in its place, and the owner must be readable without
+        // the secret.
         let secret = if magic == HEADER { 0 } else { self.settings.key.secret };
         let behind = u32::try_from(ticket.0 - self.durable.0)
             .expect("the number of records that wait for the disk is bounded");

@@ -57,7 +57,7 @@ pub struct Scan {
     pub behind: Option<Token>,
 }
 
-/// The end of a scan.
+/// The result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scanned {
     /// A piece of the map's keys.

@@ -6,9 +6,9 @@
 //!
 //! **Promise.** Suppose some router of the newest membership is connected. Its clients are those that talk
 //! with it directly, or through other routers. Their writes are acknowledged again within four election
-//! timeouts ([`silence_min`](crate::detector::Settings::silence_min)) after the network took its shape. The
-//! lead moves at most once. No member is voted out while news of it reaches the leader, directly or through
-//! other members.
+//! timeouts ([`silence_min`](crate::detector::Settings::silence_min)) after the last path broke or healed.
+//! The lead moves at most once. No member is voted out while news of it reaches the leader, directly or
+//! through other members.
 //!
 //! **Rules.**
 //!

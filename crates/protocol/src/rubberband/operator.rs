@@ -67,7 +67,7 @@ pub enum SuperEvent {
         /// The standby.
         new: ProcessId,
     },
-    /// The end of a command.
+    /// A command has ended.
     Ended {
         /// The caller's id of the command.
         id: CommandId,

@@ -181,7 +181,7 @@ impl Drop for GroupHost {
     }
 }
 
-/// The success of a command.
+/// The outcome of a command that succeeded.
 #[derive(Clone, Copy, Debug)]
 enum CommandSuccess {
     /// Updates were sent and delivered here. The place is that of the first update.

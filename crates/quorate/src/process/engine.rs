@@ -158,7 +158,8 @@ impl TaskExecutor for EngineThread {
             let state = match self.shared.state.try_lock() {
                 Ok(state) => Some(state),
                 Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
-                // The engine's thread answers a request for the memory of its tables.
+                // The engine's thread has the engine, because it answers a request for the memory of the
+                // tables. So the tasks go to that thread.
                 Err(TryLockError::WouldBlock) => None,
             };
             let is_ready = |state: &MutexGuard<'_, EngineState>| {

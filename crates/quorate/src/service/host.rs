@@ -73,7 +73,7 @@ pub(crate) struct HostSettings {
     pub(crate) checks: bool,
     /// Upper bound of a service's state after a change, in bytes.
     pub(crate) state_bytes_max: usize,
-    /// The way in which writes follow each other.
+    /// Whether the leader executes a write before the preceding write is chosen.
     pub(crate) pipelining: Pipelining,
     /// The directory of the host's replicas' logs, and the node's number there. `None` keeps logs in memory.
     pub(crate) directory: Option<(PathBuf, u64)>,

@@ -344,8 +344,8 @@ impl HostShared {
             Some(SideJournal { directory, disk, place }) => (Some(directory), Some(disk), Some(place)),
             None => (None, None, None),
         };
-        // The host's own address is among the seeds, because a redirect at the main process may know the
-        // replicas.
+        // The host's own address is among the seeds: if the main process has a redirect of this service, the
+        // redirect names the replicas.
         let seeds = self.seeds.iter().chain([&self.address]).cloned().collect();
         let on_disk = directory.as_ref().zip(disk);
         let process = Process::start(config, seeds, on_disk, Some(self.endings.clone()))?;

@@ -109,7 +109,8 @@ struct WaitingCall {
 pub enum Command<H: EndpointHost> {
     /// The processes at the configured addresses.
     Seeds(Vec<Peer>),
-    /// The set. This process founds it, or has found it. Only the first such command has an effect.
+    /// Names the endpoint's set: this process founds the set, or has discovered it. Only the first command of
+    /// this kind has an effect.
     Begin {
         /// The set.
         set: Set,

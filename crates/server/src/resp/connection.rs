@@ -735,7 +735,7 @@ mod tests {
             assert_eq!(ask(&mut session, closing), CommandEffect::Answer(Reply::OK));
             assert!(!session.is_barred());
         }
-        // The end of a transaction does not close the refused choice of a database.
+        // After a refused `SELECT 1`, commands stay refused even when a transaction has ended.
         error(ask(&mut session, "select 1"));
         error(ask(&mut session, "multi"));
         error(ask(&mut session, "exec"));

@@ -91,7 +91,7 @@ impl Unit {
     }
 }
 
-/// Parses a life, a positive time from now on.
+/// Parses the length of a value's life: a positive time from now on.
 pub(super) fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
     let count = u64::try_from(count).ok().filter(|count| *count > 0);
@@ -104,8 +104,8 @@ pub(super) fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Lif
 /// A hundred years, in milliseconds.
 const LIFETIME_MILLIS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
-/// Parses the end of a life: a time from now on, or a time on the wall clock. An end in the past deletes the
-/// key at once.
+/// Parses the end of a value's life: a time from now on, or a time on the wall clock. An end in the past
+/// deletes the key at once.
 pub(super) fn end(name: &[u8], digits: Option<&[u8]>, unit: Unit, from_now: bool) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
     // The milliseconds must fit in 64 bits, even for times in the past.

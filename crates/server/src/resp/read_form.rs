@@ -22,7 +22,7 @@ pub(super) enum ReadForm {
     Exists(Places),
     Length,
     Type,
-    /// The remaining life. The number is the answer's unit in nanoseconds.
+    /// The remaining life of the value. The number is the answer's unit in nanoseconds.
     Life(u64),
     Field(Bytes),
     Fields(Vec<Bytes>),

@@ -1,5 +1,5 @@
-//! One case from beginning to end: a domain that settles, a network that takes its shapes, and the outcome of
-//! writes.
+//! One case from beginning to end: a domain that settles, a network that takes the shape of each of the
+//! case's graphs in turn, and the outcome of writes.
 //!
 //! One client has links to every router, and for each router one more client has a link to that router alone.
 //! Each client writes to itself, one write at a time: a majority of the routers orders the write, the client
@@ -71,12 +71,11 @@ struct Domain {
 
 struct DomainClient {
     machine: usize,
-    /// The routers to which the client has links once the network takes its shape.
+    /// The routers to which the client has links once the graph takes effect.
     linked: Set,
     /// Whether the client is a member, and in its room.
     ready: bool,
-    /// The time of the first acknowledgement of a write that the client began after the network took its
-    /// shape.
+    /// The time of the first acknowledgement of a write that the client began after the graph took effect.
     answered: Option<Time>,
 }
 
@@ -234,7 +233,7 @@ impl Domain {
         self.order.check.finish(|id| world.alive(id))
     }
 
-    /// Summarises how the clients fared under the network's shape.
+    /// Summarises how the clients fared under `graph`.
     fn phase(&self, graph: Graph, members: &[Set]) -> Phase {
         let promised = members.iter().all(|members| graph.connected(*members) != 0);
         let served = self.clients.iter().map(|client| Served {
@@ -267,7 +266,8 @@ impl Domain {
                 return Err(Violation::new("progress", what));
             }
         }
-        // An election under way when the network takes its shape may end in a leader that is not connected.
+        // An election that is under way when the graph takes effect may end in a leader that is not
+        // connected.
         if promised && reigns > 1 + usize::from(standing) {
             let what = format!(
                 "the lead moved {reigns} times under one shape of the network, with the ballots {:?}; {}",

@@ -2,10 +2,10 @@
 //!
 //! **Promise.** Suppose that some router of the newest membership can talk both ways with a majority of it,
 //! counting itself. Then clients that can talk both ways with that router, directly or through other routers,
-//! get acknowledgements again within four election timeouts after the network took its shape, and the lead
-//! moves at most once. No router is voted out if the leader hears of it along any chain of routers. If no
-//! router can talk with a majority, no write is lost or falsely acknowledged, and writes continue within the
-//! same time after the cut has healed.
+//! get acknowledgements again within four election timeouts after the graph took effect, and the lead moves
+//! at most once. No router is voted out if the leader hears of it along any chain of routers. If no router
+//! can talk with a majority, no write is lost or falsely acknowledged, and writes continue within the same
+//! time after the cut has healed.
 //!
 //! **Method.** The cases enumerate graphs of which router hears which: all directed graphs on three routers
 //! with every leader; all undirected ones on five, and all directed ones on five up to isomorphism, with

@@ -124,7 +124,7 @@ impl Stock {
         while taken.len() < count && self.left > 0 {
             taken.push(self.next);
             self.left -= 1;
-            // The number behind the last one may be none of the type.
+            // The number behind the last one may be outside the range of the type. It is never given.
             self.next = self.next.wrapping_add(increment);
         }
     }

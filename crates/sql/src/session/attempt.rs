@@ -79,7 +79,8 @@ impl Session {
         let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, print, is_strict)?;
         let again = self.has_deferred().then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
-            // An earlier statement may have failed that was deferred. Then its failure comes first.
+            // An earlier statement that was deferred may have failed. Then the client gets that failure
+            // first.
             (Err(fault @ OperationError::Failed(_)), Some(trial)) if !fault.is_conflict() => {
                 self.settle().await?;
                 self.backend.attempt(self.trial_strength(), trial).await
@@ -95,7 +96,7 @@ impl Session {
                 Ok(answers)
             }
             Err(failure) => {
-                // At a strict level, the error that the client receives has to stay true, too.
+                // The client receives this error. At a strict isolation level the commit compares it, too.
                 if is_strict && !attempt.received.is_empty() {
                     open.steps.push(attempted, attempt.received)?;
                 }

@@ -263,7 +263,7 @@ impl Session {
             _ => self.call_sequences(&bound.calls, values).await?,
         }
         let outcome = self.perform(&bound.statement, values).await;
-        // No other statement may take a number of this one.
+        // No other statement may take the numbers that this statement's calls returned.
         self.numbers.results.clear();
         outcome
     }

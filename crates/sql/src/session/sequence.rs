@@ -32,7 +32,7 @@ impl Session {
     /// Executes the calls of a statement.
     pub(super) async fn call_sequences(&mut self, calls: &[SequenceCall], values: &[Value]) -> Result<()> {
         self.numbers.results.clear();
-        // Numbers that are drawn for later calls, too.
+        // Numbers of each sequence that were drawn for later calls of the statement.
         let mut drawn: BTreeMap<TableId, VecDeque<i64>> = BTreeMap::new();
         for (index, call) in calls.iter().enumerate() {
             let number = match call {

@@ -101,7 +101,8 @@ impl Session {
                         Some(write) => error.within(&write.table.schema),
                         None => error,
                     };
-                    // At a strict level, the error that the client receives has to stay true, too.
+                    // The client receives this error. At a strict isolation level the commit compares it,
+                    // too.
                     if open.isolation.is_strict() && !attempt.received.is_empty() {
                         open.fail_deferred(attempt.received)?;
                     }

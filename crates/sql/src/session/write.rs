@@ -64,7 +64,7 @@ impl Session {
         }
         .map_err(|error| error.within(schema))?;
         match (&write.action, is_remembered) {
-            // The first attempt may have stored other numbers than this one drew.
+            // An earlier attempt may have stored other numbers than this attempt drew.
             (_, true) => returned = more,
             (Action::Insert { conflict: None, .. }, false) => {}
             _ => returned.extend(more),

@@ -14,7 +14,8 @@ use sqlparser::ast::{self, Spanned, visit_expressions_mut};
 use super::{assignment::is_default, scope, select::clauses};
 use crate::error::{Result, SqlError, code};
 
-/// Returns the rows that such a select returns, as expressions. Returns `None` if the query has another form.
+/// Returns the rows of a select from a list of VALUES, as expressions. Returns `None` if the query has
+/// another form.
 pub(super) fn rows(query: &ast::Query) -> Result<Option<Vec<Vec<ast::Expr>>>> {
     let ast::SetExpr::Select(select) = &*query.body else { return Ok(None) };
     let [ast::TableWithJoins { relation, joins }] = &select.from[..] else { return Ok(None) };

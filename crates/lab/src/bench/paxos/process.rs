@@ -276,7 +276,7 @@ fn bare(directory: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<
     let name = |number: u64| format!("bare-{number}");
     files.create(&name(0), SEGMENT_BYTES)?;
     files.create(&name(1), SEGMENT_BYTES)?;
-    // Zeros might be less work for the disk.
+    // The bytes are not zeros, because a disk may write zeros faster.
     let noise: Vec<u8> =
         (0..bytes as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
     let noise = Bytes::from(noise);

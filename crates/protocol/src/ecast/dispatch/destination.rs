@@ -116,7 +116,7 @@ pub(super) struct AwaitedSteps {
     pub(super) durability: bool,
 }
 
-/// Waits that end because the member's pace has changed.
+/// Waits that end because the member's [`Pace`] has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WaivedWaits {
     pub(super) unconfirmed: Vec<Position>,

@@ -134,9 +134,10 @@ impl Receipts {
     }
 
     /// Returns the receipt of the branch, if it has to be sent at the end of this turn. The receipt goes up
-    /// the tree, or down if this member is the root. `ordered` holds the positions of the branch's members.
-    /// `passed` is the position of the last delivery, and is given at the root alone, because all members may
-    /// deliver what the root may deliver.
+    /// the tree, or down if this member is the root. `ordered` has, for each member of the branch, the
+    /// position up to which it has the order. `passed` is the position of the root's last delivery, and
+    /// `None` at all other members. All members may deliver what the root has delivered, so a later delivery
+    /// at the root is news for them.
     pub(super) fn branch(
         &mut self,
         ordered: Vec<Position>,

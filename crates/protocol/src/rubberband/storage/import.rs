@@ -157,7 +157,8 @@ impl Import {
                 self.deadline = None;
                 ChunkOutcome::Rows
             }
-            // The source's memory always follows its rows, so there must be a next cursor.
+            // After its last rows a source always sends the ranges' memory of writes, so a chunk of rows has
+            // a next cursor. A chunk without one is ignored.
             (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {

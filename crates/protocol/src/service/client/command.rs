@@ -66,7 +66,7 @@ pub enum ClientCommand {
     /// Repeats a call whose fate was [`Fate::MaybeApplied`]: the call takes effect now unless it already has.
     /// Ends in one [`ClientEvent`].
     Again {
-        /// The name that the user gives this attempt.
+        /// The name that the user gives the repetition.
         command: CommandId,
         /// The id of the call whose outcome is unknown.
         id: CallId,
@@ -99,7 +99,7 @@ impl ClientCommand {
     }
 }
 
-/// The end of a command.
+/// The report that a command has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientEvent {
     /// The name of the command.
@@ -108,7 +108,7 @@ pub struct ClientEvent {
     pub fate: Fate,
 }
 
-/// The end of a call.
+/// The fate of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The call took effect once, with this reply.

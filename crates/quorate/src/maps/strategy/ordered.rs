@@ -420,7 +420,7 @@ impl StatementPlan {
         let result = timer::timeout(PATIENCE, async {
             loop {
                 match self.attempt(db, name).await {
-                    // Repeated with the statement's name, the statement takes effect once in all.
+                    // The statement is sent again under its name, so that it takes effect only once.
                     Err(Error::MaybeApplied { id: Some(Name::Statement(same)), .. }) => name = Some(same),
                     result => return result,
                 }

@@ -57,8 +57,8 @@ impl GroupWorkload {
                 PendingRequest::Join(_) | PendingRequest::Flush(..) | PendingRequest::Save(..),
                 Failure::Wedged,
             ) => {}
-            // Quitting ends no such request in this way, so the process was dropped before it came to the
-            // request, perhaps in a pause. It reports nothing more.
+            // A quit does not end a send or a leave as `Wedged`, so the process was dropped before it came to
+            // this request, perhaps in a pause. A dropped process reports nothing more.
             (PendingRequest::Send(..) | PendingRequest::Leave(_), Failure::Wedged) => self.check.ended(me),
             (asked, failure) => {
                 let what = format!(

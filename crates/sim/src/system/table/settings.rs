@@ -46,7 +46,7 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// Time of one task of an engine, in microseconds.
     pub task_micros: u64,
-    /// Time for which ranges remember the writes of a departed gateway, or of unknown outcome, in
+    /// Time for which ranges remember the writes of a departed gateway, and writes of unknown outcome, in
     /// milliseconds.
     pub retention_ms: u64,
     /// Minimum number of writes of a gateway that are remembered.

@@ -123,20 +123,21 @@ pub enum When {
     Present,
 }
 
-/// The condition of a change of a life. A life without limit counts as longer than any other life.
+/// The condition on which the life of a value is changed. A life without limit counts as longer than any
+/// other life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Only {
     /// No condition.
     Always,
-    /// The present life has no limit.
+    /// The value's present life has no limit.
     Unlimited,
-    /// The present life has a limit.
+    /// The value's present life has a limit.
     Limited,
-    /// The new life is longer than the present one.
+    /// The value's new life is longer than its present life.
     Longer,
-    /// The new life is shorter than the present one.
+    /// The value's new life is shorter than its present life.
     Shorter,
-    /// The present life has a limit, and the new life is shorter.
+    /// The value's present life has a limit, and its new life is shorter.
     LimitedShorter,
 }
 

@@ -209,7 +209,7 @@ impl AccountWorkload {
     }
 }
 
-/// Returns a read of a cell: its number, and its value.
+/// Returns a read of one row of the table of cells: the row's number, and its value.
 fn read(table: TableId, cell: i64) -> Operation {
     let column = |index| Expr::Column(index, Type::Int8);
     let is = Expr::binary(Binary::Equal, column(0), Expr::constant(Value::Int8(cell), Type::Int8));
@@ -218,7 +218,7 @@ fn read(table: TableId, cell: i64) -> Operation {
     Operation::Select(Select { table, filter: Some(is), output })
 }
 
-/// Returns a write of a cell, which may not exist yet.
+/// Returns a write of one row of the table of cells. The row may not exist yet.
 fn write(table: TableId, cell: i64, value: i64) -> Operation {
     let value = Value::Int8(value);
     let assignments = vec![(1, Expr::constant(value.clone(), Type::Int8))];
