@@ -421,6 +421,9 @@ fn records_gather_until_a_message_waits() {
     process.command(Command::Durable(vec![peer.id], 3));
     assert_eq!((process.next(), peer.next()), (Event::Persisted(Ticket(4)), Event::Heard(3)));
     process.command(Command::Write(4));
+    // A process that stops loses queued commands. The message shows that this command is executed.
+    process.command(Command::Plain(peer.id, 8));
+    assert_eq!(peer.next(), Event::Heard(8));
     process.handle.stop().unwrap();
     assert_eq!(numbers(&open(&place).records), (0..5).collect::<Vec<_>>());
 }
