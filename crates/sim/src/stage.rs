@@ -188,7 +188,7 @@ pub trait Workload: Sized {
         None
     }
 
-    /// Handles the end of a timer that was set on the stage of a part ([`part_of`]).
+    /// Handles the end of a timer that was set on the stage of a part (`part_of`).
     fn part_act(
         &mut self,
         _: &mut StageOf<Self>,
