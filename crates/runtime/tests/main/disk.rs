@@ -322,7 +322,7 @@ fn a_message_that_waits_for_an_ended_session_is_dropped() {
     let (disk, faults) = faulty(&place, small());
     let (writer, peer) = (Process::start(disk), Process::in_memory());
     writer.reach(&peer);
-    faults.slow(Duration::from_secs(2));
+    faults.slow(Duration::from_secs(6));
     writer.command(Command::Durable(vec![peer.id], 1));
     let address = peer.handle.addresses()[0];
     peer.handle.stop().unwrap();
