@@ -111,6 +111,7 @@ impl IndexDefinition {
             columns,
             primary_key: vec![0],
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         }
     }
 

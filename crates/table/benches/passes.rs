@@ -59,6 +59,7 @@ fn loaded() -> ScanEngine {
         columns: columns.into_iter().map(column).collect(),
         primary_key: vec![KEY],
         partition: Partition::Hash { column: KEY },
+        constraints: Vec::new(),
     };
     let row = |key: i32| -> Row {
         vec![

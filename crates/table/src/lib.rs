@@ -33,7 +33,8 @@
 //! let name = "tail".to_owned();
 //! let column = Column { name, ty: Type::Text, modifier: None, not_null: true, default: None };
 //! let partition = Partition::Hash { column: 0 };
-//! let schema = Schema { name: "planes".into(), columns: vec![column], primary_key: vec![0], partition };
+//! let (name, columns, constraints) = ("planes".into(), vec![column], vec![]);
+//! let schema = Schema { name, columns, primary_key: vec![0], partition, constraints };
 //! let rows = vec![vec![Value::text_of("N14228")], vec![Value::text_of("N24211")]];
 //! let ranges = vec![KeyRange::ALL];
 //! let job = |epoch, operation| Job { epoch: Epoch(epoch), ranges: ranges.clone(), operation, held: false };
@@ -52,6 +53,7 @@
 pub mod aggregate;
 pub mod calendar;
 pub mod cast;
+pub mod constraint;
 pub mod engine;
 pub mod eval;
 pub mod explain;

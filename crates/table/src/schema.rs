@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    constraint::Constraint,
     expr::Expr,
     failure::{self, Failure, TEXT_BYTES_MAX},
     modifier::Modifier,
@@ -55,7 +56,10 @@ impl Column {
 
 /// A table's definition. It travels in the total order, so every process has the same one at the same
 /// position.
+///
+/// A table without constraints is encoded as by builds that know none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "EncodedSchema", into = "EncodedSchema")]
 pub struct Schema {
     /// The table's name, as stored.
     pub name: String,
@@ -66,9 +70,59 @@ pub struct Schema {
     pub primary_key: Vec<usize>,
     /// The map from rows to ring keys.
     pub partition: Partition,
+    /// The constraints other than the primary key and NOT NULL.
+    pub constraints: Vec<Constraint>,
+}
+
+/// The encoded form of a [`Schema`].
+#[derive(Serialize, Deserialize)]
+struct EncodedSchema {
+    name: String,
+    columns: Vec<Column>,
+    primary_key: Vec<usize>,
+    rest: EncodedRest,
+}
+
+/// The last field of an encoded schema. The first two variants are those of [`Partition`], which stood here
+/// before tables had constraints.
+#[derive(Serialize, Deserialize)]
+enum EncodedRest {
+    Hash { column: usize },
+    Range { column: usize, low: Option<Value>, high: Option<Value> },
+    Constrained { partition: Partition, constraints: Vec<Constraint> },
+}
+
+impl From<Schema> for EncodedSchema {
+    fn from(schema: Schema) -> EncodedSchema {
+        let Schema { name, columns, primary_key, partition, constraints } = schema;
+        let rest = match partition {
+            partition if !constraints.is_empty() => EncodedRest::Constrained { partition, constraints },
+            Partition::Hash { column } => EncodedRest::Hash { column },
+            Partition::Range { column, low, high } => EncodedRest::Range { column, low, high },
+        };
+        EncodedSchema { name, columns, primary_key, rest }
+    }
+}
+
+impl From<EncodedSchema> for Schema {
+    fn from(encoded: EncodedSchema) -> Schema {
+        let EncodedSchema { name, columns, primary_key, rest } = encoded;
+        let (partition, constraints) = match rest {
+            EncodedRest::Hash { column } => (Partition::Hash { column }, Vec::new()),
+            EncodedRest::Range { column, low, high } => (Partition::Range { column, low, high }, Vec::new()),
+            EncodedRest::Constrained { partition, constraints } => (partition, constraints),
+        };
+        Schema { name, columns, primary_key, partition, constraints }
+    }
 }
 
 impl Schema {
+    /// Whether storage processes of builds that know neither constraints nor the later types can read the
+    /// definition.
+    pub fn is_of_first_form(&self) -> bool {
+        self.constraints.is_empty()
+    }
+
     /// Refuses an inconsistent definition. The message names the column.
     pub fn check(&self) -> Result<(), Failure> {
         let invalid = |message: String| Err(Failure::new("42P16", message));
@@ -236,6 +290,42 @@ impl KeyRange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::constraint::Check;
+
+    /// The definition of a table without constraints keeps the bytes that earlier builds wrote and can read.
+    #[test]
+    fn a_definition_without_constraints_has_the_bytes_of_earlier_builds() {
+        #[derive(Serialize)]
+        struct EarlierSchema {
+            name: String,
+            columns: Vec<Column>,
+            primary_key: Vec<usize>,
+            partition: Partition,
+        }
+        let column =
+            Column { name: "k".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
+        let range = |low| Partition::Range { column: 0, low, high: Some(Value::Int4(9)) };
+        for partition in [Partition::Hash { column: 0 }, range(None), range(Some(Value::Int4(1)))] {
+            let (name, columns, primary_key) = ("t".to_owned(), vec![column.clone()], vec![0]);
+            let earlier = EarlierSchema { name, columns, primary_key, partition };
+            let EarlierSchema { name, columns, primary_key, partition } = &earlier;
+            let mut schema = Schema {
+                name: name.clone(),
+                columns: columns.clone(),
+                primary_key: primary_key.clone(),
+                partition: partition.clone(),
+                constraints: Vec::new(),
+            };
+            let bytes = postcard::to_stdvec(&schema).unwrap();
+            assert_eq!(bytes, postcard::to_stdvec(&earlier).unwrap());
+            assert_eq!(postcard::from_bytes::<Schema>(&bytes).unwrap(), schema);
+            let condition = Expr::Constant(Value::Bool(true), Type::Bool);
+            let check = Check { name: "c".to_owned(), condition, text: "true".to_owned() };
+            schema.constraints.push(Constraint::Check(check));
+            let bytes = postcard::to_stdvec(&schema).unwrap();
+            assert_eq!(postcard::from_bytes::<Schema>(&bytes).unwrap(), schema);
+        }
+    }
 
     /// A failure shows only the beginning of long keys and rows, because clients choose their length and
     /// every process concerned keeps the failure.
@@ -254,6 +344,7 @@ mod tests {
                 columns: (0..columns).map(column).collect(),
                 primary_key: (0..columns).collect(),
                 partition: Partition::Hash { column: 0 },
+                constraints: Vec::new(),
             };
             let mut row = vec![Value::text_of("€".repeat(length)); columns];
             let duplicate = schema.duplicate(&row);

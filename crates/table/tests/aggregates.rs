@@ -88,6 +88,7 @@ fn merged(rows: Vec<Row>, aggregates: &[Aggregate]) -> Result<Vec<String>, Strin
         columns: columns.collect(),
         primary_key: vec![],
         partition: Partition::Hash { column: 3 },
+        constraints: Vec::new(),
     };
     let shown =
         (0..aggregates.len()).zip(aggregates).map(|(index, aggregate)| Expr::Column(index, aggregate.ty()));
@@ -228,7 +229,8 @@ fn a_sum_does_not_depend_on_the_number_of_threads() {
         |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: true, default: None };
     let partition = Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(ROWS)) };
     let columns = vec![column("k", Type::Int4), column("n", Type::Numeric)];
-    let schema = Schema { name: "t".to_owned(), columns, primary_key: vec![], partition };
+    let schema =
+        Schema { name: "t".to_owned(), columns, primary_key: vec![], partition, constraints: Vec::new() };
     let row = |k: i32| -> Row {
         let text = match k {
             0 | 1 => "9e131071",

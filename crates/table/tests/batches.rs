@@ -82,6 +82,7 @@ fn among(writes: Vec<Operation>) -> Vec<Answer> {
         columns: vec![column("k", Type::Int4), column("n", Type::Int4), column("s", Type::Text)],
         primary_key: vec![],
         partition: Partition::Hash { column: KEY },
+        constraints: Vec::new(),
     };
     let mut twin = Twin::default();
     let job =

@@ -33,7 +33,8 @@ fn loaded<E: Engine>(mut engine: E, rows: Vec<Row>) -> E {
         |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };
     let columns = vec![column("n", Type::Int4), column("t", Type::Text)];
-    let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+    let schema =
+        Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition, constraints: Vec::new() };
     let answers = engine.apply(&[
         job(1, Operation::CreateTable { table: TABLE, schema }),
         job(2, Operation::Insert { table: TABLE, rows, returning: Vec::new() }),

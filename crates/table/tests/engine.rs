@@ -58,6 +58,7 @@ pub(crate) fn schema(hash: bool) -> Schema {
         ],
         primary_key: vec![0, 1],
         partition,
+        constraints: Vec::new(),
     }
 }
 

@@ -33,7 +33,8 @@ fn loaded<E: Engine + Default>() -> E {
         column("day", Type::Int4),
     ];
     let partition = Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(ROWS)) };
-    let schema = Schema { name: "t".into(), columns, primary_key: vec![], partition };
+    let schema =
+        Schema { name: "t".into(), columns, primary_key: vec![], partition, constraints: Vec::new() };
     let row = |k: i32| -> Row {
         let parity = if k % 2 == 0 { "even" } else { "odd" };
         vec![Value::Int4(k), Value::Int4(k / 100), Value::text_of(parity), Value::Int4(k % 7)]

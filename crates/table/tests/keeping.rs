@@ -53,7 +53,13 @@ fn a_read_keeps_the_version_that_it_saw() {
     let column =
         Column { name: "n".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };
-    let schema = Schema { name: "t".to_owned(), columns: vec![column], primary_key: Vec::new(), partition };
+    let schema = Schema {
+        name: "t".to_owned(),
+        columns: vec![column],
+        primary_key: Vec::new(),
+        partition,
+        constraints: Vec::new(),
+    };
     let rows = (0..100).map(|n| vec![Value::Int4(n)]).collect();
     engine.apply(&[
         job(1, Operation::CreateTable { table: TABLE, schema }),
@@ -116,7 +122,13 @@ impl<E: Engine> OverwrittenTable<E> {
         };
         let columns = vec![column("n", Type::Int4), column("t", Type::Text)];
         let partition = Partition::Hash { column: 0 };
-        let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+        let schema = Schema {
+            name: "t".to_owned(),
+            columns,
+            primary_key: Vec::new(),
+            partition,
+            constraints: Vec::new(),
+        };
         let rows = (0..Self::ROWS).map(|n| vec![Value::Int4(n), Value::text_of("2")]).collect();
         engine.apply(&[
             job(1, Operation::CreateTable { table: TABLE, schema }),
@@ -237,7 +249,13 @@ fn staged_rows_of_a_session_are_dropped_with_the_session() {
     let mut engine = Twin::default();
     let column = Column { name: "n".into(), ty: Type::Int4, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };
-    let schema = Schema { name: "t".into(), columns: vec![column], primary_key: Vec::new(), partition };
+    let schema = Schema {
+        name: "t".into(),
+        columns: vec![column],
+        primary_key: Vec::new(),
+        partition,
+        constraints: Vec::new(),
+    };
     let stage = |load, n| Operation::Stage { table: TABLE, load, rows: vec![vec![Value::Int4(n)]] };
     let (mine, other) = (LoadId(1, 7), LoadId(2, 7));
     engine.apply(&[

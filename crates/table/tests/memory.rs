@@ -84,6 +84,7 @@ impl Tables {
             columns: columns.into_iter().map(column).collect(),
             primary_key: vec![0],
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         };
         let mut tables = Tables { engine: ScanEngine::default(), epoch: 0 };
         tables.apply(vec![Operation::CreateTable { table: TABLE, schema }]);

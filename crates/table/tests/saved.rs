@@ -117,6 +117,7 @@ fn schema() -> Schema {
         ],
         primary_key: vec![0],
         partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
     }
 }
 

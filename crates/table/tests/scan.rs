@@ -194,7 +194,7 @@ fn schema(maker: &mut Maker) -> Schema {
         _ => Partition::Range { column: KEY, low: Some(Value::Int4(0)), high: Some(Value::Int4(40)) },
     };
     let columns = types.enumerate().map(column).collect();
-    Schema { name: "all".to_owned(), columns, primary_key: Vec::new(), partition }
+    Schema { name: "all".to_owned(), columns, primary_key: Vec::new(), partition, constraints: Vec::new() }
 }
 
 /// Returns costs of the ways to find rows, plausible or not.
@@ -530,6 +530,7 @@ fn blocks_are_split_joined_and_emptied() {
         columns: vec![column("k", Type::Int4), column("s", Type::Text)],
         primary_key: vec![0],
         partition: Partition::Range { column: 0, low: Some(Value::Int4(0)), high: Some(Value::Int4(40_000)) },
+        constraints: Vec::new(),
     };
     let mut twin = Twin::default();
     let mut epoch = 0;
@@ -577,6 +578,7 @@ fn a_pinned_version_stays_readable_after_its_dictionary_changed() {
         columns: vec![column("k", Type::Int4), column("s", Type::Text)],
         primary_key: vec![0],
         partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
     };
     let mut twin = Twin::default();
     let job =
@@ -622,6 +624,7 @@ fn a_key_may_be_in_many_rows() {
             columns: vec![column("k", Type::Int4), column("s", Type::Text), column("n", Type::Int4)],
             primary_key: vec![],
             partition,
+            constraints: Vec::new(),
         };
         let mut twin = Twin::default();
         let mut epoch = 0;
@@ -699,6 +702,7 @@ fn many_keys_are_looked_up_together() {
         columns: vec![column("k", Type::Text), column("s", Type::Text), column("n", Type::Int4)],
         primary_key: vec![],
         partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
     };
     let mut twin = Twin::default();
     let key = |key: i32| Value::text_of(format!("key {key:05}"));

@@ -440,7 +440,7 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
     };
     let columns = COLUMNS.iter().map(definition).collect();
     let primary_key = if keyed { vec![0, A] } else { Vec::new() };
-    let schema = Schema { name: "t".to_owned(), columns, primary_key, partition };
+    let schema = Schema { name: "t".to_owned(), columns, primary_key, partition, constraints: Vec::new() };
     let job = |epoch: u64, operation: Operation| Job {
         epoch: Epoch(epoch),
         ranges: vec![KeyRange::ALL],

@@ -48,6 +48,7 @@ fn schema() -> Schema {
             .collect(),
         primary_key: vec![0],
         partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
     }
 }
 

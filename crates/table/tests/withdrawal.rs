@@ -60,7 +60,8 @@ fn loaded() -> ScanEngine {
     };
     let partition = Partition::Hash { column: 0 };
     let columns = vec![column("n"), column("m")];
-    let schema = Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition };
+    let schema =
+        Schema { name: "t".to_owned(), columns, primary_key: Vec::new(), partition, constraints: Vec::new() };
     let rows = (0..ROWS).map(|n| vec![Value::Int4(n), Value::Int4(n % 100)]).collect();
     let mut engine = ScanEngine::default();
     engine.apply(&[

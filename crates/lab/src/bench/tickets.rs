@@ -111,7 +111,13 @@ pub(super) fn schema(clustered: bool) -> Schema {
             high: Some(Value::Date(FIRST_DAY + DAYS)),
         },
     };
-    Schema { name: "tickets".to_owned(), columns, primary_key: Vec::new(), partition }
+    Schema {
+        name: "tickets".to_owned(),
+        columns,
+        primary_key: Vec::new(),
+        partition,
+        constraints: Vec::new(),
+    }
 }
 
 /// Values to draw from, each with its weight.

@@ -23,8 +23,8 @@ use crate::{
 /// The version of the routing logic of this build. The configuration of a domain names the version that its
 /// members agreed to use (S8). Since version 2 a domain has [maps](crate::partial::Maps), too. Since
 /// [`LATEST_SINCE`] routers inject the latest state. Since [`TRANSACTIONS_SINCE`] a write may have several
-/// statements.
-pub const ROUTING_VERSION: u32 = 4;
+/// statements. Since [`CONSTRAINTS_SINCE`] tables may have constraints.
+pub const ROUTING_VERSION: u32 = 5;
 
 /// The version of routing from which on all routers of a domain know
 /// [`Message::InjectLatest`](crate::ecast::Message::InjectLatest). Older domains read the latest state
@@ -34,6 +34,9 @@ pub const LATEST_SINCE: u32 = 3;
 /// The version of routing from which on all storage processes of a domain know transactions of several
 /// statements.
 pub const TRANSACTIONS_SINCE: u32 = 4;
+
+/// The version of routing from which on all storage processes of a domain know tables with constraints.
+pub const CONSTRAINTS_SINCE: u32 = 5;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
 /// its groups ([`Destinations::groups`]), and a group has 64 bits.

@@ -129,8 +129,8 @@ use crate::{id::RequestId, role::Role};
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
     config::{
-        Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState,
-        TRANSACTIONS_SINCE, TableEntry,
+        CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband,
+        StorageState, TRANSACTIONS_SINCE, TableEntry,
     },
     control::{Control, Removal},
     journal::{Began, Record, Unrecoverable},

@@ -32,7 +32,9 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     relay::Relay,
-    rubberband::{ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE},
+    rubberband::{
+        CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE,
+    },
 };
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_runtime::{CommandError, Port};
@@ -215,12 +217,13 @@ impl ClusterBackend {
         pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
     }
 
-    /// Fails if the domain was founded by a build whose storage processes do not know transactions.
-    fn knows_transactions(&self) -> Result<(), OperationError> {
+    /// Fails if the domain has an earlier version of routing, because an earlier build founded it. Some of its
+    /// storage processes may not know `feature`.
+    fn require(&self, version: u32, feature: &str) -> Result<(), OperationError> {
         match self.requests.config() {
-            Some(config) if config.routing < TRANSACTIONS_SINCE => {
-                let message = "a transaction of several statements is not possible: an earlier build founded the domain";
-                let detail = "Load a backup into a new domain to use transactions.";
+            Some(config) if config.routing < version => {
+                let message = format!("{feature} is not possible: an earlier build founded the domain");
+                let detail = "Load a backup into a new domain to use it.";
                 Err(Failure::new("0A000", message).with_detail(detail).into())
             }
             _ => Ok(()),
@@ -321,6 +324,9 @@ impl Backend for ClusterBackend {
             return Err(OperationError::Failed(Failure::new("0A000", message)));
         }
         self.await_ring().await?;
+        if !schema.is_of_first_form() {
+            self.require(CONSTRAINTS_SINCE, "such a table")?;
+        }
         let definition = gateway::definition(&schema);
         let control = Control::CreateTable { name: schema.name, definition };
         self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
@@ -348,7 +354,7 @@ impl Backend for ClusterBackend {
         name: WriteName,
         transaction: TableTransaction,
     ) -> Result<Vec<Answer>, OperationError> {
-        self.knows_transactions()?;
+        self.require(TRANSACTIONS_SINCE, "a transaction of several statements")?;
         let catalog = self.requests.catalog();
         let request = gateway::transaction(transaction, |table| schema_in(&catalog, table));
         let mut request = request.map_err(|_| no_such_table())?;
@@ -361,7 +367,7 @@ impl Backend for ClusterBackend {
     }
 
     async fn attempt(&self, strength: Strength, trial: Trial) -> Result<Attempt, OperationError> {
-        self.knows_transactions()?;
+        self.require(TRANSACTIONS_SINCE, "a transaction of several statements")?;
         let catalog = self.requests.catalog();
         let request = gateway::trial(trial, |table| schema_in(&catalog, table));
         Attempt::of(self.begin(strength, request.map_err(|_| no_such_table())?).await?).await

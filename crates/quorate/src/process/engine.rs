@@ -408,7 +408,13 @@ mod tests {
         };
         let partition = Partition::Hash { column: 0 };
         let columns = vec![column("tenant"), column("number")];
-        let schema = Schema { name: String::from("t"), columns, primary_key: vec![0, 1], partition };
+        let schema = Schema {
+            name: String::from("t"),
+            columns,
+            primary_key: vec![0, 1],
+            partition,
+            constraints: Vec::new(),
+        };
         let key = schema.partition.key_of(&Value::Int8(7));
         let rows = |count: i64| (0..count).map(|number| vec![Value::Int8(7), Value::Int8(number)]).collect();
         let job = |epoch, operation| Job {

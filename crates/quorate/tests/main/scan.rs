@@ -45,6 +45,7 @@ fn table() -> Vec<Job> {
         columns,
         primary_key: vec![0],
         partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
     };
     let row = |k: i32| -> Row {
         vec![Value::Int4(k), Value::Int4(spread(k, 1_000)), Value::Float8(f64::from(k) / 7.0)]

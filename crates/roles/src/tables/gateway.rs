@@ -351,6 +351,7 @@ mod tests {
             columns: vec![column],
             primary_key: Vec::new(),
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         };
         let columns = vec![Expr::Column(0, Type::Int8)];
         let output = Output::Rows { columns, order: Vec::new(), limit: Some(3), distinct: false };

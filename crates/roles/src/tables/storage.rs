@@ -482,6 +482,7 @@ mod tests {
             columns: vec![column],
             primary_key: Vec::new(),
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         }
     }
 

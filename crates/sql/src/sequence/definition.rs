@@ -178,6 +178,7 @@ impl SequenceDefinition {
             columns: columns.map(|(&(name, ty), default)| column(name, default, ty)).collect(),
             primary_key: vec![column::KEY],
             partition: Partition::Hash { column: column::KEY },
+            constraints: Vec::new(),
         }
     }
 

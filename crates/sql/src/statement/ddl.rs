@@ -106,7 +106,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     }
     partition.check(&columns)?;
     Ok(CreateTable {
-        schema: Schema { name, columns, primary_key, partition },
+        schema: Schema { name, columns, primary_key, partition, constraints: Vec::new() },
         sequences,
         replicas: options.replicas,
         if_not_exists: create.if_not_exists,

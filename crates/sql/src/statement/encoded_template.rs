@@ -163,6 +163,7 @@ mod tests {
             columns: columns.map(column).into(),
             primary_key: Vec::new(),
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         };
         let table = Table { id: TableId(7), schema, replicas: 1, rows: None };
         let catalog = Arc::new(Catalog { version: 1, tables: vec![Arc::new(table)] });

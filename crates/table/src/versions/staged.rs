@@ -156,6 +156,7 @@ mod tests {
             columns: vec![column("n", Type::Int8), column("s", Type::Text)],
             primary_key: Vec::new(),
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         })
     }
 

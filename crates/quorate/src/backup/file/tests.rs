@@ -16,7 +16,13 @@ fn column(name: &str, ty: Type) -> Column {
 
 fn table(name: &str) -> Schema {
     let columns = vec![column("id", Type::Int4), column("text", Type::Text)];
-    Schema { name: name.to_owned(), columns, primary_key: vec![0], partition: Partition::Hash { column: 0 } }
+    Schema {
+        name: name.to_owned(),
+        columns,
+        primary_key: vec![0],
+        partition: Partition::Hash { column: 0 },
+        constraints: Vec::new(),
+    }
 }
 
 const TYPES: [Type; 10] = [
@@ -38,7 +44,13 @@ fn kinds() -> Schema {
     columns[0].default = Some(Expr::Constant(Value::Bool(true), Type::Bool));
     columns[0].not_null = true;
     let partition = Partition::Range { column: 2, low: Some(Value::Int4(0)), high: Some(Value::Int4(9)) };
-    Schema { name: String::from("kinds"), columns, primary_key: vec![2, 3], partition }
+    Schema {
+        name: String::from("kinds"),
+        columns,
+        primary_key: vec![2, 3],
+        partition,
+        constraints: Vec::new(),
+    }
 }
 
 /// Returns two rows of `kinds`: a row with a value in every column, and a row with as few values as allowed.

@@ -176,6 +176,7 @@ impl AccountWorkload {
             columns,
             primary_key: if keyed { vec![0] } else { Vec::new() },
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         };
         let account = vec![column("id", true), column("balance", true), column("mark", false)];
         let counter = vec![column("id", true), column("value", true)];

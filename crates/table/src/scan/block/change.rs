@@ -396,6 +396,7 @@ mod tests {
             columns: vec![column("n", Type::Int8), column("s", Type::Text), column("r", Type::Text)],
             primary_key: Vec::new(),
             partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
         })
     }
 

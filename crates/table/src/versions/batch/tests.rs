@@ -221,7 +221,13 @@ fn engine() -> Versions<Brittle> {
     let column =
         Column { name: "n".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
     let partition = Partition::Hash { column: 0 };
-    let schema = Schema { name: "t".to_owned(), columns: vec![column], primary_key: vec![0], partition };
+    let schema = Schema {
+        name: "t".to_owned(),
+        columns: vec![column],
+        primary_key: vec![0],
+        partition,
+        constraints: Vec::new(),
+    };
     let mut engine = Versions::default();
     engine.apply(&[job(1, Operation::CreateTable { table: TABLE, schema }), insert(2, 0..ROWS)]);
     engine
