@@ -9,8 +9,11 @@
 //! every gateway knows the index from the same position on. The total order, moves and backups treat the
 //! index as any table.
 //!
-//! **Uniqueness.** Nothing checks that the keys of an index are unique. So a unique index is accepted only if
-//! its keys contain the primary key: then no two rows can have equal keys.
+//! **Uniqueness.** If the keys of a unique index contain the primary key, no two rows can have equal keys, and
+//! nothing has to be checked. Otherwise the index's table has a row for each row of the indexed table: the
+//! values of the keys, which are its primary key. A row with NULL in a key has none. A gateway writes both
+//! tables in one transaction ([`Upkeep`](crate::statement::upkeep::Upkeep)), so a second row with the same
+//! keys fails as a second row with the same primary key does. UNIQUE in CREATE TABLE makes such an index.
 //!
 //! **Life.** DROP TABLE drops the table first, and then its indexes. If the gateway ends between the two, an
 //! index without a table stays. The catalog does not show it, and the next CREATE INDEX of its name takes its
@@ -20,8 +23,9 @@ use std::sync::Arc;
 
 use quorate_table::{
     expr::Expr,
+    constraint::Constraint,
     schema::{Column, Partition, Schema},
-    value::{Type, Value},
+    value::{Row, Type, Value},
 };
 
 use crate::backend::{Catalog, Table};
@@ -43,7 +47,7 @@ pub const METHODS: [(&str, u32, bool); 6] = [
 ];
 
 /// The definition of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct IndexDefinition {
     /// The index's name.
     pub name: String,
@@ -55,6 +59,17 @@ pub struct IndexDefinition {
     pub is_unique: bool,
     /// The keys, in order.
     pub keys: Vec<IndexKey>,
+    /// The rows of the index's table. `None` if the table has none, because nothing has to be checked.
+    pub enforced: Option<EnforcedKeys>,
+}
+
+/// The keys of a unique index whose table has rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EnforcedKeys {
+    /// Whether the index belongs to a UNIQUE constraint.
+    pub is_constraint: bool,
+    /// The columns of the index's table that hold the keys, in their order.
+    pub columns: Vec<Column>,
 }
 
 /// A key of an index.
@@ -83,6 +98,10 @@ const HEAD: usize = 4;
 /// The columns of an index's table for each key.
 const PER_KEY: usize = 3;
 
+/// The column, behind the others of the head, that only an index with rows has. The columns of its head have
+/// names with a dot, so that they differ from those of the keys.
+const IS_CONSTRAINT: &str = "quorate_index.is_constraint";
+
 impl IndexDefinition {
     /// Returns the definition of the index's table.
     pub fn schema(&self) -> Schema {
@@ -100,19 +119,40 @@ impl IndexDefinition {
             text("method".to_owned(), &self.method),
             column("is_unique".to_owned(), Value::Bool(self.is_unique), Type::Bool),
         ];
+        let mut constraints = Vec::new();
+        let mut primary_key = vec![0];
+        if let Some(EnforcedKeys { is_constraint, .. }) = &self.enforced {
+            columns.push(column(IS_CONSTRAINT.to_owned(), Value::Bool(*is_constraint), Type::Bool));
+            constraints.push(Constraint::KeyName(self.name.clone()));
+        }
         for (number, key) in (1..).zip(&self.keys) {
             let class = key.class.as_deref().map_or(Value::Null, Value::text_of);
             columns.push(text(format!("column_{number}"), &key.column));
             columns.push(column(format!("class_{number}"), class, Type::Text));
             columns.push(column(format!("option_{number}"), Value::Int8(key.option()), Type::Int8));
         }
-        Schema {
-            name: self.name.clone(),
-            columns,
-            primary_key: vec![0],
-            partition: Partition::Hash { column: 0 },
-            constraints: Vec::new(),
+        if let Some(EnforcedKeys { columns: keys, .. }) = &self.enforced {
+            for column in columns.iter_mut() {
+                column.not_null = false;
+                if !column.name.starts_with(KEY) {
+                    column.name = format!("{KEY}.{}", column.name);
+                }
+            }
+            primary_key = (columns.len()..columns.len() + keys.len()).collect();
+            columns.extend(keys.iter().cloned());
         }
+        let partition = Partition::Hash { column: primary_key[0] };
+        Schema { name: self.name.clone(), columns, primary_key, partition, constraints }
+    }
+
+    /// Returns the row of the index's table for a row with these keys. `None` if a key is NULL.
+    pub fn row(schema: &Schema, keys: Vec<Value>) -> Option<Row> {
+        if keys.iter().any(Value::is_null) {
+            return None;
+        }
+        let mut row = vec![Value::Null; schema.columns.len() - keys.len()];
+        row.extend(keys);
+        Some(row)
     }
 
     /// Returns the index whose table has this definition. `None` if the table is no index.
@@ -128,7 +168,17 @@ impl IndexDefinition {
             Value::Text(text) => Some(text.to_string()),
             _ => None,
         };
-        let (head, keys) = schema.columns.split_at_checked(HEAD).filter(|(_, keys)| !keys.is_empty())?;
+        let (head, rest) = schema.columns.split_at_checked(HEAD).filter(|(_, rest)| !rest.is_empty())?;
+        let is_enforced = rest[0].name == IS_CONSTRAINT;
+        let (keys, enforced) = if is_enforced {
+            let (parts, columns) = rest[1..].split_at_checked((rest.len() - 1) / (PER_KEY + 1) * PER_KEY)?;
+            let is_constraint = default(&rest[0])? == Value::Bool(true);
+            let is_whole = !columns.is_empty() && columns.len() * PER_KEY == parts.len();
+            let enforced = is_whole.then(|| EnforcedKeys { is_constraint, columns: columns.to_vec() })?;
+            (parts, Some(enforced))
+        } else {
+            (rest, None)
+        };
         let key = |columns: &[Column]| {
             let [column, class, option] = columns else { return None };
             let option = default(option)?.as_integer()?;
@@ -141,7 +191,13 @@ impl IndexDefinition {
             method: text(&head[2])?,
             is_unique: default(&head[3])? == Value::Bool(true),
             keys: keys.chunks(PER_KEY).map(key).collect::<Option<_>>()?,
+            enforced,
         })
+    }
+
+    /// Whether the index belongs to a UNIQUE constraint.
+    pub fn is_constraint(&self) -> bool {
+        self.enforced.as_ref().is_some_and(|enforced| enforced.is_constraint)
     }
 
     /// Whether the catalog has the indexed table, with all keys.
@@ -155,7 +211,7 @@ impl IndexDefinition {
 
 /// Whether a table is an index.
 pub fn is_index(schema: &Schema) -> bool {
-    matches!(schema.primary_key[..], [0]) && schema.columns[0].name == KEY
+    schema.columns.first().is_some_and(|column| column.name == KEY)
 }
 
 /// Returns the indexes, with their tables.
@@ -189,6 +245,7 @@ mod tests {
                 method: "btree".to_owned(),
                 is_unique: keys.len() == 1,
                 keys,
+                enforced: None,
             };
             let schema = index.schema();
             schema.check().unwrap();
@@ -207,6 +264,7 @@ mod tests {
             method: "btree".to_owned(),
             is_unique: false,
             keys: vec![key],
+            enforced: None,
         };
         let whole = index.schema();
         for len in 1..whole.columns.len() {

@@ -14,6 +14,8 @@ pub enum Constraint {
     Check(Check),
     /// REFERENCES and FOREIGN KEY.
     Reference(Reference),
+    /// The name of the primary key, if the statement gives one.
+    KeyName(String),
 }
 
 /// A condition that no row may make false. NULL is permitted.
@@ -78,6 +80,7 @@ impl Constraint {
         match self {
             Constraint::Check(check) => &check.name,
             Constraint::Reference(reference) => &reference.name,
+            Constraint::KeyName(name) => name,
         }
     }
 }

@@ -204,7 +204,11 @@ impl Schema {
 
     /// Returns the name of the primary key as a constraint and as an index.
     pub fn key_name(&self) -> String {
-        format!("{}_pkey", self.name)
+        let given = self.constraints.iter().find_map(|constraint| match constraint {
+            Constraint::KeyName(name) => Some(name.clone()),
+            _ => None,
+        });
+        given.unwrap_or_else(|| format!("{}_pkey", self.name))
     }
 
     /// Returns the failure (23505) of a row whose primary key another row has.

@@ -325,7 +325,7 @@ impl Backend for ClusterBackend {
         }
         self.await_ring().await?;
         if !schema.is_of_first_form() {
-            self.require(CONSTRAINTS_SINCE, "such a table")?;
+            self.require(CONSTRAINTS_SINCE, "a table with constraints other than its primary key")?;
         }
         let definition = gateway::definition(&schema);
         let control = Control::CreateTable { name: schema.name, definition };

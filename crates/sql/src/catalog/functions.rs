@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     array,
-    backend::Table,
     error::{Result, SqlError, code},
     sequence,
     types::{self, PgType},
@@ -213,10 +212,10 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
                 })
             }
         },
-        GetConstraintDefinition => match keyed(number(0), context) {
-            Some(table) => Datum::text(format!("PRIMARY KEY ({})", relations::key_columns(table))),
-            None => Datum::NULL,
-        },
+        GetConstraintDefinition => {
+            let constraint = relations::all_constraints(context).find(|one| number(0) == Some(one.oid.into()));
+            constraint.map_or(Datum::NULL, |constraint| Datum::text(constraint.definition()))
+        }
         GetExpression => arguments[0].clone(),
         GetIndexDefinition => match (index_of(number(0), context), number(1)) {
             (None, _) => Datum::NULL,
@@ -262,10 +261,6 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
 }
 
 /// Returns the table whose primary key has this object id, as a constraint or as an index.
-fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w Table> {
-    context.keyed_tables().find(|table| Some(i64::from(index_oid(table.id))) == number)
-}
-
 fn index_of<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<CatalogIndex<'w>> {
     relations::all_indexes(context).find(|index| Some(i64::from(index.oid)) == number)
 }

@@ -27,6 +27,7 @@ use crate::{
     statement::{
         copy::{CopyForm, Format},
         parameters::SessionValue,
+        upkeep::{UniqueKey, Upkeep},
     },
 };
 use lines::LineReader;
@@ -54,6 +55,9 @@ pub struct CopyIn {
     /// The latest numbers of the sequences that number the rows, bounded by the columns of a table.
     latest: BTreeMap<TableId, i64>,
     target: CopyTarget,
+    upkeep: Option<Arc<Upkeep>>,
+    /// For each unique key, the number of keys that were staged.
+    keys: Vec<u64>,
     load: LoadId,
     source: CopyInput,
     chunk: Vec<Row>,
@@ -81,6 +85,8 @@ impl CopyIn {
         load: LoadId,
         (session, rejected_time_zone): (&(dyn Fn(SessionValue) -> Value + Sync), Option<&str>),
     ) -> Result<Self> {
+        let upkeep = Upkeep::of(&backend.catalog(), &table.schema);
+        let keys = vec![0; upkeep.as_ref().map_or(0, |upkeep| upkeep.uniques.len())];
         let target = CopyTarget::new(&backend.catalog(), table, columns, session, rejected_time_zone)?;
         let source = match form {
             CopyForm::Lines(format) => CopyInput::Lines(LineReader::new(format.clone()), format),
@@ -91,6 +97,8 @@ impl CopyIn {
             cache,
             latest: BTreeMap::new(),
             target,
+            upkeep,
+            keys,
             load,
             source,
             chunk: Vec::new(),
@@ -181,10 +189,19 @@ impl CopyIn {
         }
         self.rows += rows.len() as u64;
         self.staged = true;
-        let id = id();
-        let operation = Operation::Stage { table: self.target.table().id, load: self.load, rows };
-        let backend = self.backend.clone();
-        self.under_way.spawn(async move { backend.write(WriteName::nameless(id), operation).await });
+        let mut stages = Vec::with_capacity(1 + self.keys.len());
+        for (unique, staged) in self.upkeep.iter().flat_map(|upkeep| &upkeep.uniques).zip(&mut self.keys) {
+            let keys = unique.rows_of(&rows);
+            *staged += keys.len() as u64;
+            if !keys.is_empty() {
+                stages.push(Operation::Stage { table: unique.index.id, load: self.load, rows: keys });
+            }
+        }
+        stages.push(Operation::Stage { table: self.target.table().id, load: self.load, rows });
+        for operation in stages {
+            let (backend, id) = (self.backend.clone(), id());
+            self.under_way.spawn(async move { backend.write(WriteName::nameless(id), operation).await });
+        }
         Ok(())
     }
 
@@ -203,6 +220,19 @@ impl CopyIn {
         Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
+    /// Returns the writes that make the keys of the staged rows visible in the tables of indexes.
+    pub fn key_publications(&self) -> Vec<(Arc<Table>, Operation)> {
+        let publication = |(unique, rows): (&UniqueKey, &u64)| {
+            let table = unique.index.id;
+            (unique.index.clone(), Operation::Publish { table, load: self.load, rows: *rows })
+        };
+        self.uniques().iter().zip(&self.keys).map(publication).collect()
+    }
+
+    fn uniques(&self) -> &[UniqueKey] {
+        self.upkeep.as_ref().map_or(&[], |upkeep| &upkeep.uniques)
+    }
+
     /// Returns the table.
     pub fn table(&self) -> &Table {
         self.target.table()
@@ -215,18 +245,31 @@ impl CopyIn {
         self.staged &= repeated;
     }
 
+    /// Whether the rows have keys in the tables of indexes.
+    pub fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// Checks that the publications of the keys were answered with all keys.
+    pub fn check_keys(&self, published: &[u64]) -> Result<()> {
+        published.iter().zip(&self.keys).try_for_each(|(published, staged)| check_whole(*published, *staged))
+    }
+
     /// Checks that the publication of a load was answered with all its rows.
     pub fn check(&self, rows: u64) -> Result<()> {
-        if rows == self.rows {
-            return Ok(());
-        }
-        let message = format!("{rows} of {} rows were loaded", self.rows);
-        Err(SqlError::new(code::DATA_CORRUPTED, message)
-            .detail(
-                "The other rows were lost during the load, because all replicas of their range were lost.",
-            )
-            .hint("Check which rows the table has, and load the rest."))
+        check_whole(rows, self.rows)
     }
+}
+
+/// Refuses a load of which fewer rows were published than staged.
+fn check_whole(published: u64, staged: u64) -> Result<()> {
+    if published == staged {
+        return Ok(());
+    }
+    let message = format!("{published} of {staged} rows were loaded");
+    Err(SqlError::new(code::DATA_CORRUPTED, message)
+        .detail("The other rows were lost during the load, because all replicas of their range were lost.")
+        .hint("Check which rows the table has, and load the rest."))
 }
 
 fn staged(
@@ -253,6 +296,28 @@ fn staged(
     Ok(())
 }
 
+/// Discards the staged rows of a table. Tries again if the cluster does not answer.
+async fn discard_staged(backend: &dyn Backend, operation: Operation) {
+    let mut pause = DISCARD_AFTER;
+    loop {
+        // Each attempt has its own id. A second discard has no effect.
+        let name = WriteName::nameless(backend.request_id());
+        match backend.write(name, operation.clone()).await {
+            // A table that was dropped has no staged rows.
+            Ok(_) | Err(OperationError::Failed(_)) => return,
+            Err(fault) if pause > DISCARD_AFTER_MAX => {
+                tracing::warn!(
+                    %fault,
+                    "the staged rows of a failed COPY could not be discarded and stay in memory until this gateway ends"
+                );
+                return;
+            }
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause *= 2;
+    }
+}
+
 impl Drop for CopyIn {
     /// Discards rows that were staged and not published, however the load ended.
     fn drop(&mut self) {
@@ -261,28 +326,15 @@ impl Drop for CopyIn {
             return;
         }
         let backend = self.backend.clone();
-        let operation = Operation::Discard { table: self.target.table().id, load: self.load };
+        let tables = self.uniques().iter().map(|unique| unique.index.id).chain([self.target.table().id]);
+        let discard = |table| Operation::Discard { table, load: self.load };
+        let operations: Vec<Operation> = tables.map(discard).collect();
         let mut under_way = std::mem::take(&mut self.under_way);
         runtime.spawn(async move {
             // A chunk that is staged after the discard would stay until the session ends.
             while under_way.join_next().await.is_some() {}
-            let mut pause = DISCARD_AFTER;
-            loop {
-                // Each attempt has its own id. A second discard has no effect.
-                let name = WriteName::nameless(backend.request_id());
-                match backend.write(name, operation.clone()).await {
-                    // A table that was dropped has no staged rows.
-                    Ok(_) | Err(OperationError::Failed(_)) => return,
-                    Err(fault) if pause > DISCARD_AFTER_MAX => {
-                        tracing::warn!(
-                            %fault,
-                            "the staged rows of a failed COPY could not be discarded and stay in memory until this gateway ends"
-                        );
-                        return;
-                    }
-                    Err(_) => tokio::time::sleep(pause).await,
-                }
-                pause *= 2;
+            for operation in operations {
+                discard_staged(&*backend, operation).await;
             }
         });
     }

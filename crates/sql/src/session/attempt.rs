@@ -7,7 +7,7 @@ use quorate_table::{
 };
 
 use super::{
-    Session, block::TransactionBlock, in_flight::CurrentStatement, settle::written_rows, steps::Steps,
+    Session, block::TransactionBlock, in_flight::CurrentStatement, settle::written_rows, steps::{Origin, Steps},
 };
 use crate::{
     backend::{AnswerStream, Attempt, OperationError, Strength, Table},
@@ -23,9 +23,14 @@ impl Session {
         operation: Operation,
         table: &Table,
     ) -> Result<(u64, Vec<Row>)> {
-        let print = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
-        let stream = self.attempt(operation, Compared::All, table, Some(print)).await?;
+        let origin = self.client_write();
+        let stream = self.attempt(operation, Compared::All, table, origin).await?;
         written_rows(stream).await
+    }
+
+    /// Returns the origin of the current statement's step, which is a write.
+    pub(super) fn client_write(&self) -> Origin {
+        Origin::Write { print: self.current_statement.as_ref().map_or(0, CurrentStatement::print) }
     }
 
     /// Returns the select of a read that the open block has to compare, and the rows to compare. Returns
@@ -72,11 +77,11 @@ impl Session {
         operation: Operation,
         compared: Compared,
         table: &Table,
-        print: Option<u64>,
+        origin: Origin,
     ) -> Result<AnswerStream> {
         let TransactionBlock::Open(open) = &self.block else { return Err(outside()) };
         let is_strict = open.isolation.is_strict();
-        let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, print, is_strict)?;
+        let (trial, attempted) = open.steps.begin(operation, compared, &table.schema, origin, is_strict)?;
         let again = self.has_deferred().then(|| trial.clone());
         let attempt = match (self.backend.attempt(self.trial_strength(), trial).await, again) {
             // An earlier statement that was deferred may have failed. Then the client gets that failure

@@ -1,9 +1,20 @@
 //! Executes COPY.
 
-use quorate_table::{operation::LoadId, value::Value};
+use quorate_table::{
+    operation::{Compared, LoadId},
+    value::Value,
+};
 
-use super::{Session, StatementOutcome, block::TransactionBlock, in_flight::InFlight};
-use crate::{backend::OperationError, copy::CopyIn, error::Result, statement::copy};
+use super::{
+    Session, StatementOutcome, block::TransactionBlock, deferred::of_table, in_flight::InFlight,
+    settle::written_rows, steps::Origin,
+};
+use crate::{
+    backend::OperationError,
+    copy::CopyIn,
+    error::{Result, SqlError},
+    statement::copy,
+};
 
 impl Session {
     pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<StatementOutcome> {
@@ -43,13 +54,19 @@ impl Session {
             self.numbers.record(*sequence, *number);
         }
         if self.is_in_block() {
-            let published = self.attempt_write(copy.publication(), copy.table()).await;
-            let (rows, _) = published.map_err(|error| error.within(copy.schema()))?;
-            copy.check(rows)?;
-            if let TransactionBlock::Open(open) = &mut self.block {
-                open.steps.keep_copy(copy);
-            }
-            return Ok(format!("COPY {rows}"));
+            return self.publish_in_block(copy).await;
+        }
+        if copy.has_keys() {
+            // The keys of indexes become visible together with the rows.
+            self.begin_implicit();
+            let published = self.publish_in_block(copy).await;
+            return match published {
+                Ok(tag) => self.commit_block().await.map(|()| tag),
+                Err(error) => {
+                    self.drop_block();
+                    Err(error)
+                }
+            };
         }
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
@@ -61,6 +78,24 @@ impl Session {
         let (rows, _) = written.map_err(|error| error.within(copy.schema()))?;
         copy.was_published(request.sent.repeated);
         copy.check(rows)?;
+        Ok(format!("COPY {rows}"))
+    }
+
+    /// Makes the rows of a COPY visible when the open block commits.
+    async fn publish_in_block(&mut self, copy: Box<CopyIn>) -> Result<String> {
+        let published = self.attempt_write(copy.publication(), copy.table()).await;
+        let (rows, _) = published.map_err(|error| error.within(copy.schema()))?;
+        copy.check(rows)?;
+        let mut keys = Vec::new();
+        for (index, publication) in copy.key_publications() {
+            let within = |error: SqlError| of_table(error.within(&index.schema), copy.table());
+            let stream = self.attempt(publication, Compared::All, &index, Origin::WritePart).await;
+            keys.push(written_rows(stream.map_err(within)?).await?.0);
+        }
+        copy.check_keys(&keys)?;
+        if let TransactionBlock::Open(open) = &mut self.block {
+            open.steps.keep_copy(copy);
+        }
         Ok(format!("COPY {rows}"))
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         Statement,
         parameters::Arguments,
         select::{Query, Source},
-        write::Action,
+        action::Action,
     },
 };
 
@@ -78,8 +78,8 @@ impl Session {
                 };
                 lines.push(format!("{word} {}", write.table.schema.name));
                 lines.push("  Strength: safe, in the total order".to_owned());
-                if let Action::Insert { conflict: Some(conflict), .. } = &write.action {
-                    let resolution = match conflict {
+                if let Action::Insert { conflict: Some(on), .. } = &write.action {
+                    let resolution = match on.conflict {
                         Conflict::Skip => "NOTHING",
                         Conflict::Update { .. } => "UPDATE",
                     };

@@ -16,7 +16,7 @@ use quorate_table::{
 };
 use xxhash_rust::xxh3::Xxh3;
 
-use super::{Session, block::TransactionBlock};
+use super::{Session, block::TransactionBlock, steps::Origin};
 use crate::{
     backend::{OperationError, Table},
     budget,
@@ -55,7 +55,7 @@ impl Session {
         let order = order.clone();
         let answers = match self.compared_read(table, true, || select.clone())? {
             Some((select, compared)) => {
-                self.attempt(Operation::Select(select), compared, table, None).await?
+                self.attempt(Operation::Select(select), compared, table, Origin::Read).await?
             }
             None => self.backend.read(self.strength(), &select).await.map_err(fault::read_error)?,
         };
@@ -105,7 +105,7 @@ impl Session {
             let output =
                 Output::Rows { columns: columns.clone(), order: order.clone(), limit: None, distinct: false };
             let exact = Operation::Select(Select { table: table.id, filter, output });
-            let answers = self.attempt(exact, Compared::Locked, table, None).await?;
+            let answers = self.attempt(exact, Compared::Locked, table, Origin::Read).await?;
             let rows = Rows::merged(answers, order.clone(), window.clone(), self.hold()).all().await?;
             attempts += 1;
             // A block that committed meanwhile may have taken a row away.
@@ -137,7 +137,7 @@ impl Session {
             TransactionBlock::Open(open) if open.steps.concern_table(table.id) => {
                 let is_strict = open.isolation.is_strict();
                 let operation = Operation::Select(candidates);
-                let (trial, _) = open.steps.begin(operation, Compared::All, schema, None, is_strict)?;
+                let (trial, _) = open.steps.begin(operation, Compared::All, schema, Origin::Read, is_strict)?;
                 let attempt = self.backend.attempt(self.trial_strength(), trial).await;
                 attempt.map_err(|fault| self.trial_failed(fault))?.answers.map_err(OperationError::Failed)
             }

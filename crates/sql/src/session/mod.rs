@@ -5,7 +5,7 @@
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
 //! `transaction`, `read`, `write` (rows and tables), `sequence`, `bulk` (COPY), `cursor`, `explain`, and
 //! `set`. `attempt` tries the statements of a block, `settle` puts their trial off, and `batch` executes
-//! several writes as one message. The parts of a session's state are in `setting`, `block`, `steps`,
+//! several writes as one message. `upkeep` adds to a write what the table's constraints need. The parts of a session's state are in `setting`, `block`, `steps`,
 //! `deferred`, `numbers` and `in_flight`.
 //!
 //! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its
@@ -33,6 +33,7 @@ mod settle;
 mod steps;
 pub mod time_limit;
 mod transaction;
+mod upkeep;
 mod write;
 
 use std::{

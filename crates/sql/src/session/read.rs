@@ -9,7 +9,7 @@ use quorate_table::{
     value::{Row, Value},
 };
 
-use super::{Session, Status};
+use super::{Session, Status, steps::Origin};
 use crate::{
     budget,
     catalog::CatalogContext,
@@ -102,7 +102,7 @@ impl Session {
                 let filled = || instantiate(select, &window, &query.finish, &arguments);
                 let answers = match (self.compared_read(table, false, filled)?, template) {
                     (Some((select, compared)), _) => {
-                        self.attempt(Operation::Select(select), compared, table, None).await?
+                        self.attempt(Operation::Select(select), compared, table, Origin::Read).await?
                     }
                     (None, Some(template)) => {
                         let operation = template.fill(&arguments);

@@ -29,8 +29,8 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     block::TransactionBlock,
-    deferred::{DeferredWrite, WriteResult},
-    in_flight::CurrentStatement,
+    deferred::{DeferredWrite, StatementPart, WriteResult},
+    steps::Origin,
 };
 use crate::{
     backend::AnswerStream,
@@ -71,14 +71,33 @@ impl Session {
         returned: Vec<Row>,
         hold: MemoryReservation,
     ) -> Result<StatementOutcome> {
-        let print = self.current_statement.as_ref().map_or(0, CurrentStatement::print);
+        self.defer_part(operation, write, StatementPart::First, (returned, hold))?;
+        Ok(StatementOutcome::Deferred)
+    }
+
+    /// Adds a part of a write to the open block without trying it.
+    pub(super) fn defer_part(
+        &mut self,
+        operation: Operation,
+        write: &Write,
+        part: StatementPart,
+        (returned, hold): (Vec<Row>, MemoryReservation),
+    ) -> Result<()> {
+        let origin = match part {
+            StatementPart::First => self.client_write(),
+            StatementPart::Rows | StatementPart::Keys { .. } => Origin::WritePart,
+        };
         let TransactionBlock::Open(open) = &mut self.block else {
             return Err(SqlError::new(code::INTERNAL_ERROR, "a write was deferred outside of a block"));
         };
-        let step = open.steps.add_untried(operation, &write.table.schema, print)?;
+        let schema = match &part {
+            StatementPart::Keys { index } => &index.schema,
+            StatementPart::First | StatementPart::Rows => &write.table.schema,
+        };
+        let step = open.steps.add_untried(operation, schema, origin)?;
         let (table, verb) = (write.table.clone(), write.action.verb());
-        open.deferred.push_back(DeferredWrite { step, table, verb, returned, hold });
-        Ok(StatementOutcome::Deferred)
+        open.deferred.push_back(DeferredWrite { step, table, part, verb, returned, hold });
+        Ok(())
     }
 
     /// Tries the deferred writes in order, until one fails.
@@ -93,14 +112,18 @@ impl Session {
                     let (rows, returned) = written_rows(answers).await?;
                     open.steps.set_received(number, attempt.received)?;
                     let write = open.deferred.pop_front().expect("the write that was tried");
-                    self.results.push(write.result(rows, returned));
+                    write.conclude(rows, returned, &mut self.results);
                 }
                 Err(failure) => {
                     let error = SqlError::from(failure);
                     let error = match open.deferred.front() {
-                        Some(write) => error.within(&write.table.schema),
+                        Some(write) => write.within(error),
                         None => error,
                     };
+                    if open.deferred.front().is_some_and(|write| !write.is_first()) {
+                        // The client receives the error in place of the result of the parts before.
+                        self.results.pop();
+                    }
                     // The client receives this error. At a strict isolation level the commit compares it,
                     // too.
                     if open.isolation.is_strict() && !attempt.received.is_empty() {

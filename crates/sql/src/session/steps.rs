@@ -50,8 +50,7 @@ struct BlockStep {
     step: Step,
     /// The ring ranges that the step's statement concerns.
     ranges: Vec<KeyRange>,
-    /// The print of the statement and its parameters, if it is a write.
-    print: Option<u64>,
+    origin: Origin,
     /// The staged rows that the step publishes. They are discarded with the step.
     copy: Option<Box<CopyIn>>,
     /// Length of the encoded step, in bytes.
@@ -60,11 +59,37 @@ struct BlockStep {
     memory: usize,
 }
 
+/// The statement for which a step is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A read of the client.
+    Read,
+    /// A write of the client.
+    Write {
+        /// The print of the statement and its parameters.
+        print: u64,
+    },
+    /// A read that a write of the client needs for a constraint.
+    KeyRead,
+    /// A further part of a write of the client.
+    WritePart,
+}
+
+impl Origin {
+    fn is_write(self) -> bool {
+        matches!(self, Origin::Write { .. } | Origin::WritePart)
+    }
+
+    fn is_of_client(self) -> bool {
+        matches!(self, Origin::Read | Origin::Write { .. })
+    }
+}
+
 /// A statement that is being tried.
 pub(super) struct Attempted {
     statement: TransactionStatement,
     ranges: Vec<KeyRange>,
-    print: Option<u64>,
+    origin: Origin,
 }
 
 impl Steps {
@@ -80,7 +105,7 @@ impl Steps {
 
     /// Whether a step writes.
     pub(super) fn has_writes(&self) -> bool {
-        self.list.iter().any(|step| step.print.is_some())
+        self.list.iter().any(|step| step.origin.is_write())
     }
 
     /// Whether earlier writes or locks may concern rows of a table.
@@ -94,16 +119,16 @@ impl Steps {
     }
 
     /// Begins a statement. Returns the trial to send, and the statement for [`Steps::push`]. Fails if the
-    /// statement does not fit into the block. `print` is the print of a write.
+    /// statement does not fit into the block.
     pub(super) fn begin(
         &self,
         operation: Operation,
         compared: Compared,
         schema: &Schema,
-        print: Option<u64>,
+        origin: Origin,
         is_strict: bool,
     ) -> Result<(Trial, Attempted)> {
-        self.check_room(print.is_none())?;
+        self.check_room(!origin.is_write())?;
         let ranges = ranges_of(&operation, schema);
         let statement = TransactionStatement { operation, compared, received: Vec::new() };
         let table = statement.operation.table();
@@ -112,7 +137,7 @@ impl Steps {
         if self.bytes + encoded_len(&Step::Execute(statement.clone())) > BYTES_MAX {
             return Err(too_long());
         }
-        Ok((trial, Attempted { statement, ranges, print }))
+        Ok((trial, Attempted { statement, ranges, origin }))
     }
 
     /// Returns a trial of a statement that also compares the results of all earlier steps.
@@ -122,11 +147,16 @@ impl Steps {
     }
 
     /// Adds a write that was not tried. Returns the index of its step.
-    pub(super) fn add_untried(&mut self, operation: Operation, schema: &Schema, print: u64) -> Result<usize> {
+    pub(super) fn add_untried(
+        &mut self,
+        operation: Operation,
+        schema: &Schema,
+        origin: Origin,
+    ) -> Result<usize> {
         self.check_room(false)?;
         let ranges = ranges_of(&operation, schema);
         let statement = TransactionStatement { operation, compared: Compared::All, received: Vec::new() };
-        self.push(Attempted { statement, ranges, print: Some(print) }, Vec::new())?;
+        self.push(Attempted { statement, ranges, origin }, Vec::new())?;
         Ok(self.list.len() - 1)
     }
 
@@ -163,6 +193,16 @@ impl Steps {
         self.list[..index].iter().filter(|step| step.step.statement().is_some()).count()
     }
 
+    /// Returns for each statement the number of the client's statement to which it belongs, from 1 on.
+    pub(super) fn client_numbers(&self) -> Vec<usize> {
+        let statements = self.list.iter().filter(|step| step.step.statement().is_some());
+        let number = |number: &mut usize, step: &BlockStep| {
+            *number += usize::from(step.origin.is_of_client());
+            Some((*number).max(1))
+        };
+        statements.scan(0, number).collect()
+    }
+
     fn check_room(&self, is_read: bool) -> Result<()> {
         check_count(self.list.len() + 1)?;
         if is_read && self.reads >= READS_MAX {
@@ -177,15 +217,14 @@ impl Steps {
         attempted: Attempted,
         received: Vec<(KeyRange, ReceivedResult)>,
     ) -> Result<()> {
-        let Attempted { mut statement, ranges, print } = attempted;
+        let Attempted { mut statement, ranges, origin } = attempted;
         statement.received = received;
         let rows = match &statement.operation {
             Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } => rows.iter().map(weight).sum(),
             _ => 0,
         };
-        let is_read = print.is_none();
-        self.add(Step::Execute(statement), ranges, print, rows)?;
-        self.reads += usize::from(is_read);
+        self.add(Step::Execute(statement), ranges, origin, rows)?;
+        self.reads += usize::from(!origin.is_write());
         Ok(())
     }
 
@@ -193,7 +232,7 @@ impl Steps {
         &mut self,
         step: Step,
         ranges: Vec<KeyRange>,
-        print: Option<u64>,
+        origin: Origin,
         rows_memory: usize,
     ) -> Result<()> {
         let bytes = encoded_len(&step);
@@ -203,7 +242,7 @@ impl Steps {
         let memory = bytes + rows_memory + size_of::<BlockStep>() + ranges.len() * size_of::<KeyRange>();
         self.hold.grow(memory)?;
         self.bytes += bytes;
-        self.list.push(BlockStep { step, ranges, print, copy: None, bytes, memory });
+        self.list.push(BlockStep { step, ranges, origin, copy: None, bytes, memory });
         Ok(())
     }
 
@@ -229,9 +268,9 @@ impl Steps {
             )
             .hint("Roll the transaction back, and use fewer nested savepoints."));
         }
-        self.add(Step::RollBack, Vec::new(), None, 0)?;
+        self.add(Step::RollBack, Vec::new(), Origin::Read, 0)?;
         let end = self.list.pop().expect("the step was just added");
-        self.add(Step::Savepoint, Vec::new(), None, 0)?;
+        self.add(Step::Savepoint, Vec::new(), Origin::Read, 0)?;
         let begin = self.list.pop().expect("the step was just added");
         self.list.insert(len, begin);
         self.list.push(end);
@@ -253,18 +292,22 @@ impl Steps {
         self.reads > 1
     }
 
-    /// Returns the print of all writes, in order. The print of one write is the print that it has outside of
-    /// a block, so that a program may send it again either way.
+    /// Returns the print of all writes of the client, in order. The print of one write is the print that it
+    /// has outside of a block, so that a program may send it again either way.
     pub(super) fn print(&self) -> u64 {
-        let mut prints = self.list.iter().filter_map(|step| step.print);
+        let print = |step: &BlockStep| match step.origin {
+            Origin::Write { print } => Some(print),
+            _ => None,
+        };
+        let mut prints = self.list.iter().filter_map(print);
         if let (Some(print), None) = (prints.next(), prints.next()) {
             return print;
         }
-        let mut print = Xxh3::new();
-        for step in self.list.iter().filter_map(|step| step.print) {
-            print.update(&step.to_le_bytes());
+        let mut digest = Xxh3::new();
+        for print in self.list.iter().filter_map(print) {
+            digest.update(&print.to_le_bytes());
         }
-        print.digest()
+        digest.digest()
     }
 
     /// Returns the transaction, and the staged rows that it publishes.
@@ -282,13 +325,13 @@ impl Steps {
 
 impl BlockStep {
     fn is_read(&self) -> bool {
-        self.print.is_none() && self.step.statement().is_some()
+        !self.origin.is_write() && self.step.statement().is_some()
     }
 
     /// Whether the step wrote or locked rows of a table.
     fn owns_rows_of(&self, table: TableId) -> bool {
         let Some(statement) = self.step.statement() else { return false };
-        let owns = self.print.is_some() || statement.compared == Compared::Locked;
+        let owns = self.origin.is_write() || statement.compared == Compared::Locked;
         owns && statement.operation.table() == table
     }
 }

@@ -46,7 +46,7 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     block::{OpenBlock, Savepoint, TransactionBlock},
-    deferred::{DeferredWrite, WriteResult, within_any},
+    deferred::{DeferredWrite, WriteResult, renumbered, within_any},
     in_flight::InFlight,
     now,
     request::{REQUEST_ID, is_definite},
@@ -312,6 +312,7 @@ impl Session {
         let used = self.settings.get(REQUEST_ID).cloned();
         self.end_local(local);
         let numbers: Vec<usize> = deferred.iter().map(|write| steps.statements_before(write.step)).collect();
+        let client_numbers = steps.client_numbers();
         let (transaction, copies, hold) = steps.transaction();
         let answered = match sole_write(transaction, deferred.len()) {
             Ok(operation) => {
@@ -351,7 +352,7 @@ impl Session {
                 // An id that the client chose is used up.
                 self.conflicted |= fault.is_conflict() && !request.sent.repeated;
                 let error = fault::commit_error(fault, request.name, request.sent.repeated);
-                Err(within_any(error, &deferred))
+                Err(renumbered(within_any(error, &deferred), &client_numbers))
             }
         }
     }
@@ -526,7 +527,11 @@ fn results(
             }
         }
     }
-    Ok(sums.into_iter().map(|(write, changed, rows)| write.result(changed, rows)).collect())
+    let mut results = Vec::with_capacity(sums.len());
+    for (write, changed, rows) in sums {
+        write.conclude(changed, rows, &mut results);
+    }
+    Ok(results)
 }
 
 /// Returns the warning that a definition stands although the client asked to roll it back.

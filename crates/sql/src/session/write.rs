@@ -13,6 +13,7 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     in_flight::{InFlight, WriteRequest},
+    upkeep::ReturnedRows,
 };
 use crate::{
     backend::OperationError,
@@ -23,9 +24,10 @@ use crate::{
     index::is_index,
     sequence::is_sequence,
     statement::{
+        action::Action,
         ddl, fold,
         parameters::{Arguments, SessionValue},
-        write::{self, Action, Write},
+        write::{self, Write},
     },
 };
 
@@ -46,6 +48,16 @@ impl Session {
             _ => Vec::new(),
         };
         let mut is_remembered = false;
+        if let Some(upkeep) = write.upkeep.as_ref().filter(|upkeep| upkeep.concerns(&write.action)) {
+            let are_remembered = !self.is_in_block()
+                && !self.numbers.results.is_empty()
+                && remember_numbers(write, &mut operation, &arguments);
+            if are_remembered {
+                returned.clear();
+            }
+            let returned = ReturnedRows { rows: returned, hold, are_remembered };
+            return self.write_with_upkeep(write, upkeep, operation, returned).await;
+        }
         let (rows, more) = if self.is_in_block() {
             if self.defers {
                 return self.defer_write(operation, write, returned, hold);
@@ -116,6 +128,7 @@ impl Session {
         if self.backend.catalog().table(name).is_some() {
             return self.exists_already(create, exists());
         }
+        self.create_indexes(create).await?;
         let schema = self.create_sequences(create).await?;
         let id = self.backend.request_id();
         self.in_flight = Some(InFlight::Definition);
@@ -211,7 +224,7 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
                 computed.push(row);
             }
             let rows = computed;
-            match conflict {
+            match conflict.as_ref().map(|on| &on.conflict) {
                 None => Operation::Insert { table, rows, returning: Vec::new() },
                 Some(Conflict::Skip) => {
                     Operation::Upsert { table, rows, conflict: Conflict::Skip, returning: returning() }
@@ -261,7 +274,7 @@ fn remember_numbers(write: &Write, operation: &mut Operation, arguments: &Argume
 }
 
 /// Sorts rows by their last column, and removes the column.
-fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
+pub(super) fn in_order(mut rows: Vec<Row>) -> Vec<Row> {
     rows.sort_by(|a, b| match (a.last(), b.last()) {
         (Some(a), Some(b)) => a.order(b),
         _ => Ordering::Equal,

@@ -70,7 +70,14 @@ pub fn bind(create: &ast::CreateIndex, catalog: &Catalog) -> Result<CreateIndex>
         }
     };
     let definition =
-        IndexDefinition { name, table: schema.name.clone(), method, is_unique: create.unique, keys };
+        IndexDefinition {
+        name,
+        table: schema.name.clone(),
+        method,
+        is_unique: create.unique,
+        keys,
+        enforced: None,
+    };
     Ok(CreateIndex { definition, is_named, if_not_exists: create.if_not_exists })
 }
 

@@ -2,6 +2,7 @@
 //! ignored.
 
 use quorate_table::{
+    constraint::Constraint,
     eval::eval,
     expr::Expr,
     schema::{Column, Partition, Schema},
@@ -15,6 +16,7 @@ use super::{
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
     sequence_options::set_options,
+    unique::{self, Unique, key_columns},
 };
 use crate::{
     catalog,
@@ -24,11 +26,15 @@ use crate::{
     types,
 };
 
+pub use super::unique::ProposedIndex;
+
 /// A bound CREATE TABLE.
 #[derive(Debug)]
 pub struct CreateTable {
     /// The table's definition.
     pub schema: Schema,
+    /// The indexes of the UNIQUE constraints. Their names may already exist.
+    pub indexes: Vec<ProposedIndex>,
     /// The sequences that belong to columns, by the column's position. The names may already exist.
     pub sequences: Vec<(usize, SequenceDefinition)>,
     /// The number of replicas in `replicas = n`. `None` means the cluster's default.
@@ -70,21 +76,30 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     }
     let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
     let mut sequences = Vec::new();
+    let mut uniques = Vec::new();
+    let mut constraints = Vec::new();
     let mut primary_key: Option<Vec<usize>> = None;
     for column in &create.columns {
-        let BoundColumn { column, in_key, sequence } = bind_column(column, &columns, &name, parameters)?;
-        if in_key {
+        let BoundColumn { column, key_name, unique, sequence } =
+            bind_column(column, &columns, &name, parameters)?;
+        if let Some(key_name) = key_name {
             set_key(&mut primary_key, vec![columns.len()], &name)?;
+            constraints.extend(key_name.map(Constraint::KeyName));
         }
+        uniques.extend(unique);
         sequences.extend(sequence.map(|sequence| (columns.len(), sequence)));
         columns.push(column);
     }
     for constraint in &create.constraints {
         match constraint {
             ast::TableConstraint::PrimaryKey(key) => {
-                set_key(&mut primary_key, key_columns(key, &columns)?, &name)?;
+                let named = key_columns(&key.columns, "a primary key", "primary key constraint", &columns)?;
+                set_key(&mut primary_key, named, &name)?;
+                constraints.extend(key.name.as_ref().map(|name| Constraint::KeyName(scope::fold(name))));
             }
-            ast::TableConstraint::Unique(_) => return Err(no_constraint("UNIQUE")),
+            ast::TableConstraint::Unique(unique) => {
+                uniques.push(Unique::bind(unique, unique.name.as_ref(), None, &columns)?);
+            }
             ast::TableConstraint::ForeignKey(_) => return Err(no_constraint("FOREIGN KEY")),
             ast::TableConstraint::Check(_) => return Err(no_constraint("CHECK")),
             other => return Err(SqlError::unsupported(format!("the constraint {other}"))),
@@ -105,8 +120,12 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
         .hint("Add the partition column to the primary key, or partition by a column of the primary key."));
     }
     partition.check(&columns)?;
+    constraints.retain(|constraint| constraint.name() != format!("{name}_pkey"));
+    let schema = Schema { name, columns, primary_key, partition, constraints };
+    let indexes = unique::distinct(uniques, &schema).map(|unique| unique.index(&schema)).collect();
     Ok(CreateTable {
-        schema: Schema { name, columns, primary_key, partition, constraints: Vec::new() },
+        schema,
+        indexes,
         sequences,
         replicas: options.replicas,
         if_not_exists: create.if_not_exists,
@@ -115,7 +134,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
 
 fn no_constraint(kind: &str) -> SqlError {
     SqlError::unsupported(format!("the constraint {kind}"))
-        .hint("PRIMARY KEY and NOT NULL are the only constraints that a table can have.")
+        .hint("PRIMARY KEY, UNIQUE and NOT NULL are the constraints that a table can have.")
 }
 
 fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
@@ -129,38 +148,13 @@ fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &st
     Ok(())
 }
 
-fn key_columns(key: &ast::PrimaryKeyConstraint, columns: &[Column]) -> Result<Vec<usize>> {
-    let mut positions = Vec::with_capacity(key.columns.len());
-    for column in &key.columns {
-        let ast::Expr::Identifier(ident) = &column.column.expr else {
-            return Err(
-                SqlError::unsupported("a primary key over an expression").at(column.column.expr.span())
-            );
-        };
-        let name = scope::fold(ident);
-        let Some(position) = columns.iter().position(|column| column.name == name) else {
-            return Err(SqlError::new(
-                code::UNDEFINED_COLUMN,
-                format!("column \"{name}\" named in key does not exist"),
-            )
-            .at(ident.span));
-        };
-        if positions.contains(&position) {
-            return Err(SqlError::new(
-                code::DUPLICATE_COLUMN,
-                format!("column \"{name}\" appears twice in primary key constraint"),
-            )
-            .at(ident.span));
-        }
-        positions.push(position);
-    }
-    Ok(positions)
-}
-
 struct BoundColumn {
     column: Column,
-    /// Whether the column is declared as the primary key.
-    in_key: bool,
+    /// The name of the primary key, if the column is declared as the primary key. `Some(None)` if the
+    /// declaration gives no name.
+    key_name: Option<Option<String>>,
+    /// UNIQUE of the column.
+    unique: Option<Unique>,
     /// The sequence of a serial or identity column.
     sequence: Option<SequenceDefinition>,
 }
@@ -197,14 +191,17 @@ fn bind_column(
     let mut column = Column { name, ty, modifier, not_null: serial.is_some(), default: None };
     let mut sequence = serial.map(|_| owned_sequence(table, &column));
     let mut nullable = false;
-    let mut in_key = false;
+    let mut key_name = None;
+    let mut unique = None;
     for option in &definition.options {
         match &option.option {
             ast::ColumnOption::Null => nullable = true,
             ast::ColumnOption::NotNull => column.not_null = true,
             ast::ColumnOption::Default(expr) => column.default = Some(default(expr, &column, parameters)?),
-            ast::ColumnOption::PrimaryKey(_) => in_key = true,
-            ast::ColumnOption::Unique(_) => return Err(no_constraint("UNIQUE").at(span)),
+            ast::ColumnOption::PrimaryKey(_) => key_name = Some(option.name.as_ref().map(scope::fold)),
+            ast::ColumnOption::Unique(declared) => {
+                unique = Some(Unique::bind(declared, option.name.as_ref(), Some(known.len()), known)?);
+            }
             ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
             ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
             ast::ColumnOption::Generated {
@@ -238,14 +235,14 @@ fn bind_column(
         }
         column.default = Some(sequence::nextval(&sequence.name, column.ty));
     }
-    if nullable && (column.not_null || in_key) {
+    if nullable && (column.not_null || key_name.is_some()) {
         return Err(SqlError::new(
             code::SYNTAX_ERROR,
             format!("conflicting NULL/NOT NULL declarations for column \"{}\"", column.name),
         )
         .at(span));
     }
-    Ok(BoundColumn { column, in_key, sequence })
+    Ok(BoundColumn { column, key_name, unique, sequence })
 }
 
 fn several_defaults(column: &str) -> SqlError {

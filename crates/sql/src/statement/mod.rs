@@ -11,6 +11,7 @@
 //! expressions. The relations that a query names decide which of the two executes it, never the query's text.
 //! A feature of SQL that is missing here is refused by name with SQLSTATE 0A000.
 
+pub mod action;
 mod assignment;
 mod bound;
 pub mod coerce;
@@ -37,8 +38,10 @@ mod sequence_options;
 mod sequence_syntax;
 pub mod settings;
 pub mod spelling;
+mod unique;
 mod unsupported_clauses;
 mod values_select;
+pub mod upkeep;
 pub mod write;
 
 use std::sync::Arc;

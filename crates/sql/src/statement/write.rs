@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use quorate_table::{
     expr::Expr,
-    operation::Conflict,
     schema::{Column, Schema},
     value::{Type, Value},
 };
@@ -15,6 +14,7 @@ use sqlparser::{
 
 use super::{
     Field,
+    action::Action,
     assignment::{assignments, filter, is_default},
     coerce, conflict,
     expr::Binder,
@@ -22,6 +22,7 @@ use super::{
     scope::{self, Scope},
     select::{self, clauses},
     spelling::{Overriding, overriding_of},
+    upkeep::Upkeep,
     values_select,
 };
 use crate::{
@@ -45,44 +46,8 @@ pub struct Write {
     pub fields: Vec<Field>,
     /// Whether the sequences of the table's columns start again (TRUNCATE … RESTART IDENTITY).
     pub restarts: bool,
-}
-
-/// The change of a table.
-#[derive(Debug)]
-pub enum Action {
-    /// INSERT: full rows in the order of the table's columns.
-    Insert {
-        /// The rows.
-        rows: Vec<Vec<Expr>>,
-        /// The action for a row whose primary key exists already.
-        conflict: Option<Conflict>,
-    },
-    /// UPDATE.
-    Update {
-        /// Columns, and expressions over the old row.
-        assignments: Vec<(usize, Expr)>,
-        /// The condition on the rows.
-        filter: Option<Expr>,
-    },
-    /// DELETE.
-    Delete {
-        /// The condition on the rows.
-        filter: Option<Expr>,
-    },
-    /// TRUNCATE, which removes all rows without counting them.
-    Truncate,
-}
-
-impl Action {
-    /// Returns the verb of the action.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Action::Insert { .. } => "INSERT",
-            Action::Update { .. } => "UPDATE",
-            Action::Delete { .. } => "DELETE",
-            Action::Truncate => "TRUNCATE TABLE",
-        }
-    }
+    /// The constraints of the table that concern other tables.
+    pub upkeep: Option<Arc<Upkeep>>,
 }
 
 /// Returns the tag of a command with this verb, for this number of rows.
@@ -160,9 +125,12 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
         rows.push(with_defaults(bound, schema, &defaults, parameters)?);
     }
     let alias = insert.table_alias.as_ref().map(|alias| scope::fold(&alias.alias));
-    let conflict = conflict::bind(insert.on.as_ref(), &table.schema, alias.clone(), parameters)?;
+    let upkeep = Upkeep::of(catalog, schema);
+    let target = (schema, upkeep.as_deref());
+    let conflict = conflict::bind(insert.on.as_ref(), target, alias.clone(), parameters)?;
     let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields, restarts: false })
+    let action = Action::Insert { rows, conflict };
+    Ok(Write { table, action, returning, fields, restarts: false, upkeep })
 }
 
 /// Whether a query consists of its body alone, without clauses such as WITH or LIMIT.
@@ -319,6 +287,7 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
         returning,
         fields,
         restarts: false,
+        upkeep: Upkeep::of(catalog, schema),
     })
 }
 
@@ -329,7 +298,8 @@ pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<C
     let scope = Scope::of(&table.schema, alias.clone());
     let filter = filter(delete.selection.as_ref(), &scope, parameters)?;
     let (returning, fields) = returning(delete.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { action: Action::Delete { filter }, table: table.clone(), returning, fields, restarts: false })
+    let (action, upkeep) = (Action::Delete { filter }, Upkeep::of(catalog, &table.schema));
+    Ok(Write { action, table: table.clone(), returning, fields, restarts: false, upkeep })
 }
 
 /// Binds a TRUNCATE.
@@ -340,7 +310,9 @@ pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Writ
     };
     let table = scope::changed_table(catalog, &target.name)?;
     let restarts = truncate.identity == Some(ast::TruncateIdentityOption::Restart);
-    Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new(), restarts })
+    let upkeep = Upkeep::of(catalog, &table.schema);
+    let (action, returning, fields) = (Action::Truncate, Vec::new(), Vec::new());
+    Ok(Write { table, action, returning, fields, restarts, upkeep })
 }
 
 /// Refuses NULL in a column that is NOT NULL.

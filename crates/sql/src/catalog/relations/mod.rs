@@ -5,6 +5,7 @@
 //! because Quorate has no objects of their kind.
 
 mod cluster;
+mod constraints;
 mod definition;
 mod indexes;
 mod information;
@@ -19,9 +20,9 @@ use super::{CatalogContext, datum::Datum, oid};
 use crate::types::PgType;
 use definition::Columns;
 
+pub(super) use constraints::all as all_constraints;
 pub(super) use definition::{Relation, all, find};
 pub(super) use indexes::{CatalogIndex, all as all_indexes};
-pub(super) use tables::key_columns;
 
 impl Relation {
     /// Returns the relation's rows.
@@ -33,7 +34,7 @@ impl Relation {
             ("pg_catalog", "pg_namespace") => cluster::namespaces(),
             ("pg_catalog", "pg_database") => vec![cluster::database(context)],
             ("pg_catalog", "pg_index") => indexes::relation(context),
-            ("pg_catalog", "pg_constraint") => tables::constraints(context),
+            ("pg_catalog", "pg_constraint") => constraints::relation(context),
             ("pg_catalog", "pg_attrdef") => tables::defaults(context),
             ("pg_catalog", "pg_am") => cluster::access_methods(),
             ("pg_catalog", "pg_roles" | "pg_authid" | "pg_user" | "pg_shadow") => {
@@ -57,8 +58,8 @@ impl Relation {
             ("information_schema", "tables") => information::tables(context),
             ("information_schema", "columns") => information::columns(context),
             ("information_schema", "schemata") => information::schemata(context),
-            ("information_schema", "table_constraints") => information::constraints(context),
-            ("information_schema", "key_column_usage") => information::keys(context),
+            ("information_schema", "table_constraints") => constraints::view(context),
+            ("information_schema", "key_column_usage") => constraints::keys(context),
             ("information_schema", "information_schema_catalog_name") => {
                 vec![vec![("catalog_name", Datum::text(context.database))]]
             }

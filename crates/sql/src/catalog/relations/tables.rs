@@ -16,7 +16,7 @@ use crate::{
         CatalogContext,
         datum::Datum,
         identifier::quoted,
-        oid::{self, index_oid, table_oid},
+        oid::{self, table_oid},
     },
     index::is_index,
     sequence::{self, Identity, is_sequence},
@@ -206,30 +206,6 @@ pub(super) fn default_text(context: &CatalogContext<'_>, table: &Table, column: 
     })
 }
 
-fn key_numbers(table: &Table) -> Datum {
-    Datum::array(table.schema.primary_key.iter().map(|&p| Datum::int8(p as i64 + 1)).collect())
-}
-
-pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    context
-        .keyed_tables()
-        .map(|table| {
-            vec![
-                ("oid", Datum::int8(index_oid(table.id))),
-                ("conname", Datum::text(table.schema.key_name())),
-                ("connamespace", Datum::int8(oid::PUBLIC)),
-                ("contype", Datum::text("p")),
-                ("convalidated", Datum::bool(true)),
-                ("conrelid", Datum::int8(table_oid(table.id))),
-                ("conindid", Datum::int8(index_oid(table.id))),
-                ("conislocal", Datum::bool(true)),
-                ("connoinherit", Datum::bool(true)),
-                ("conkey", key_numbers(table)),
-            ]
-        })
-        .collect()
-}
-
 pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name, false));
     let users =
@@ -245,15 +221,4 @@ pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
             ]
         })
         .collect()
-}
-
-/// Returns the columns of a primary key, as SQL text.
-pub(in crate::catalog) fn key_columns(table: &Table) -> String {
-    let names: Vec<String> = table
-        .schema
-        .primary_key
-        .iter()
-        .map(|&position| quoted(&table.schema.columns[position].name))
-        .collect();
-    names.join(", ")
 }

@@ -130,18 +130,22 @@ pub(super) fn create_table(create: &ast::CreateTable) -> Result<()> {
         name.span(),
     )?;
     for constraint in constraints {
-        if let ast::TableConstraint::PrimaryKey(key) = constraint {
-            self::primary_key(key, name.span())?;
+        match constraint {
+            ast::TableConstraint::PrimaryKey(key) => self::primary_key(key, name.span())?,
+            ast::TableConstraint::Unique(unique) => self::unique(unique, name.span())?,
+            // The binder accepts each other constraint, or refuses it by name.
+            _ => {}
         }
     }
     for column in columns {
         let ast::ColumnDef { name, data_type: _, options } = column;
         let mut defaults = 0;
         for option in options {
-            // The name of a constraint is not kept.
+            // The names of NOT NULL and of defaults are not kept.
             let ast::ColumnOptionDef { name: _, option } = option;
             match option {
                 ast::ColumnOption::PrimaryKey(key) => self::primary_key(key, name.span)?,
+                ast::ColumnOption::Unique(unique) => self::unique(unique, name.span)?,
                 ast::ColumnOption::Default(_) => defaults += 1,
                 // The binder accepts each other option, or refuses it by name.
                 _ => {}
@@ -175,6 +179,40 @@ fn primary_key(key: &ast::PrimaryKeyConstraint, span: Span) -> Result<()> {
         ],
         span,
     )?;
+    index_columns(columns, span)
+}
+
+fn unique(unique: &ast::UniqueConstraint, span: Span) -> Result<()> {
+    let ast::UniqueConstraint {
+        name: _,
+        index_name,
+        index_type_display,
+        index_type,
+        columns,
+        index_options,
+        characteristics,
+        nulls_distinct,
+    } = unique;
+    let is_deferrable = characteristics.is_some_and(|characteristics| {
+        let ast::ConstraintCharacteristics { deferrable, initially, enforced } = characteristics;
+        deferrable == Some(true)
+            || initially == Some(ast::DeferrableInitial::Deferred)
+            || enforced == Some(false)
+    });
+    let is_keyed = !matches!(index_type_display, ast::KeyOrIndexDisplay::None);
+    absent(
+        &[
+            (index_name.is_some() || index_type.is_some() || is_keyed, Others, "name or type of a key's index"),
+            (!index_options.is_empty(), Postgres, "an option of a key's index"),
+            (is_deferrable, Postgres, "a deferrable unique constraint"),
+            (*nulls_distinct == ast::NullsDistinctOption::NotDistinct, Postgres, "NULLS NOT DISTINCT"),
+        ],
+        span,
+    )?;
+    index_columns(columns, span)
+}
+
+fn index_columns(columns: &[ast::IndexColumn], span: Span) -> Result<()> {
     for column in columns {
         let ast::IndexColumn { column, operator_class } = column;
         order_key(column)?;
