@@ -8,7 +8,7 @@ use std::time::Instant;
 use quorate_runtime::metrics::{Counter, EncodeLabelSet, Family, Gauge, Histogram, Metrics as Registry};
 use quorate_sql::{
     error::code,
-    statement::{self, write::Action},
+    statement::{self, action::Action},
 };
 
 /// The metrics of the SQL door.
