@@ -266,6 +266,23 @@ impl Piece {
     }
 }
 
+/// A change of the tables.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Definition {
+    /// Creates a table.
+    Create {
+        /// The table's definition.
+        schema: Schema,
+        /// The number of replicas; `None` for the cluster's default.
+        replicas: Option<u32>,
+    },
+    /// Drops a table.
+    Drop {
+        /// The table.
+        table: TableId,
+    },
+}
+
 /// The cluster, from the view of SQL.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
@@ -289,16 +306,9 @@ pub trait Backend: Send + Sync + 'static {
     /// Whether any gateway, this one included, may ever have returned this id.
     fn may_have_issued(&self, id: RequestId) -> bool;
 
-    /// Creates a table. Returns once [`Backend::catalog`] shows the table.
-    async fn create_table(
-        &self,
-        id: RequestId,
-        schema: Schema,
-        replicas: Option<u32>,
-    ) -> Result<(), OperationError>;
-
-    /// Drops a table. Returns once [`Backend::catalog`] no longer shows the table.
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError>;
+    /// Changes the tables: all changes take effect at one position, or none does. Returns once
+    /// [`Backend::catalog`] shows them.
+    async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError>;
 
     /// Executes a write once, even if it is sent repeatedly under the same name. Returns one answer per
     /// range.

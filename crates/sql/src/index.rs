@@ -22,8 +22,8 @@
 use std::sync::Arc;
 
 use quorate_table::{
-    expr::Expr,
     constraint::Constraint,
+    expr::Expr,
     schema::{Column, Partition, Schema},
     value::{Row, Type, Value},
 };

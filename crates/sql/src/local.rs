@@ -117,6 +117,24 @@ impl State {
         answered
     }
 
+    /// Creates or drops a table.
+    fn change(&mut self, definition: Definition) -> Result<(), OperationError> {
+        match definition {
+            Definition::Create { schema, replicas } => {
+                self.tables += 1;
+                let id = TableId(self.tables);
+                self.run(Operation::CreateTable { table: id, schema: schema.clone() })?;
+                let table = Table { id, schema, replicas: replicas.unwrap_or(REPLICAS), rows: None };
+                self.change_catalog(|tables| tables.push(Arc::new(table)));
+            }
+            Definition::Drop { table } => {
+                self.run(Operation::DropTable { table })?;
+                self.change_catalog(|tables| tables.retain(|known| known.id != table));
+            }
+        }
+        Ok(())
+    }
+
     fn change_catalog(&mut self, change: impl FnOnce(&mut Vec<Arc<Table>>)) {
         let mut tables = self.catalog.tables.clone();
         change(&mut tables);
@@ -143,38 +161,24 @@ impl Backend for LocalBackend {
         id.session != SESSION || id.number <= self.state().requests
     }
 
-    async fn create_table(
-        &self,
-        id: RequestId,
-        schema: Schema,
-        replicas: Option<u32>,
-    ) -> Result<(), OperationError> {
+    async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
         let mut state = self.state();
-        state
-            .once(WriteName::nameless(id), |state| {
-                if state.catalog.table(&schema.name).is_some() {
+        let defined = state.once(WriteName::nameless(id), |state| {
+            let mut names: Vec<&str> = Vec::new();
+            for definition in &definitions {
+                let Definition::Create { schema, .. } = definition else { continue };
+                if names.contains(&&*schema.name) || state.catalog.table(&schema.name).is_some() {
                     let message = format!("relation \"{}\" already exists", schema.name);
                     return Err(OperationError::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
                 }
-                state.tables += 1;
-                let id = TableId(state.tables);
-                let answers = state.run(Operation::CreateTable { table: id, schema: schema.clone() })?;
-                let table = Table { id, schema, replicas: replicas.unwrap_or(REPLICAS), rows: None };
-                state.change_catalog(|tables| tables.push(Arc::new(table)));
-                Ok(answers)
-            })
-            .map(drop)
-    }
-
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {
-        let mut state = self.state();
-        state
-            .once(WriteName::nameless(id), |state| {
-                let answers = state.run(Operation::DropTable { table })?;
-                state.change_catalog(|tables| tables.retain(|known| known.id != table));
-                Ok(answers)
-            })
-            .map(drop)
+                names.push(&schema.name);
+            }
+            for definition in definitions {
+                state.change(definition)?;
+            }
+            Ok(Vec::new())
+        });
+        defined.map(drop)
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

@@ -9,8 +9,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Control, DataHeader, DataKind, KeptRows, MadeUpIds, Range, RequestId, Role, control::Removal,
-    message::TAG, range::Segment, refusal,
+    Control, DataHeader, DataKind, KeptRows, MadeUpIds, Range, RequestId, Role,
+    control::{Removal, TableChange},
+    message::TAG,
+    range::Segment,
+    refusal,
 };
 use crate::{
     admission::{NotAdmitted, Terms},
@@ -285,6 +288,26 @@ struct ConfigChange {
 }
 
 impl ConfigChange {
+    /// Creates or drops a table.
+    fn define(&mut self, at: Position, change: TableChange) -> Result<(), Refusal> {
+        let state = &mut self.state;
+        match change {
+            // Without a ring, nobody could read or write the table.
+            TableChange::Create { .. } if state.ring.is_empty() => Err(refusal::NO_RING),
+            TableChange::Create { name, .. } if state.tables.values().any(|entry| entry.name == name) => {
+                Err(refusal::TABLE_EXISTS)
+            }
+            TableChange::Create { name, definition } => {
+                state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
+                state.table_next += 1;
+                Ok(())
+            }
+            TableChange::Drop { table } => {
+                state.tables.remove(&table).map(drop).ok_or(refusal::NO_SUCH_TABLE)
+            }
+        }
+    }
+
     fn finish(mut self) -> Config {
         self.state.version += 1;
         self.state.placement += u64::from(self.placement);
@@ -556,17 +579,16 @@ impl Routing for Rubberband {
                 }
                 change.remove(process);
             }
-            // Without a ring, nobody could read or write the table.
-            Control::CreateTable { .. } if state.ring.is_empty() => return Err(refusal::NO_RING),
             Control::CreateTable { name, definition } => {
-                if config.table(&name).is_some() {
-                    return Err(refusal::TABLE_EXISTS);
-                }
-                state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
-                state.table_next += 1;
+                change.define(at, TableChange::Create { name, definition })?;
             }
-            Control::DropTable { table } => {
-                state.tables.remove(&table).ok_or(refusal::NO_SUCH_TABLE)?;
+            Control::DropTable { table } => change.define(at, TableChange::Drop { table })?,
+            // Earlier builds cannot read the message, and a domain that they founded may have such routers.
+            Control::Define { .. } if state.routing < CONSTRAINTS_SINCE => return Err(refusal::MALFORMED),
+            Control::Define { changes } => {
+                for one in changes {
+                    change.define(at, one)?;
+                }
             }
             Control::Forget { session, below, kept } => {
                 if sender.incarnation.0 != session {

@@ -120,6 +120,29 @@ pub enum Control {
         /// Whether the sender has caught up.
         caught_up: bool,
     },
+    /// Drops and creates several tables, all of them at one position. Nothing happens if one change is not
+    /// possible. Known since [`CONSTRAINTS_SINCE`](super::CONSTRAINTS_SINCE).
+    Define {
+        /// The changes, in order.
+        changes: Vec<TableChange>,
+    },
+}
+
+/// A change of the tables.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TableChange {
+    /// Creates a table.
+    Create {
+        /// The name, unique among tables.
+        name: String,
+        /// The definition, opaque here.
+        definition: Bytes,
+    },
+    /// Drops a table.
+    Drop {
+        /// The table's number.
+        table: u32,
+    },
 }
 
 /// A process to be removed, with the evidence.

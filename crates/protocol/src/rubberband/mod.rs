@@ -132,7 +132,7 @@ pub use self::{
         CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband,
         StorageState, TRANSACTIONS_SINCE, TableEntry,
     },
-    control::{Control, Removal},
+    control::{Control, Removal, TableChange},
     journal::{Began, Record, Unrecoverable},
     kept::KeptRows,
     made_up::MadeUpIds,

@@ -34,13 +34,14 @@ use quorate_protocol::{
     relay::Relay,
     rubberband::{
         CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE,
+        TableChange,
     },
 };
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_runtime::{CommandError, Port};
 use quorate_sql::backend::{
-    Analyzed, AnswerStream, Attempt, Backend, Catalog, OperationError, Piece, RangeAnswers, RequestId,
-    Strength, Table, WriteName,
+    Analyzed, AnswerStream, Attempt, Backend, Catalog, Definition, OperationError, Piece, RangeAnswers,
+    RequestId, Strength, Table, WriteName,
 };
 use quorate_table::{
     engine::{Answer, Failure},
@@ -217,6 +218,11 @@ impl ClusterBackend {
         pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
     }
 
+    /// Sends a control message, and waits for its end.
+    async fn control(&self, control: Control) -> Result<(), OperationError> {
+        self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
+    }
+
     /// Fails if the domain has an earlier version of routing, because an earlier build founded it. Some of its
     /// storage processes may not know `feature`.
     fn require(&self, version: u32, feature: &str) -> Result<(), OperationError> {
@@ -310,31 +316,41 @@ impl Backend for ClusterBackend {
         id.session != life.session || id.number <= life.number.load(Ordering::Relaxed)
     }
 
-    async fn create_table(
-        &self,
-        _id: RequestId,
-        schema: Schema,
-        replicas: Option<u32>,
-    ) -> Result<(), OperationError> {
-        let factor = self.requests.config().map_or(0, |config| u32::from(config.replicas));
-        if let Some(replicas) = replicas.filter(|replicas| *replicas != factor) {
-            let message = format!(
-                "replicas = {replicas} is not possible: every table of this domain has {factor} replicas"
-            );
-            return Err(OperationError::Failed(Failure::new("0A000", message)));
-        }
+    async fn define(&self, _id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
         self.await_ring().await?;
-        if !schema.is_of_first_form() {
-            self.require(CONSTRAINTS_SINCE, "a table with constraints other than its primary key")?;
+        let config = self.requests.config();
+        let factor = config.as_ref().map_or(0, |config| u32::from(config.replicas));
+        let mut changes = Vec::with_capacity(definitions.len());
+        for definition in definitions {
+            changes.push(match definition {
+                Definition::Create { replicas: Some(replicas), .. } if replicas != factor => {
+                    let message = format!(
+                        "replicas = {replicas} is not possible: every table of this domain has {factor} replicas"
+                    );
+                    return Err(OperationError::Failed(Failure::new("0A000", message)));
+                }
+                Definition::Create { schema, .. } => {
+                    if !schema.is_of_first_form() {
+                        self.require(CONSTRAINTS_SINCE, "a table with constraints of this kind")?;
+                    }
+                    let definition = gateway::definition(&schema);
+                    TableChange::Create { name: schema.name, definition }
+                }
+                Definition::Drop { table } => TableChange::Drop { table: table.0 },
+            });
         }
-        let definition = gateway::definition(&schema);
-        let control = Control::CreateTable { name: schema.name, definition };
-        self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
-    }
-
-    async fn drop_table(&self, _id: RequestId, table: TableId) -> Result<(), OperationError> {
-        let control = Control::DropTable { table: table.0 };
-        self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
+        let knows_lists = config.is_some_and(|config| config.routing >= CONSTRAINTS_SINCE);
+        if knows_lists && changes.len() > 1 {
+            return self.control(Control::Define { changes }).await;
+        }
+        for change in changes {
+            self.control(match change {
+                TableChange::Create { name, definition } => Control::CreateTable { name, definition },
+                TableChange::Drop { table } => Control::DropTable { table },
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

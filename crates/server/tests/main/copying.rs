@@ -71,17 +71,8 @@ impl Backend for Observed {
         self.tables.may_have_issued(id)
     }
 
-    async fn create_table(
-        &self,
-        id: RequestId,
-        schema: Schema,
-        replicas: Option<u32>,
-    ) -> Result<(), OperationError> {
-        self.tables.create_table(id, schema, replicas).await
-    }
-
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {
-        self.tables.drop_table(id, table).await
+    async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
+        self.tables.define(id, definitions).await
     }
 
     async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, OperationError> {

@@ -213,7 +213,8 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             }
         },
         GetConstraintDefinition => {
-            let constraint = relations::all_constraints(context).find(|one| number(0) == Some(one.oid.into()));
+            let constraint =
+                relations::all_constraints(context).find(|one| number(0) == Some(one.oid.into()));
             constraint.map_or(Datum::NULL, |constraint| Datum::text(constraint.definition()))
         }
         GetExpression => arguments[0].clone(),

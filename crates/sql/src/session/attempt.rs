@@ -7,7 +7,11 @@ use quorate_table::{
 };
 
 use super::{
-    Session, block::TransactionBlock, in_flight::CurrentStatement, settle::written_rows, steps::{Origin, Steps},
+    Session,
+    block::TransactionBlock,
+    in_flight::CurrentStatement,
+    settle::written_rows,
+    steps::{Origin, Steps},
 };
 use crate::{
     backend::{AnswerStream, Attempt, OperationError, Strength, Table},

@@ -118,7 +118,8 @@ pub(super) fn renumbered(mut error: SqlError, numbers: &[usize]) -> SqlError {
     const BEFORE: &str = "This was statement ";
     const AFTER: &str = " of the transaction.";
     let Some(detail) = &error.detail else { return error };
-    let Some((head, number)) = detail.strip_suffix(AFTER).and_then(|detail| detail.rsplit_once(BEFORE)) else {
+    let Some((head, number)) = detail.strip_suffix(AFTER).and_then(|detail| detail.rsplit_once(BEFORE))
+    else {
         return error;
     };
     let number = number.parse().ok().and_then(|number: usize| numbers.get(number.checked_sub(1)?));

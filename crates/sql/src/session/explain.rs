@@ -22,9 +22,9 @@ use crate::{
     fault,
     statement::{
         Statement,
+        action::Action,
         parameters::Arguments,
         select::{Query, Source},
-        action::Action,
     },
 };
 

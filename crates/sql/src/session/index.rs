@@ -1,8 +1,10 @@
 //! Executes CREATE INDEX and DROP INDEX.
 
+use quorate_table::schema::TableId;
+
 use super::{Session, StatementOutcome};
 use crate::{
-    backend::OperationError,
+    backend::{Definition, OperationError},
     error::{Result, SqlError, code},
     fault,
     index::{self, IndexDefinition},
@@ -13,64 +15,77 @@ use crate::{
 };
 
 impl Session {
-    /// Creates the indexes of the UNIQUE constraints of a table that is about to be created.
-    pub(super) async fn create_indexes(&mut self, create: &CreateTable) -> Result<()> {
+    /// Returns the definitions of the indexes of the UNIQUE constraints of a table that is about to be
+    /// created, under names that are free. Fails if a given name is not free.
+    pub(super) fn new_indexes(&self, create: &CreateTable) -> Result<Vec<Definition>> {
+        let mut definitions = Vec::new();
+        let mut names = vec![create.schema.name.clone(), create.schema.key_name()];
         for ProposedIndex { definition, is_named } in &create.indexes {
-            if !self.record(&mut definition.clone(), *is_named).await? {
-                let message = format!("relation \"{}\" already exists", definition.name);
-                return Err(SqlError::new(code::DUPLICATE_TABLE, message));
-            }
+            let index = self.named_index(definition.clone(), *is_named, &names);
+            let (index, left) = index.ok_or_else(|| taken(&definition.name))?;
+            names.push(index.name.clone());
+            definitions.extend(left.map(|table| Definition::Drop { table }));
+            definitions.push(Definition::Create { schema: index.schema(), replicas: None });
         }
-        Ok(())
+        Ok(definitions)
     }
 
-    /// Creates the table of an index. Changes the proposed name of an index that has no name until it is free.
-    /// Returns false if the given name is not free.
-    async fn record(&mut self, definition: &mut IndexDefinition, is_named: bool) -> Result<bool> {
-        let proposed = definition.name.clone();
+    /// Gives an index a name that is free in the catalog and not among `others`. `None` if its given name is
+    /// not free. Also returns an index of this name that has to be dropped, because its table is gone.
+    fn named_index(
+        &self,
+        mut index: IndexDefinition,
+        is_named: bool,
+        others: &[String],
+    ) -> Option<(IndexDefinition, Option<TableId>)> {
+        let catalog = self.backend.catalog();
+        let proposed = index.name.clone();
         let mut number = 0;
         loop {
-            let catalog = self.backend.catalog();
-            let known = catalog.table(&definition.name).cloned();
             let is_key = catalog.tables.iter().any(|table| {
                 !table.schema.primary_key.is_empty()
                     && !index::is_index(&table.schema)
-                    && table.schema.key_name() == definition.name
+                    && table.schema.key_name() == index.name
             });
-            match known.as_ref().and_then(|table| IndexDefinition::of(&table.schema)) {
-                // The gateway that dropped the indexed table ended before it dropped this index.
-                Some(left) if !left.is_attached(&catalog) => {
-                    self.remove(known.expect("the index has a table").id).await?;
-                    continue;
-                }
-                _ if known.is_some() || is_key => {}
-                _ => match self.define(definition.schema()).await {
-                    Ok(()) => return Ok(true),
-                    // Another gateway may have taken the name first.
-                    Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {}
-                    Err(fault) => return Err(fault::unnamed_error(fault)),
-                },
+            let known = catalog.table(&index.name);
+            let left = known.filter(|table| {
+                IndexDefinition::of(&table.schema).is_some_and(|left| !left.is_attached(&catalog))
+            });
+            if !is_key && !others.contains(&index.name) && (known.is_none() || left.is_some()) {
+                return Some((index, left.map(|table| table.id)));
             }
             if is_named {
-                return Ok(false);
+                return None;
             }
             number += 1;
-            definition.name = format!("{proposed}{number}");
+            index.name = format!("{proposed}{number}");
         }
     }
 
     pub(super) async fn create_index(&mut self, create: &CreateIndex) -> Result<StatementOutcome> {
-        let mut definition = create.definition.clone();
-        if !self.record(&mut definition, create.is_named).await? {
-            let message = format!("relation \"{}\" already exists", definition.name);
-            if !create.if_not_exists {
-                return Err(SqlError::new(code::DUPLICATE_TABLE, message));
+        let index = loop {
+            let named = self.named_index(create.definition.clone(), create.is_named, &[]);
+            let Some((index, left)) = named else {
+                let exists = taken(&create.definition.name);
+                if !create.if_not_exists {
+                    return Err(exists);
+                }
+                let notice = format!("{}, skipping", exists.message);
+                self.notices.push(SqlError::new(code::DUPLICATE_TABLE, notice));
+                return Ok(StatementOutcome::Done("CREATE INDEX".to_owned()));
+            };
+            let mut definitions: Vec<Definition> =
+                left.into_iter().map(|table| Definition::Drop { table }).collect();
+            definitions.push(Definition::Create { schema: index.schema(), replicas: None });
+            match self.define(definitions).await {
+                Ok(()) => break index,
+                // Another gateway may have taken the name first.
+                Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {}
+                Err(fault) => return Err(fault::unnamed_error(fault)),
             }
-            self.notices.push(SqlError::new(code::DUPLICATE_TABLE, format!("{message}, skipping")));
-            return Ok(StatementOutcome::Done("CREATE INDEX".to_owned()));
-        }
+        };
         self.has_defined("CREATE INDEX");
-        let message = format!("index \"{}\" is recorded, and has no effect", definition.name);
+        let message = format!("index \"{}\" is recorded, and has no effect", index.name);
         let notice = SqlError::new("00000", message)
             .detail("A scan answers all queries of a table together, so an index makes none of them faster.");
         self.notices.push(notice);
@@ -107,27 +122,26 @@ impl Session {
             let notice = format!("index \"{name}\" does not exist, skipping");
             self.notices.push(SqlError::new("00000", notice));
         }
-        for table in tables {
-            self.remove(table).await?;
+        if !tables.is_empty() {
+            self.remove(tables).await?;
             self.has_defined("DROP INDEX");
         }
         Ok(StatementOutcome::Done("DROP INDEX".to_owned()))
     }
 
-    /// Drops the indexes of a dropped table.
-    pub(super) async fn drop_indexes_of(&mut self, table: &str) -> Result<()> {
+    /// Returns the indexes of a table.
+    pub(super) fn indexes_of(&self, table: &str) -> Vec<TableId> {
         let catalog = self.backend.catalog();
         let indexes = index::all(&catalog).filter(|(_, index)| index.table == table);
-        let indexes: Vec<_> = indexes.map(|(table, _)| table.id).collect();
-        for index in indexes {
-            self.remove(index).await?;
-        }
-        Ok(())
+        indexes.map(|(table, _)| table.id).collect()
     }
+}
+
+fn taken(name: &str) -> SqlError {
+    SqlError::new(code::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
 }
 
 fn needed_by_constraint(name: &str, table: &str) -> SqlError {
     let message = format!("cannot drop index {name} because constraint {name} on table {table} requires it");
-    SqlError::new("2BP01", message)
-        .hint(format!("You can drop constraint {name} on table {table} instead."))
+    SqlError::new("2BP01", message).hint(format!("You can drop constraint {name} on table {table} instead."))
 }

@@ -137,7 +137,8 @@ impl Session {
             TransactionBlock::Open(open) if open.steps.concern_table(table.id) => {
                 let is_strict = open.isolation.is_strict();
                 let operation = Operation::Select(candidates);
-                let (trial, _) = open.steps.begin(operation, Compared::All, schema, Origin::Read, is_strict)?;
+                let (trial, _) =
+                    open.steps.begin(operation, Compared::All, schema, Origin::Read, is_strict)?;
                 let attempt = self.backend.attempt(self.trial_strength(), trial).await;
                 attempt.map_err(|fault| self.trial_failed(fault))?.answers.map_err(OperationError::Failed)
             }

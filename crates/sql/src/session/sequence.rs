@@ -16,7 +16,7 @@ use quorate_table::{
 
 use super::{Session, StatementOutcome, in_flight::InFlight};
 use crate::{
-    backend::{Catalog, OperationError},
+    backend::{Catalog, Definition, OperationError},
     error::{Result, SqlError, code},
     fault,
     sequence::{self, Sequence, SequenceCall, SequenceDefinition, SequenceName},
@@ -137,37 +137,29 @@ impl Session {
         owned.map(|sequence| sequence.name).collect()
     }
 
-    /// Makes the sequences of a new table's columns. Returns the table's definition, whose defaults name
-    /// them.
-    pub(super) async fn create_sequences(&mut self, create: &CreateTable) -> Result<Schema> {
-        let mut schema = create.schema.clone();
+    /// Returns the definitions of the sequences of a table that is about to be created, under names that are
+    /// free and that its columns use from then on.
+    pub(super) fn new_sequences(&self, create: &CreateTable, schema: &mut Schema) -> Vec<Definition> {
+        let catalog = self.backend.catalog();
+        let mut definitions = Vec::new();
         for (column, wanted) in &create.sequences {
-            let mut definition = wanted.clone();
+            let mut sequence = wanted.clone();
             let mut number = 0;
-            loop {
-                let known = self.backend.catalog().table(&definition.name).cloned();
-                match known {
-                    None => match self.define(definition.schema()).await {
-                        Ok(()) => break,
-                        // Another gateway may have taken the name first.
-                        Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
-                        }
-                        Err(fault) => return Err(fault::unnamed_error(fault)),
-                    },
-                    // An earlier CREATE TABLE made the sequence and ended before it made the table.
-                    Some(table) if SequenceDefinition::of(&table.schema).as_ref() == Some(&definition) => {
-                        break;
-                    }
-                    Some(_) => {
-                        number += 1;
-                        definition.name = format!("{}{number}", wanted.name);
-                    }
+            while let Some(known) = catalog.table(&sequence.name) {
+                // An earlier build made the sequence and ended before it made the table.
+                if SequenceDefinition::of(&known.schema).as_ref() == Some(&sequence) {
+                    break;
                 }
+                number += 1;
+                sequence.name = format!("{}{number}", wanted.name);
             }
             let column = &mut schema.columns[*column];
-            column.default = Some(sequence::nextval(&definition.name, column.ty));
+            column.default = Some(sequence::nextval(&sequence.name, column.ty));
+            if catalog.table(&sequence.name).is_none() {
+                definitions.push(Definition::Create { schema: sequence.schema(), replicas: None });
+            }
         }
-        Ok(schema)
+        definitions
     }
 
     pub(super) async fn create_sequence(&mut self, create: &CreateSequence) -> Result<StatementOutcome> {
@@ -177,7 +169,10 @@ impl Session {
         let error = if self.backend.catalog().table(name).is_some() {
             exists
         } else {
-            match self.define(create.definition.schema()).await {
+            match self
+                .define(vec![Definition::Create { schema: create.definition.schema(), replicas: None }])
+                .await
+            {
                 Ok(()) => {
                     self.has_defined("CREATE SEQUENCE");
                     return done();
@@ -197,11 +192,15 @@ impl Session {
         done()
     }
 
-    pub(super) async fn define(&mut self, schema: Schema) -> std::result::Result<(), OperationError> {
+    /// Changes the tables: all changes take effect at one position, or none does.
+    pub(super) async fn define(
+        &mut self,
+        definitions: Vec<Definition>,
+    ) -> std::result::Result<(), OperationError> {
         self.in_flight = Some(InFlight::Definition);
-        let made = self.backend.create_table(self.backend.request_id(), schema, None).await;
+        let defined = self.backend.define(self.backend.request_id(), definitions).await;
         self.in_flight = None;
-        made
+        defined
     }
 
     pub(super) async fn drop_sequence(&mut self, drop: &DropTable) -> Result<StatementOutcome> {
@@ -224,27 +223,23 @@ impl Session {
                 Err(error) => return Err(error),
             };
             check_unused(&catalog, name)?;
-            self.remove(found.table.id).await?;
+            self.remove(vec![found.table.id]).await?;
             self.has_defined("DROP SEQUENCE");
         }
         Ok(StatementOutcome::Done("DROP SEQUENCE".to_owned()))
     }
 
-    /// Drops the sequences that belonged to columns of a dropped table.
-    pub(super) async fn drop_sequences_of(&mut self, table: &str) -> Result<()> {
-        for name in self.owned_sequences(table) {
-            if let Some(sequence) = self.backend.catalog().table(&name).cloned() {
-                self.remove(sequence.id).await?;
-            }
-        }
-        Ok(())
+    /// Returns the sequences that belong to columns of a table.
+    pub(super) fn sequences_of(&self, table: &str) -> Vec<TableId> {
+        let catalog = self.backend.catalog();
+        let names = self.owned_sequences(table);
+        names.iter().filter_map(|name| Some(catalog.table(name)?.id)).collect()
     }
 
-    pub(super) async fn remove(&mut self, table: TableId) -> Result<()> {
-        self.in_flight = Some(InFlight::Definition);
-        let done = self.backend.drop_table(self.backend.request_id(), table).await;
-        self.in_flight = None;
-        done.map_err(fault::unnamed_error)
+    /// Drops tables.
+    pub(super) async fn remove(&mut self, tables: Vec<TableId>) -> Result<()> {
+        let drops = tables.into_iter().map(|table| Definition::Drop { table }).collect();
+        self.define(drops).await.map_err(fault::unnamed_error)
     }
 }
 

@@ -228,13 +228,7 @@ impl Steps {
         Ok(())
     }
 
-    fn add(
-        &mut self,
-        step: Step,
-        ranges: Vec<KeyRange>,
-        origin: Origin,
-        rows_memory: usize,
-    ) -> Result<()> {
+    fn add(&mut self, step: Step, ranges: Vec<KeyRange>, origin: Origin, rows_memory: usize) -> Result<()> {
         let bytes = encoded_len(&step);
         if self.bytes + bytes > BYTES_MAX {
             return Err(too_long());

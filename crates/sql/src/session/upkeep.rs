@@ -343,7 +343,12 @@ impl Session {
     }
 
     /// Reads rows behind the block's earlier steps, and has them compared at COMMIT.
-    async fn key_rows(&mut self, table: &Table, filter: Option<Expr>, columns: Vec<Expr>) -> Result<Vec<Row>> {
+    async fn key_rows(
+        &mut self,
+        table: &Table,
+        filter: Option<Expr>,
+        columns: Vec<Expr>,
+    ) -> Result<Vec<Row>> {
         let visible = columns.len();
         let output = Output::Rows { columns, order: Vec::new(), limit: None, distinct: false };
         let select = Operation::Select(Select { table: table.id, filter, output });
@@ -403,8 +408,7 @@ impl<'a> UpsertDecision<'a> {
         let mut decision = UpsertDecision { added: Vec::new(), changes: Vec::new(), returned: Vec::new() };
         let returned = |row: &Row| returning.iter().map(|expr| Ok(eval(expr, row)?)).collect::<Result<Row>>();
         for row in rows {
-            let owner =
-                keys(&row).into_iter().find_map(|key| Some((key.0, *owners.get(&key)?, key)));
+            let owner = keys(&row).into_iter().find_map(|key| Some((key.0, *owners.get(&key)?, key)));
             match (owner, conflict) {
                 (Some(_), Conflict::Skip) => {}
                 (Some((_, Owner::Changed | Owner::Added, _)), Conflict::Update { .. }) => {

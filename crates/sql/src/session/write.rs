@@ -1,12 +1,13 @@
 //! Executes statements that change rows, and statements that create or drop tables.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use quorate_table::{
     engine::Answer,
     eval::eval,
     expr::Expr,
     operation::{Conflict, Operation},
+    schema::TableId,
     value::{Row, Value},
 };
 
@@ -16,7 +17,7 @@ use super::{
     upkeep::ReturnedRows,
 };
 use crate::{
-    backend::OperationError,
+    backend::{Definition, OperationError},
     budget::{self, MemoryReservation},
     catalog,
     error::{Result, SqlError, code},
@@ -30,6 +31,9 @@ use crate::{
         write::{self, Write},
     },
 };
+
+/// Maximum number of attempts of CREATE TABLE, if other gateways take the names of its indexes and sequences.
+const ATTEMPTS_MAX: usize = 8;
 
 impl Session {
     pub(super) async fn write(&mut self, write: &Write, values: &[Value]) -> Result<StatementOutcome> {
@@ -128,22 +132,31 @@ impl Session {
         if self.backend.catalog().table(name).is_some() {
             return self.exists_already(create, exists());
         }
-        self.create_indexes(create).await?;
-        let schema = self.create_sequences(create).await?;
-        let id = self.backend.request_id();
-        self.in_flight = Some(InFlight::Definition);
-        let done = self.backend.create_table(id, schema, create.replicas).await;
-        self.in_flight = None;
-        match done {
-            Ok(()) => {
-                self.has_defined("CREATE TABLE");
-                Ok(StatementOutcome::Done("CREATE TABLE".to_owned()))
+        // Indexes and sequences are made together with the table. Another gateway may take one of their names
+        // first.
+        let mut attempt = 1;
+        loop {
+            let mut schema = create.schema.clone();
+            let mut definitions = self.new_indexes(create)?;
+            definitions.extend(self.new_sequences(create, &mut schema));
+            definitions.push(Definition::Create { schema, replicas: create.replicas });
+            let are_several = definitions.len() > 1;
+            match self.define(definitions).await {
+                Ok(()) => {
+                    self.has_defined("CREATE TABLE");
+                    return Ok(StatementOutcome::Done("CREATE TABLE".to_owned()));
+                }
+                Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
+                    if self.backend.catalog().table(name).is_some() {
+                        return self.exists_already(create, exists());
+                    }
+                    if !are_several || attempt == ATTEMPTS_MAX {
+                        return Err(failure.into());
+                    }
+                    attempt += 1;
+                }
+                Err(fault) => return Err(fault::unnamed_error(fault)),
             }
-            // Another gateway may have created the table first.
-            Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
-                self.exists_already(create, failure.into())
-            }
-            Err(fault) => Err(fault::unnamed_error(fault)),
         }
     }
 
@@ -188,19 +201,18 @@ impl Session {
                 }
             }
         }
-        if tables.len() > 1 {
-            return Err(SqlError::unsupported("DROP TABLE of several tables at once")
-                .hint("Drop the tables one by one; each DROP is atomic."));
+        let mut dropped: Vec<TableId> = Vec::new();
+        for table in &tables {
+            let name = &table.schema.name;
+            dropped.push(table.id);
+            dropped.extend(self.sequences_of(name));
+            dropped.extend(self.indexes_of(name));
         }
-        for table in tables {
-            let id = self.backend.request_id();
-            self.in_flight = Some(InFlight::Definition);
-            let done = self.backend.drop_table(id, table.id).await;
-            self.in_flight = None;
-            done.map_err(fault::unnamed_error)?;
+        if !dropped.is_empty() {
+            let mut seen = BTreeSet::new();
+            dropped.retain(|table| seen.insert(*table));
+            self.remove(dropped).await?;
             self.has_defined("DROP TABLE");
-            self.drop_sequences_of(&table.schema.name).await?;
-            self.drop_indexes_of(&table.schema.name).await?;
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }

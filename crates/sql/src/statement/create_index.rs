@@ -69,8 +69,7 @@ pub fn bind(create: &ast::CreateIndex, catalog: &Catalog) -> Result<CreateIndex>
             (false, format!("{}_{}_idx", schema.name, columns.join("_")))
         }
     };
-    let definition =
-        IndexDefinition {
+    let definition = IndexDefinition {
         name,
         table: schema.name.clone(),
         method,

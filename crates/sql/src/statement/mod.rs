@@ -40,8 +40,8 @@ pub mod settings;
 pub mod spelling;
 mod unique;
 mod unsupported_clauses;
-mod values_select;
 pub mod upkeep;
+mod values_select;
 pub mod write;
 
 use std::sync::Arc;

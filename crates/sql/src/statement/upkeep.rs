@@ -43,9 +43,8 @@ impl Upkeep {
         let indexes = index::all(catalog).filter(|(_, index)| index.table == schema.name);
         let key = |(table, index): (&Arc<Table>, IndexDefinition)| {
             index.enforced.as_ref()?;
-            let position = |key: &index::IndexKey| {
-                schema.columns.iter().position(|column| column.name == key.column)
-            };
+            let position =
+                |key: &index::IndexKey| schema.columns.iter().position(|column| column.name == key.column);
             let columns = index.keys.iter().map(position).collect::<Option<_>>()?;
             Some(UniqueKey { index: table.clone(), columns })
         };

@@ -66,6 +66,16 @@ impl Storage {
         self.queue.push(QueuedStep::Write(Box::new(write)));
     }
 
+    /// Creates and drops the tables that a control message changed.
+    fn define(&mut self, at: Position, before: &Config, config: &Config) {
+        for &table in before.tables.keys().filter(|table| !config.tables.contains_key(table)) {
+            self.queue.push(QueuedStep::Drop { at, table });
+        }
+        for (&table, entry) in config.tables.iter().filter(|(table, _)| !before.tables.contains_key(table)) {
+            self.queue.push(QueuedStep::Create { at, table, definition: entry.definition.clone() });
+        }
+    }
+
     pub(super) fn on_injected(
         &mut self,
         now: Time,
@@ -120,11 +130,9 @@ impl Storage {
             return;
         };
         match control {
-            Control::CreateTable { name, definition } => {
-                let (table, _) = config.table(&name).expect("a delivered control message was not refused");
-                self.queue.push(QueuedStep::Create { at, table, definition });
+            Control::CreateTable { .. } | Control::DropTable { .. } | Control::Define { .. } => {
+                self.define(at, &before, &config);
             }
-            Control::DropTable { table } => self.queue.push(QueuedStep::Drop { at, table }),
             Control::Expire { through } => self.queue.push(QueuedStep::Expire { through }),
             Control::Forget { session, below, kept } => {
                 self.queue.push(QueuedStep::Forget { at, session, below, kept });

@@ -63,9 +63,8 @@ pub(in crate::catalog) fn all<'a>(
     let unique = index::all(&context.catalog).filter(|(_, definition)| definition.is_constraint());
     let unique = unique.filter_map(|(own, definition)| {
         let table = context.user_tables().find(|table| table.schema.name == definition.table)?;
-        let position = |key: &index::IndexKey| {
-            table.schema.columns.iter().position(|column| column.name == key.column)
-        };
+        let position =
+            |key: &index::IndexKey| table.schema.columns.iter().position(|column| column.name == key.column);
         Some(CatalogConstraint {
             oid: index_oid(own.id),
             table,

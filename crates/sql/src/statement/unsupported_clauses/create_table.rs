@@ -202,7 +202,11 @@ fn unique(unique: &ast::UniqueConstraint, span: Span) -> Result<()> {
     let is_keyed = !matches!(index_type_display, ast::KeyOrIndexDisplay::None);
     absent(
         &[
-            (index_name.is_some() || index_type.is_some() || is_keyed, Others, "name or type of a key's index"),
+            (
+                index_name.is_some() || index_type.is_some() || is_keyed,
+                Others,
+                "name or type of a key's index",
+            ),
             (!index_options.is_empty(), Postgres, "an option of a key's index"),
             (is_deferrable, Postgres, "a deferrable unique constraint"),
             (*nulls_distinct == ast::NullsDistinctOption::NotDistinct, Postgres, "NULLS NOT DISTINCT"),
