@@ -215,7 +215,13 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
         },
         GetConstraintDefinition => match keyed(number(0), context) {
             Some(table) => Datum::text(format!("PRIMARY KEY ({})", relations::key_columns(table))),
-            None => Datum::NULL,
+            None => match relations::checks(context).find(|it| Some(i64::from(it.oid)) == number(0)) {
+                Some(check) => {
+                    let is_pretty = arguments.get(1).and_then(Datum::truth) == Some(true);
+                    Datum::text(check.definition(is_pretty))
+                }
+                None => Datum::NULL,
+            },
         },
         GetExpression => arguments[0].clone(),
         GetIndexDefinition => match (index_of(number(0), context), number(1)) {

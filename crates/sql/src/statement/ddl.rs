@@ -11,6 +11,7 @@ use quorate_table::{
 use sqlparser::ast::{self, Spanned};
 
 use super::{
+    check,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -86,7 +87,8 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
             }
             ast::TableConstraint::Unique(_) => return Err(no_constraint("UNIQUE")),
             ast::TableConstraint::ForeignKey(_) => return Err(no_constraint("FOREIGN KEY")),
-            ast::TableConstraint::Check(_) => return Err(no_constraint("CHECK")),
+            // Bound below, when all columns are known.
+            ast::TableConstraint::Check(_) => {}
             other => return Err(SqlError::unsupported(format!("the constraint {other}"))),
         }
     }
@@ -105,17 +107,14 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
         .hint("Add the partition column to the primary key, or partition by a column of the primary key."));
     }
     partition.check(&columns)?;
-    Ok(CreateTable {
-        schema: Schema { name, columns, primary_key, partition, constraints: Vec::new() },
-        sequences,
-        replicas: options.replicas,
-        if_not_exists: create.if_not_exists,
-    })
+    let mut schema = Schema { name, columns, primary_key, partition, constraints: Vec::new() };
+    check::add_all(&check::all_of(create), &mut schema, parameters)?;
+    Ok(CreateTable { schema, sequences, replicas: options.replicas, if_not_exists: create.if_not_exists })
 }
 
 fn no_constraint(kind: &str) -> SqlError {
     SqlError::unsupported(format!("the constraint {kind}"))
-        .hint("PRIMARY KEY and NOT NULL are the only constraints that a table can have.")
+        .hint("PRIMARY KEY, NOT NULL and CHECK are the only constraints that a table can have.")
 }
 
 fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
@@ -205,7 +204,8 @@ fn bind_column(
             ast::ColumnOption::Default(expr) => column.default = Some(default(expr, &column, parameters)?),
             ast::ColumnOption::PrimaryKey(_) => in_key = true,
             ast::ColumnOption::Unique(_) => return Err(no_constraint("UNIQUE").at(span)),
-            ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
+            // Bound when all columns are known.
+            ast::ColumnOption::Check(_) => {}
             ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
             ast::ColumnOption::Generated {
                 generated_as: kind @ (ast::GeneratedAs::Always | ast::GeneratedAs::ByDefault),

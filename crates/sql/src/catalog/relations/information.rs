@@ -4,7 +4,7 @@ use quorate_table::{modifier::Modifier, schema::Column, value::Type};
 
 use super::{
     definition::{Columns, all},
-    tables::{default_text, identity},
+    tables::{self, CatalogCheck, default_text, identity},
 };
 use crate::{
     backend::Table,
@@ -122,20 +122,34 @@ pub(super) fn schemata(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
 }
 
 pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
-    context
-        .keyed_tables()
-        .map(|table| {
+    let keys = context.keyed_tables().map(|table| (table.schema.key_name(), table, "PRIMARY KEY"));
+    let checks = tables::checks(context).map(|check| (check.check.name.clone(), check.table, "CHECK"));
+    keys.chain(checks)
+        .map(|(name, table, kind)| {
             vec![
                 ("constraint_catalog", Datum::text(context.database)),
                 ("constraint_schema", Datum::text("public")),
-                ("constraint_name", Datum::text(table.schema.key_name())),
+                ("constraint_name", Datum::text(name)),
                 ("table_catalog", Datum::text(context.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),
-                ("constraint_type", Datum::text("PRIMARY KEY")),
+                ("constraint_type", Datum::text(kind)),
                 ("is_deferrable", Datum::text("NO")),
                 ("initially_deferred", Datum::text("NO")),
                 ("enforced", Datum::text("YES")),
+            ]
+        })
+        .collect()
+}
+
+pub(super) fn checks(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    tables::checks(context)
+        .map(|CatalogCheck { check, .. }| {
+            vec![
+                ("constraint_catalog", Datum::text(context.database)),
+                ("constraint_schema", Datum::text("public")),
+                ("constraint_name", Datum::text(&check.name)),
+                ("check_clause", Datum::text(format!("({})", check.text))),
             ]
         })
         .collect()

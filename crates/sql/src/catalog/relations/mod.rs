@@ -21,7 +21,7 @@ use definition::Columns;
 
 pub(super) use definition::{Relation, all, find};
 pub(super) use indexes::{CatalogIndex, all as all_indexes};
-pub(super) use tables::key_columns;
+pub(super) use tables::{checks, key_columns};
 
 impl Relation {
     /// Returns the relation's rows.
@@ -58,6 +58,7 @@ impl Relation {
             ("information_schema", "columns") => information::columns(context),
             ("information_schema", "schemata") => information::schemata(context),
             ("information_schema", "table_constraints") => information::constraints(context),
+            ("information_schema", "check_constraints") => information::checks(context),
             ("information_schema", "key_column_usage") => information::keys(context),
             ("information_schema", "information_schema_catalog_name") => {
                 vec![vec![("catalog_name", Datum::text(context.database))]]

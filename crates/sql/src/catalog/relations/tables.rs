@@ -1,6 +1,7 @@
 //! Relations that describe tables: their columns, keys, constraints and defaults.
 
 use quorate_table::{
+    constraint::{Check, Constraint},
     expr::Expr,
     schema::{Column, Partition},
     value::{Type, Value},
@@ -16,11 +17,11 @@ use crate::{
         CatalogContext,
         datum::Datum,
         identifier::quoted,
-        oid::{self, index_oid, table_oid},
+        oid::{self, constraint_oid, index_oid, table_oid},
     },
     index::is_index,
     sequence::{self, Identity, is_sequence},
-    statement::parameters::SessionValue,
+    statement::{condition_text::text_of, parameters::SessionValue},
     types::{self, PgType},
 };
 
@@ -210,7 +211,65 @@ fn key_numbers(table: &Table) -> Datum {
     Datum::array(table.schema.primary_key.iter().map(|&p| Datum::int8(p as i64 + 1)).collect())
 }
 
+/// A CHECK of a table.
+pub(in crate::catalog) struct CatalogCheck<'a> {
+    /// The constraint's object id.
+    pub(in crate::catalog) oid: u32,
+    /// The table.
+    pub(super) table: &'a Table,
+    /// The constraint.
+    pub(in crate::catalog) check: &'a Check,
+}
+
+impl CatalogCheck<'_> {
+    /// Returns the constraint as SQL. `pretty` leaves out parentheses.
+    pub(in crate::catalog) fn definition(&self, pretty: bool) -> String {
+        let pretty = pretty.then(|| text_of(&self.check.condition, &self.table.schema, true)).flatten();
+        format!("CHECK ({})", pretty.as_ref().unwrap_or(&self.check.text))
+    }
+}
+
+/// Returns the CHECKs of all tables.
+pub(in crate::catalog) fn checks<'a>(
+    context: &'a CatalogContext<'_>,
+) -> impl Iterator<Item = CatalogCheck<'a>> {
+    context.user_tables().flat_map(|table| {
+        let constraints = table.schema.constraints.iter().enumerate();
+        constraints.filter_map(|(index, constraint)| match constraint {
+            Constraint::Check(check) => {
+                Some(CatalogCheck { oid: constraint_oid(table.id, index), table, check })
+            }
+            Constraint::Reference(_) => None,
+        })
+    })
+}
+
+/// Adds the indexes of the columns that an expression reads, in the order of their first use.
+fn add_columns(expr: &Expr, columns: &mut Vec<usize>) {
+    match expr {
+        Expr::Column(index, _) if columns.contains(index) => {}
+        Expr::Column(index, _) => columns.push(*index),
+        _ => expr.children().into_iter().for_each(|child| add_columns(child, columns)),
+    }
+}
+
 pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    let checks = checks(context).map(|CatalogCheck { oid, table, check }| {
+        let mut columns = Vec::new();
+        add_columns(&check.condition, &mut columns);
+        let columns = columns.into_iter().map(|column| Datum::int8(column as i64 + 1)).collect();
+        vec![
+            ("oid", Datum::int8(oid)),
+            ("conname", Datum::text(&check.name)),
+            ("connamespace", Datum::int8(oid::PUBLIC)),
+            ("contype", Datum::text("c")),
+            ("convalidated", Datum::bool(true)),
+            ("conrelid", Datum::int8(table_oid(table.id))),
+            ("conislocal", Datum::bool(true)),
+            ("conkey", Datum::array(columns)),
+            ("conbin", Datum::text(&check.text)),
+        ]
+    });
     context
         .keyed_tables()
         .map(|table| {
@@ -227,6 +286,7 @@ pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>>
                 ("conkey", key_numbers(table)),
             ]
         })
+        .chain(checks)
         .collect()
 }
 

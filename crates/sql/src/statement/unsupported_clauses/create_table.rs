@@ -138,7 +138,7 @@ pub(super) fn create_table(create: &ast::CreateTable) -> Result<()> {
         let ast::ColumnDef { name, data_type: _, options } = column;
         let mut defaults = 0;
         for option in options {
-            // The name of a constraint is not kept.
+            // Only the name of a CHECK is kept.
             let ast::ColumnOptionDef { name: _, option } = option;
             match option {
                 ast::ColumnOption::PrimaryKey(key) => self::primary_key(key, name.span)?,
