@@ -184,6 +184,12 @@ impl SqlError {
                 let column = schema.columns.iter().find(|column| is_named(&column.name));
                 self.about.column = column.map(|column| column.name.clone());
             }
+            code::CHECK_VIOLATION => {
+                let is_named =
+                    |name: &str| self.message.ends_with(&format!("violates check constraint \"{name}\""));
+                let check = schema.checks().find(|check| is_named(&check.name));
+                self.about.constraint = check.map(|check| check.name.clone());
+            }
             _ => return self,
         }
         self.about.table = Some(schema.name.clone());
@@ -224,6 +230,7 @@ pub mod code {
     pub const CHARACTER_NOT_IN_REPERTOIRE: &str = "22021";
     pub const NOT_NULL_VIOLATION: &str = "23502";
     pub const UNIQUE_VIOLATION: &str = "23505";
+    pub const CHECK_VIOLATION: &str = "23514";
     pub const ACTIVE_SQL_TRANSACTION: &str = "25001";
     pub const READ_ONLY_SQL_TRANSACTION: &str = "25006";
     pub const NO_ACTIVE_SQL_TRANSACTION: &str = "25P01";
@@ -241,6 +248,7 @@ pub mod code {
     pub const AMBIGUOUS_COLUMN: &str = "42702";
     pub const UNDEFINED_COLUMN: &str = "42703";
     pub const UNDEFINED_OBJECT: &str = "42704";
+    pub const DUPLICATE_OBJECT: &str = "42710";
     pub const AMBIGUOUS_FUNCTION: &str = "42725";
     pub const GROUPING_ERROR: &str = "42803";
     pub const DATATYPE_MISMATCH: &str = "42804";

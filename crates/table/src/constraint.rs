@@ -1,7 +1,6 @@
 //! Constraints of a table other than its primary key and NOT NULL.
 //!
-//! The engine enforces [`Check`]s, because a row alone decides them. It only keeps [`Reference`]s: they
-//! concern rows of two tables, so the gateways enforce them with steps of transactions.
+//! The engine enforces a [`Check`], because a row alone decides it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +11,6 @@ use crate::expr::Expr;
 pub enum Constraint {
     /// CHECK.
     Check(Check),
-    /// REFERENCES and FOREIGN KEY.
-    Reference(Reference),
     /// The name of the primary key, if the statement gives one.
     KeyName(String),
 }
@@ -29,57 +26,11 @@ pub struct Check {
     pub text: String,
 }
 
-/// Columns whose values must exist as a key of another table, unless one of them is NULL.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reference {
-    /// The constraint's name.
-    pub name: String,
-    /// The indexes of the referencing columns.
-    pub columns: Vec<usize>,
-    /// The name of the referenced table.
-    pub parent: String,
-    /// The names of the referenced columns, in the order of `columns`.
-    pub parent_columns: Vec<String>,
-    /// The effect of ON DELETE.
-    pub on_delete: ReferenceAction,
-    /// The effect of ON UPDATE.
-    pub on_update: ReferenceAction,
-    /// The moment of the check, as declared.
-    pub deferral: Deferral,
-}
-
-/// The effect on referencing rows of a change of the key that they refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ReferenceAction {
-    /// Fails at the end of the transaction if referencing rows remain.
-    NoAction,
-    /// Fails if there are referencing rows.
-    Restrict,
-    /// Deletes the referencing rows, or gives them the new key.
-    Cascade,
-    /// Sets the referencing columns to NULL.
-    SetNull,
-    /// Sets the referencing columns to their defaults.
-    SetDefault,
-}
-
-/// The moment at which a constraint is checked, as declared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Deferral {
-    /// NOT DEFERRABLE: at the end of the statement.
-    Immediate,
-    /// DEFERRABLE INITIALLY IMMEDIATE.
-    Deferrable,
-    /// DEFERRABLE INITIALLY DEFERRED: at COMMIT.
-    Deferred,
-}
-
 impl Constraint {
     /// Returns the constraint's name.
     pub fn name(&self) -> &str {
         match self {
             Constraint::Check(check) => &check.name,
-            Constraint::Reference(reference) => &reference.name,
             Constraint::KeyName(name) => name,
         }
     }

@@ -30,6 +30,11 @@ pub fn satisfies(filter: Option<&Expr>, row: &[Value]) -> Result<bool, Failure> 
     filter.map_or(Ok(true), |filter| Ok(truth(&*evaluate(filter, row)?)? == Some(true)))
 }
 
+/// Whether the condition of a CHECK is FALSE for a row. NULL is permitted.
+pub(crate) fn refuses(condition: &Expr, row: &[Value]) -> Result<bool, Failure> {
+    Ok(truth(&*evaluate(condition, row)?)? == Some(false))
+}
+
 impl Expr {
     /// Returns the expression with every part that depends on no column and no parameter replaced by its
     /// value. A part that fails stays, and fails when it is evaluated.

@@ -179,8 +179,16 @@ impl Expr {
         }
     }
 
+    /// Whether the expression reads one of these columns.
+    pub fn reads_any_of(&self, columns: &[usize]) -> bool {
+        match self {
+            Expr::Column(column, _) => columns.contains(column),
+            _ => self.children().into_iter().any(|child| child.reads_any_of(columns)),
+        }
+    }
+
     /// Returns the columns that the expression reads, sorted.
-    pub(crate) fn columns(&self) -> Vec<usize> {
+    pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
         self.mentioned(&mut columns);
         columns.sort_unstable();

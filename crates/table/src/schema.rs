@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    constraint::Constraint,
+    constraint::{Check, Constraint},
+    eval::refuses,
     expr::Expr,
     failure::{self, Failure, TEXT_BYTES_MAX},
     modifier::Modifier,
@@ -70,7 +71,8 @@ pub struct Schema {
     pub primary_key: Vec<usize>,
     /// The map from rows to ring keys.
     pub partition: Partition,
-    /// The constraints other than the primary key and NOT NULL.
+    /// The constraints other than the primary key and NOT NULL. CHECKs are in the order of their names, in
+    /// which rows are checked.
     pub constraints: Vec<Constraint>,
 }
 
@@ -156,7 +158,69 @@ impl Schema {
             let name = &self.columns[partition].name;
             return invalid(format!("the primary key must contain the partition column \"{name}\""));
         }
+        for (index, constraint) in self.constraints.iter().enumerate() {
+            let name = constraint.name();
+            if self.constraints[..index].iter().any(|other| other.name() == name) {
+                let message = format!("constraint \"{name}\" for relation \"{}\" already exists", self.name);
+                return Err(Failure::new("42710", message));
+            }
+        }
+        if !self.checks().is_sorted_by(|one, other| one.name < other.name) {
+            return invalid("the conditions of CHECK are not in the order of their names".to_owned());
+        }
+        for Check { name, condition, .. } in self.checks() {
+            if condition.ty() != Type::Bool || !self.holds_operands(condition) {
+                return invalid(format!(
+                    "the condition of \"{name}\" is no condition over the table's columns"
+                ));
+            }
+        }
         Ok(())
+    }
+
+    /// Whether an expression reads only columns of the table, by their types, and no parameter.
+    fn holds_operands(&self, expr: &Expr) -> bool {
+        match expr {
+            Expr::Column(index, ty) => self.columns.get(*index).is_some_and(|column| column.ty == *ty),
+            Expr::Parameter(..) => false,
+            _ => expr.children().into_iter().all(|child| self.holds_operands(child)),
+        }
+    }
+
+    /// Returns the conditions that each row must satisfy, in the order of their evaluation.
+    pub fn checks(&self) -> impl Iterator<Item = &Check> {
+        self.constraints.iter().filter_map(|constraint| match constraint {
+            Constraint::Check(check) => Some(check),
+            Constraint::KeyName(_) => None,
+        })
+    }
+
+    /// Returns the conditions that an update of these columns can make false.
+    pub(crate) fn checks_of(&self, columns: &[usize]) -> Vec<&Check> {
+        self.checks().filter(|check| check.condition.reads_any_of(columns)).collect()
+    }
+
+    /// Adds a condition in the order of the names.
+    pub fn add_check(&mut self, check: Check) {
+        let is_before =
+            |other: &Constraint| matches!(other, Constraint::Check(other) if other.name > check.name);
+        let index = self.constraints.iter().position(is_before).unwrap_or(self.constraints.len());
+        self.constraints.insert(index, Constraint::Check(check));
+    }
+
+    /// Refuses a row that makes a condition of a CHECK false (23514). A condition whose evaluation fails
+    /// refuses the row with that failure. The row has passed [`Schema::check_row`].
+    pub fn check_conditions(&self, row: &[Value]) -> Result<(), Failure> {
+        self.checks().try_for_each(|check| {
+            if refuses(&check.condition, row)? { Err(self.violation(check, row)) } else { Ok(()) }
+        })
+    }
+
+    /// Returns the failure (23514) of a row that makes a condition false.
+    pub(crate) fn violation(&self, check: &Check, row: &[Value]) -> Failure {
+        let message =
+            format!("new row for relation \"{}\" violates check constraint \"{}\"", self.name, check.name);
+        Failure::new("23514", message).with_detail(failing(row))
     }
 
     /// Refuses a row that the columns cannot hold: 42804 for a wrong type, 23502 for a forbidden NULL.
@@ -180,8 +244,7 @@ impl Schema {
                     "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
                     column.name, self.name
                 );
-                let detail = format!("Failing row contains ({}).", shown(row.iter()));
-                return Err(Failure::new("23502", message).with_detail(detail));
+                return Err(Failure::new("23502", message).with_detail(failing(row)));
             }
         }
         Ok(())
@@ -219,6 +282,11 @@ impl Schema {
         let detail = format!("Key ({})=({values}) already exists.", names.join(", "));
         Failure::new("23505", message).with_detail(detail)
     }
+}
+
+/// Returns the detail of a failure that concerns a whole row.
+fn failing(row: &[Value]) -> String {
+    format!("Failing row contains ({}).", shown(row.iter()))
 }
 
 /// Formats values for a detail, and stops when the detail is full.

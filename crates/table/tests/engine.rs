@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use quorate_table::{
+    constraint::Check,
     engine::{Answer, Cursor, Engine, Epoch, Failure, Holder, Job, Written},
     eval::{eval, satisfies},
     expr::{Aggregate, AggregateFunction, Binary, Expr},
@@ -59,6 +60,36 @@ pub(crate) fn schema(hash: bool) -> Schema {
         primary_key: vec![0, 1],
         partition,
         constraints: Vec::new(),
+    }
+}
+
+/// The greatest sum that [`checked`] allows.
+const SUM_MAX: i32 = 7;
+
+/// Adds CHECK (k + v <= 7) and CHECK (s <> 'bb').
+fn checked(mut schema: Schema) -> Schema {
+    let sum = Expr::binary(Binary::Add, K(), V());
+    let small = Expr::binary(Binary::LessEqual, sum, Expr::constant(Value::Int4(SUM_MAX), Type::Int4));
+    let named = Expr::binary(Binary::NotEqual, S(), Expr::constant(Value::text_of("bb"), Type::Text));
+    for (name, condition) in [("small", small), ("named", named)] {
+        schema.add_check(Check { name: name.to_owned(), condition, text: String::new() });
+    }
+    schema
+}
+
+/// Whether a row satisfies the conditions of [`checked`]: the SQLSTATE if it does not. `named` comes first.
+fn conforms(schema: &Schema, row: &Row) -> Result<(), String> {
+    schema.check_row(row).map_err(|failure| failure.sqlstate)?;
+    let [Value::Int4(k), s, v] = &row[..] else { unreachable!("the columns have these types") };
+    match v {
+        _ if schema.constraints.is_empty() => Ok(()),
+        _ if *s == Value::text_of("bb") => Err("23514".to_owned()),
+        Value::Int4(v) => match k.checked_add(*v) {
+            None => Err("22003".to_owned()),
+            Some(sum) if sum > SUM_MAX => Err("23514".to_owned()),
+            Some(_) => Ok(()),
+        },
+        _ => Ok(()),
     }
 }
 
@@ -146,7 +177,7 @@ impl Model {
         let affected = match step {
             Step::Insert(rows) => {
                 next.rows.extend(rows.iter().cloned());
-                rows.iter().try_for_each(|row| schema.check_row(row)).map_err(failed)?;
+                rows.iter().try_for_each(|row| conforms(schema, row))?;
                 rows.len()
             }
             Step::Update(assignments, filter) => {
@@ -157,7 +188,7 @@ impl Model {
                         for (column, expr) in assignments {
                             row[*column] = eval(expr, &old).map_err(failed)?;
                         }
-                        schema.check_row(row).map_err(failed)?;
+                        conforms(schema, row)?;
                         affected += 1;
                     }
                 }
@@ -168,7 +199,7 @@ impl Model {
                 self.rows.len() - next.rows.len()
             }
             Step::Stage(load, rows) => {
-                rows.iter().try_for_each(|row| schema.check_row(row)).map_err(failed)?;
+                rows.iter().try_for_each(|row| conforms(schema, row))?;
                 next.staged[*load as usize].extend(rows.iter().cloned());
                 rows.len()
             }
@@ -246,8 +277,8 @@ struct TwinEngines {
 }
 
 impl TwinEngines {
-    fn new(hash: bool) -> TwinEngines {
-        let schema = schema(hash);
+    fn new(hash: bool, has_checks: bool) -> TwinEngines {
+        let schema = if has_checks { checked(schema(hash)) } else { schema(hash) };
         let create = Operation::CreateTable { table: TABLE, schema: schema.clone() };
         let mut whole = Twin::default();
         let mut halves = [Twin::default(), Twin::default()];
@@ -335,8 +366,13 @@ impl TwinEngines {
             (Err(sqlstate), Answer::Failed(failure)) => {
                 let theirs = failed.expect("the whole fails and both halves succeed");
                 // The order of rows decides which of several faults is reported, but some half reports it.
+                let is_of_a_row = |code: &str| ["22003", "23502", "23514"].contains(&code);
+                let is_any_row = matches!(step, Step::Update(..)) && is_of_a_row(&sqlstate);
                 assert!(
-                    failure.sqlstate == sqlstate || sqlstate == "23505" || failure.sqlstate == "22003",
+                    failure.sqlstate == sqlstate
+                        || sqlstate == "23505"
+                        || failure.sqlstate == "22003"
+                        || is_any_row && is_of_a_row(&failure.sqlstate),
                     "{step:?}"
                 );
                 assert!(!theirs.message.starts_with("malformed"), "{theirs}");
@@ -478,8 +514,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn an_engine_equals_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
-        let mut twins = TwinEngines::new(hash);
+    fn an_engine_equals_a_vector_of_rows(
+        hash: bool, has_checks: bool, steps in prop::collection::vec(any_step(), 0..80)
+    ) {
+        let mut twins = TwinEngines::new(hash, has_checks);
         for step in &steps {
             twins.step(step);
         }

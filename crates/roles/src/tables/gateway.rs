@@ -266,15 +266,17 @@ fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
 /// between the ranges.
 fn can_fail(operation: &Operation, schema: &Schema) -> bool {
     let keyed = !schema.primary_key.is_empty();
+    let checked = schema.checks().next().is_some();
     // A write with RETURNING may fail, because the returned rows may be too long for a message.
     let returns = |list: &[Expr]| !list.is_empty();
     match operation {
-        Operation::Insert { returning, .. } => keyed || returns(returning),
-        Operation::Upsert { conflict: Conflict::Skip, returning, .. } => returns(returning),
+        Operation::Insert { returning, .. } => keyed || checked || returns(returning),
+        Operation::Upsert { conflict: Conflict::Skip, returning, .. } => checked || returns(returning),
         // The write may fail, because two of its rows may have the same key, or because an update may give a
         // row a value that the table refuses.
         Operation::Upsert { conflict: Conflict::Update { .. }, .. } => true,
-        // Staged rows are checked when they are published.
+        // A row that a range refuses ends the load, and the other ranges then drop their staged rows.
+        // Whether keys are unique is checked when the rows are published.
         Operation::Stage { .. } | Operation::Discard { .. } => false,
         Operation::Publish { .. } => keyed,
         Operation::Update { assignments, filter, returning, .. } => {
@@ -290,7 +292,12 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
                     };
                 can_fail_at(value) || nulls || grows || schema.primary_key.contains(column)
             };
-            assignments.iter().any(assigned) || filter.as_ref().is_some_and(can_fail_at) || returns(returning)
+            let columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
+            let is_checked = schema.checks().any(|check| check.condition.reads_any_of(&columns));
+            is_checked
+                || assignments.iter().any(assigned)
+                || filter.as_ref().is_some_and(can_fail_at)
+                || returns(returning)
         }
         Operation::Delete { filter, returning, .. } => {
             filter.as_ref().is_some_and(can_fail_at) || returns(returning)

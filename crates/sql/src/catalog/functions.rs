@@ -213,9 +213,10 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             }
         },
         GetConstraintDefinition => {
+            let is_pretty = arguments.get(1).and_then(Datum::truth) == Some(true);
             let constraint =
                 relations::all_constraints(context).find(|one| number(0) == Some(one.oid.into()));
-            constraint.map_or(Datum::NULL, |constraint| Datum::text(constraint.definition()))
+            constraint.map_or(Datum::NULL, |constraint| Datum::text(constraint.definition(is_pretty)))
         }
         GetExpression => arguments[0].clone(),
         GetIndexDefinition => match (index_of(number(0), context), number(1)) {

@@ -22,6 +22,13 @@ pub(super) const NAMESPACES: [(&str, u32); 3] =
 /// The first object id of user objects.
 const FIRST_USER_OID: u32 = 16_384;
 
+/// The first object id of constraints other than primary keys.
+const FIRST_CONSTRAINT_OID: u32 = 1 << 31;
+
+/// Distance between the first constraints of two tables. A table with more constraints shares object ids with
+/// another table, so that a catalog shows some constraints twice.
+const CONSTRAINTS_MAX: u32 = 64;
+
 /// Returns the object id of a table.
 pub fn table_oid(table: TableId) -> u32 {
     FIRST_USER_OID + 2 * table.0
@@ -30,4 +37,10 @@ pub fn table_oid(table: TableId) -> u32 {
 /// Returns the object id of the index of a table's primary key.
 pub fn index_oid(table: TableId) -> u32 {
     table_oid(table) + 1
+}
+
+/// Returns the object id of a constraint other than the primary key. `index` is the constraint's index in the
+/// table's definition. These ids are in the upper half of all ids, so that they are no ids of tables.
+pub(super) fn constraint_oid(table: TableId, index: usize) -> u32 {
+    FIRST_CONSTRAINT_OID | (table.0.wrapping_mul(CONSTRAINTS_MAX) + index as u32) & !FIRST_CONSTRAINT_OID
 }

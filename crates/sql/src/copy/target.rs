@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_table::{
     cast::cast,
     failure::Failure,
-    schema::Column,
+    schema::{Column, Schema},
     text::parse_text,
     value::{Row, Type, Value},
 };
@@ -139,7 +139,7 @@ impl CopyTarget {
                 })?,
             };
         }
-        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, whole()))?;
+        check(schema, &row).map_err(|error| self.context(error, line, whole()))?;
         Ok(row)
     }
 
@@ -173,9 +173,16 @@ impl CopyTarget {
                 }
             };
         }
-        write::check_not_null(schema, &row).map_err(|error| self.context(error, line, None))?;
+        check(schema, &row).map_err(|error| self.context(error, line, None))?;
         Ok(row)
     }
+}
+
+/// Refuses a row that a constraint on single rows refuses. The storage processes check it again; this check
+/// knows the line.
+fn check(schema: &Schema, row: &[Value]) -> Result<()> {
+    write::check_not_null(schema, row)?;
+    Ok(schema.check_conditions(row)?)
 }
 
 /// Applies a column's precision or length to a value.

@@ -12,6 +12,7 @@ use quorate_table::{
 use sqlparser::ast::{self, Spanned};
 
 use super::{
+    check,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -101,7 +102,8 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
                 uniques.push(Unique::bind(unique, unique.name.as_ref(), None, &columns)?);
             }
             ast::TableConstraint::ForeignKey(_) => return Err(no_constraint("FOREIGN KEY")),
-            ast::TableConstraint::Check(_) => return Err(no_constraint("CHECK")),
+            // Bound below, when all columns are known.
+            ast::TableConstraint::Check(_) => {}
             other => return Err(SqlError::unsupported(format!("the constraint {other}"))),
         }
     }
@@ -121,7 +123,8 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     }
     partition.check(&columns)?;
     constraints.retain(|constraint| constraint.name() != format!("{name}_pkey"));
-    let schema = Schema { name, columns, primary_key, partition, constraints };
+    let mut schema = Schema { name, columns, primary_key, partition, constraints };
+    check::add_all(&check::all_of(create), &mut schema, parameters)?;
     let indexes = unique::distinct(uniques, &schema).map(|unique| unique.index(&schema)).collect();
     Ok(CreateTable {
         schema,
@@ -134,7 +137,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
 
 fn no_constraint(kind: &str) -> SqlError {
     SqlError::unsupported(format!("the constraint {kind}"))
-        .hint("PRIMARY KEY, UNIQUE and NOT NULL are the constraints that a table can have.")
+        .hint("PRIMARY KEY, UNIQUE, CHECK and NOT NULL are the constraints that a table can have.")
 }
 
 fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
@@ -202,7 +205,8 @@ fn bind_column(
             ast::ColumnOption::Unique(declared) => {
                 unique = Some(Unique::bind(declared, option.name.as_ref(), Some(known.len()), known)?);
             }
-            ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
+            // Bound when all columns are known.
+            ast::ColumnOption::Check(_) => {}
             ast::ColumnOption::ForeignKey(_) => return Err(no_constraint("REFERENCES").at(span)),
             ast::ColumnOption::Generated {
                 generated_as: kind @ (ast::GeneratedAs::Always | ast::GeneratedAs::ByDefault),

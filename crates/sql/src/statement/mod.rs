@@ -14,7 +14,9 @@
 pub mod action;
 mod assignment;
 mod bound;
+mod check;
 pub mod coerce;
+pub(crate) mod condition_text;
 mod conflict;
 pub mod copy;
 pub mod create_index;

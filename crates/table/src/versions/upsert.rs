@@ -71,6 +71,7 @@ impl<R: Rows> Table<R> {
                         }
                     }
                     self.schema.check_row(&new)?;
+                    self.schema.check_conditions(&new)?;
                     if assignments.iter().any(|(column, _)| is_long(&new[*column])) {
                         check_length(new.iter())?;
                     }

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     engine::{Epoch, Failure, Job, RowId, Written},
-    eval::{eval, satisfies},
+    eval::{eval, refuses, satisfies},
     expr::Expr,
     operation::{LoadId, Operation},
     schema::{KeyRange, ROW_BYTES_MAX, Schema, TEXT_BYTES_SHORT, TableId},
@@ -348,6 +348,7 @@ impl<R: Rows> Table<R> {
             let key = self.schema.partition.key(row);
             task.ranges.iter().any(|range| range.contains(key)).then(|| {
                 self.schema.check_row(row)?;
+                self.schema.check_conditions(row)?;
                 let line = u32::try_from(line).ok().and_then(|line| line.checked_add(task.first_line));
                 let line = line
                     .ok_or_else(|| Failure::malformed("a write has more rows than a row number can count"))?;
@@ -389,11 +390,14 @@ impl<R: Rows> Table<R> {
         let moves = assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column));
         // Rows that certainly satisfy the filter are not tested again.
         let filter = filter.filter(|_| !is_certain(&found_rows));
-        let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
-        let looked_at = if moves { all() } else { mentioned(exprs.chain(results.returning)) };
         let mut columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
         columns.sort_unstable();
         columns.dedup();
+        // A condition that reads no assigned column stays as it is.
+        let checks = self.schema.checks_of(&columns);
+        let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
+        let exprs = exprs.chain(checks.iter().map(|check| &check.condition));
+        let looked_at = if moves { all() } else { mentioned(exprs.chain(results.returning)) };
         let uniform = assignments.iter().all(|(_, expr)| matches!(expr, Expr::Constant(..)));
         let mut change = RowUpdate { columns, rows: Vec::new(), values: Vec::new(), numbers: None };
         let (mut removed, mut added) = (Vec::new(), Vec::new());
@@ -416,10 +420,16 @@ impl<R: Rows> Table<R> {
                 let staying = whole.iter().enumerate().filter(stays).map(|(_, value)| value);
                 check_length(staying.chain(values))?;
             }
-            if moves || !results.returning.is_empty() {
+            if moves || !results.returning.is_empty() || !checks.is_empty() {
                 let mut changed = row.to_vec();
                 for (column, value) in change.columns.iter().zip(&change.values[first..]) {
                     changed[*column] = value.clone();
+                }
+                for check in &checks {
+                    if refuses(&check.condition, &changed)? {
+                        let whole = self.changed_row(&found, &change.columns, &change.values[first..]);
+                        return Err(self.schema.violation(check, &whole));
+                    }
                 }
                 results.count(found.place.key, &changed)?;
                 if moves {
@@ -458,13 +468,18 @@ impl<R: Rows> Table<R> {
         }
         if !columns.iter().zip(&values).all(|(&column, value)| self.schema.takes(column, value)) {
             // The error message needs the whole row.
-            let all: Vec<usize> = (0..self.schema.columns.len()).collect();
-            let (_, whole) = self.rows.at(found, &all).expect("a row that was found");
-            let mut whole = whole.into_owned();
-            columns.iter().zip(values.iter()).for_each(|(&column, value)| whole[column] = value.clone());
-            self.schema.check_row(&whole)?;
+            self.schema.check_row(&self.changed_row(found, columns, &values))?;
         }
         Ok(values)
+    }
+
+    /// Returns a whole row with these values in these columns.
+    fn changed_row(&self, found: &FoundRow, columns: &[usize], values: &[Value]) -> Row {
+        let all: Vec<usize> = (0..self.schema.columns.len()).collect();
+        let (_, whole) = self.rows.at(found, &all).expect("a row that was found");
+        let mut whole = whole.into_owned();
+        columns.iter().zip(values).for_each(|(&column, value)| whole[column] = value.clone());
+        whole
     }
 
     /// Whether two rows have the same primary key.

@@ -60,6 +60,7 @@ impl Relation {
             ("information_schema", "schemata") => information::schemata(context),
             ("information_schema", "table_constraints") => constraints::view(context),
             ("information_schema", "key_column_usage") => constraints::keys(context),
+            ("information_schema", "check_constraints") => constraints::checks(context),
             ("information_schema", "information_schema_catalog_name") => {
                 vec![vec![("catalog_name", Datum::text(context.database))]]
             }

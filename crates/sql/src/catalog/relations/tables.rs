@@ -1,4 +1,4 @@
-//! Relations that describe tables: their columns, keys, constraints and defaults.
+//! Relations that describe tables: their columns and defaults.
 
 use quorate_table::{
     expr::Expr,
