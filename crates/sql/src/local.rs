@@ -16,14 +16,14 @@ use quorate_table::{
     failure::Failure,
     operation::{Operation, Output, Select, TableTransaction, Trial},
     plain::PlainEngine,
-    schema::{KeyRange, Schema, TableId},
+    schema::{KeyRange, TableId},
 };
 use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, Piece, RangeAnswers,
-        RequestId, Strength, Table, WriteName,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, Definition, OperationError, Piece,
+        RangeAnswers, RequestId, Strength, Table, WriteName,
     },
     error::code,
 };

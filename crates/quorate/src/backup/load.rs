@@ -10,7 +10,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use quorate_sql::{
-    backend::{Backend as _, OperationError, RequestId, WriteName},
+    backend::{Backend as _, Definition, OperationError, RequestId, WriteName},
     error::SqlError,
     fault,
 };
@@ -135,7 +135,8 @@ impl RestoredTables<'_> {
             let changed = || it.wrong("this file was changed while the restore read the tables");
             let schema = contents.tables.get(place).cloned().ok_or_else(changed)?;
             let (name, rows) = verified.tables[place].clone();
-            let made = block_on(self.tables.create_table(self.tables.request_id(), schema, None));
+            let definitions = vec![Definition::Create { schema, replicas: None }];
+            let made = block_on(self.tables.define(self.tables.request_id(), definitions));
             if let Err(fault) = made {
                 self.unsure.extend(fault.is_open().then_some(name));
                 return Err(fault::unnamed_error(fault).into());
@@ -254,7 +255,10 @@ impl RestoredTables<'_> {
         for Loading { name, table, published, .. } in self.all {
             if published {
                 whole.push(name);
-            } else if block_on(self.tables.drop_table(self.tables.request_id(), table)).is_err() {
+                continue;
+            }
+            let drop = vec![Definition::Drop { table }];
+            if block_on(self.tables.define(self.tables.request_id(), drop)).is_err() {
                 empty.push(name);
             }
         }
