@@ -103,6 +103,8 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
         (Value::Float8(float), _) => buffer.put_f64(*float),
         (Value::Numeric(number), _) => numeric(number, buffer),
         (Value::Text(text), _) => buffer.put_slice(text.as_bytes()),
+        (Value::Uuid(uuid), _) => buffer.put_slice(uuid),
+        (Value::Bytea(bytes), _) => buffer.put_slice(bytes),
         (Value::Null, _) => unreachable!("NULL has no bytes"),
     }
 }
@@ -297,6 +299,8 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         Type::Date => exactly(bytes).map(|b| Value::Date(i32::from_be_bytes(b))),
         Type::Timestamp => exactly(bytes).map(|b| Value::Timestamp(i64::from_be_bytes(b))),
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
+        Type::Uuid => exactly(bytes).map(Value::Uuid),
+        Type::Bytea => return Ok(Value::bytes_of(bytes)),
         Type::Numeric => return numeric_from_binary(bytes),
         Type::Text => return Ok(parse_text(Type::Text, utf8(bytes)?)?),
     };
@@ -435,6 +439,8 @@ mod tests {
         check(Type::Date, "2013-01-01");
         check(Type::Timestamp, "2013-01-01 05:15:00.25");
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
+        check(Type::Uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        check(Type::Bytea, "\\x00ff41");
     }
 
     /// The encoding of 12345.678 as a numeric must equal the bytes that PostgreSQL 15 sends.

@@ -1,7 +1,7 @@
 //! PostgreSQL's types as clients see them: object ids, names, sizes.
 //!
-//! Rows hold values of the ten types of `quorate_table`. Values of the catalog's other types (`oid`, `name`,
-//! `"char"`, arrays …) are carried as values of those ten: an oid is a [`Value::Int8`], an array is its text
+//! Rows hold values of the types of `quorate_table`. Values of the catalog's other types (`oid`, `name`,
+//! `"char"`, arrays …) are carried as values of those types: an oid is a [`Value::Int8`], an array is its text
 //! form. A [`PgType`] says how such a value is named and encoded.
 //!
 //! [`Value::Int8`]: quorate_table::value::Value::Int8
@@ -53,6 +53,8 @@ pub enum PgType {
     DateArray,
     TimestampArray,
     TimestamptzArray,
+    UuidArray,
+    ByteaArray,
     CharArray,
     NameArray,
     OidArray,
@@ -92,6 +94,7 @@ macro_rules! types {
 use PgType::*;
 types! {
     Plain(Type::Bool), 16, "bool", "boolean", 1, 'B', None;
+    Plain(Type::Bytea), 17, "bytea", "bytea", -1, 'U', None;
     Char, 18, "char", "\"char\"", 1, 'Z', None;
     Name, 19, "name", "name", 64, 'S', Some(Char);
     Plain(Type::Int8), 20, "int8", "bigint", 8, 'N', None;
@@ -109,6 +112,7 @@ types! {
     Plain(Type::Float8), 701, "float8", "double precision", 8, 'N', None;
     Unknown, 705, "unknown", "unknown", -2, 'X', None;
     BoolArray, 1000, "_bool", "boolean[]", -1, 'A', Some(Plain(Type::Bool));
+    ByteaArray, 1001, "_bytea", "bytea[]", -1, 'A', Some(Plain(Type::Bytea));
     CharArray, 1002, "_char", "\"char\"[]", -1, 'A', Some(Char);
     NameArray, 1003, "_name", "name[]", -1, 'A', Some(Name);
     Int2Array, 1005, "_int2", "smallint[]", -1, 'A', Some(Plain(Type::Int2));
@@ -141,6 +145,8 @@ types! {
     RegtypeArray, 2211, "_regtype", "regtype[]", -1, 'A', Some(Regtype);
     Record, 2249, "record", "record", -1, 'P', None;
     Void, 2278, "void", "void", 4, 'P', None;
+    Plain(Type::Uuid), 2950, "uuid", "uuid", 16, 'U', None;
+    UuidArray, 2951, "_uuid", "uuid[]", -1, 'A', Some(Plain(Type::Uuid));
     Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
     Regrole, 4096, "regrole", "regrole", 4, 'N', None;
 }
@@ -369,6 +375,8 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
             _ => refuse("numeric", "numeric"),
         },
         DataType::Text => plain(Type::Text),
+        DataType::Uuid => plain(Type::Uuid),
+        DataType::Bytea => plain(Type::Bytea),
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
             match length {
                 None => Ok(PgType::Varchar),
@@ -403,7 +411,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
                 if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
             PgType::named(&lower).ok_or_else(|| unknown(data_type))
         }
-        DataType::JSON | DataType::JSONB | DataType::Uuid | DataType::Bytea | DataType::Time(..) => {
+        DataType::JSON | DataType::JSONB | DataType::Time(..) => {
             Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))
         }
         _ => Err(unknown(data_type)),

@@ -285,11 +285,11 @@ pub enum Function {
     Lower,
     /// `upper(text)`
     Upper,
-    /// `length(text)`, in characters
+    /// `length(text)`, in characters; `length(bytea)`, in bytes
     Length,
-    /// `octet_length(text)`, in bytes
+    /// `octet_length(text | bytea)`, in bytes
     OctetLength,
-    /// `substring(text, from int4 [, for int4])`
+    /// `substring(text | bytea, from int4 [, for int4])`
     Substring,
     /// `left(text, int4)`
     Left,
@@ -356,6 +356,10 @@ pub enum Function {
     Chr,
     /// `concat_ws(separator, …)` of texts; skips NULLs
     Join,
+    /// `encode(bytea, form text)`
+    Encode,
+    /// `decode(text, form text)`
+    Decode,
 }
 
 impl Function {
@@ -367,7 +371,8 @@ impl Function {
             Length | OctetLength | Position | Ascii => Type::Int4,
             StartsWith => Type::Bool,
             Extract | IntervalField => Type::Numeric,
-            IntervalText | ToChar | Chr => Type::Text,
+            IntervalText | ToChar | Chr | Encode => Type::Text,
+            Decode => Type::Bytea,
             Elapsed => Type::Int8,
             DateTrunc => argument(1),
             MakeDate => Type::Date,

@@ -6,15 +6,15 @@
 //! cannot exhaust a process's memory.
 
 use crate::{
-    calendar,
+    bytea, calendar,
     expr::Function,
     failure::Failure,
     fields,
     interval::{self, Interval},
+    length::bounded,
     numeric::Numeric,
     operator::{Binary, binary, negate},
     template,
-    text::bounded,
     value::{Type, Value},
 };
 
@@ -61,7 +61,9 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
         (Function::ToChar, [Value::Timestamp(at), Value::Text(template)]) => to_char(*at, false, template)?,
         (Function::ToChar, [Value::Timestamptz(at), Value::Text(template)]) => to_char(*at, true, template)?,
         (Function::Chr, [Value::Int4(number)]) => character(*number)?,
+        (Function::Decode, [Value::Text(text), Value::Text(form)]) => Value::bytes_of(bytea::decode(text, form)?),
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
+        (_, [Value::Bytea(bytes), rest @ ..]) => on_bytes(function, bytes, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
             if negative { negate(integer)? } else { (*integer).clone() }
@@ -178,6 +180,27 @@ fn on_numeric(function: Function, x: &Numeric, rest: &[&Value]) -> Result<Value,
         (Function::Sqrt, []) => x.square_root()?,
         _ => return Err(misfit(function)),
     }))
+}
+
+fn on_bytes(function: Function, bytes: &[u8], rest: &[&Value]) -> Result<Value, Failure> {
+    let part = |from: i64, to: i64| {
+        let place = |at: i64| at.clamp(0, bytes.len() as i64) as usize;
+        let (from, to) = (place(from), place(to));
+        Value::bytes_of(bytes.get(from..to).unwrap_or_default())
+    };
+    Ok(match (function, rest) {
+        (Function::Length | Function::OctetLength, []) => Value::Int4(bytes.len() as i32),
+        (Function::Encode, [Value::Text(form)]) => Value::text_of(bytea::encode(bytes, form)?),
+        (Function::Substring, [Value::Int4(from)]) => part(i64::from(*from) - 1, i64::MAX),
+        (Function::Substring, [Value::Int4(_), Value::Int4(count)]) if *count < 0 => {
+            return Err(Failure::new("22011", "negative substring length not allowed"));
+        }
+        (Function::Substring, [Value::Int4(from), Value::Int4(count)]) => {
+            let start = i64::from(*from) - 1;
+            part(start, start + i64::from(*count))
+        }
+        _ => return Err(misfit(function)),
+    })
 }
 
 fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Failure> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{calendar, failure::Failure, text::bounded, types::Type, value::Value};
+use crate::{calendar, failure::Failure, length::bounded, types::Type, value::Value};
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Binary {
             Binary::Add | Binary::Subtract if left == Type::Date && right == Type::Date => Type::Int4,
             Binary::Add if right == Type::Date => Type::Date,
             Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => left,
-            Binary::Concat => Type::Text,
+            Binary::Concat => left,
             _ => Type::Bool,
         }
     }
@@ -100,6 +100,9 @@ pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
         Binary::Concat => match (left, right) {
             (Value::Text(left), Value::Text(right)) => {
                 bounded(left.len() + right.len()).map(|()| Value::text_of(format!("{left}{right}")))
+            }
+            (Value::Bytea(left), Value::Bytea(right)) => {
+                bounded(left.len() + right.len()).map(|()| Value::bytes_of([&**left, &**right].concat()))
             }
             _ => Err(Failure::malformed("the operator || gets a value that is not text")),
         },

@@ -291,15 +291,20 @@ fn place(value: &Value) -> RingPosition {
         }
         Value::Float8(f) => RingPosition::Real(*f),
         Value::Numeric(number) => RingPosition::Real(number.to_f64()),
-        Value::Text(text) => {
-            let mut prefix = [0; 8];
-            let length = text.len().min(8);
-            prefix[..length].copy_from_slice(&text.as_bytes()[..length]);
-            RingPosition::Step(u64::from_be_bytes(prefix).into())
-        }
+        Value::Text(text) => prefix(text.as_bytes()),
+        Value::Uuid(uuid) => prefix(uuid),
+        Value::Bytea(bytes) => prefix(bytes),
         Value::Date(days) => RingPosition::Step((*days).into()),
         Value::Timestamp(micros) | Value::Timestamptz(micros) => RingPosition::Step((*micros).into()),
     }
+}
+
+/// Returns the position of a string of bytes: its first eight bytes as a number.
+fn prefix(bytes: &[u8]) -> RingPosition {
+    let mut prefix = [0; 8];
+    let length = bytes.len().min(8);
+    prefix[..length].copy_from_slice(&bytes[..length]);
+    RingPosition::Step(u64::from_be_bytes(prefix).into())
 }
 
 /// Returns the least and the greatest integer to which `place` maps values of this value's type.
@@ -309,7 +314,12 @@ fn ends(value: &Value) -> (i128, i128) {
         Value::Int2(_) => (i16::MIN.into(), i16::MAX.into()),
         Value::Int4(_) | Value::Date(_) => (i32::MIN.into(), i32::MAX.into()),
         Value::Int8(_) | Value::Timestamp(_) | Value::Timestamptz(_) => (i64::MIN.into(), i64::MAX.into()),
-        Value::Null | Value::Float8(_) | Value::Numeric(_) | Value::Text(_) => (0, u64::MAX.into()),
+        Value::Null
+        | Value::Float8(_)
+        | Value::Numeric(_)
+        | Value::Text(_)
+        | Value::Uuid(_)
+        | Value::Bytea(_) => (0, u64::MAX.into()),
     }
 }
 

@@ -25,6 +25,10 @@ pub enum Type {
     Timestamp,
     /// `timestamp with time zone`, held in UTC.
     Timestamptz,
+    /// `uuid`.
+    Uuid,
+    /// `bytea`, a string of bytes.
+    Bytea,
 }
 
 impl Type {
@@ -41,12 +45,24 @@ impl Type {
             Type::Date => "date",
             Type::Timestamp => "timestamp without time zone",
             Type::Timestamptz => "timestamp with time zone",
+            Type::Uuid => "uuid",
+            Type::Bytea => "bytea",
         }
+    }
+
+    /// Whether every build knows the type. Storage processes of earlier builds cannot read the later types.
+    pub fn is_of_first_form(self) -> bool {
+        self <= Type::Timestamptz
     }
 
     /// Whether the type is `smallint`, `integer` or `bigint`.
     pub fn is_integer(self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
+    }
+
+    /// Whether values can be of any length, as texts.
+    pub fn has_length(self) -> bool {
+        matches!(self, Type::Text | Type::Bytea)
     }
 
     /// Whether the type is an integer, `double precision` or `numeric`.

@@ -46,6 +46,10 @@ pub enum Value {
     Timestamp(i64),
     /// Microseconds since 2000-01-01 00:00 UTC; the least and greatest integers are the infinities.
     Timestamptz(i64),
+    /// A `uuid`.
+    Uuid([u8; 16]),
+    /// A string of bytes.
+    Bytea(#[serde(with = "raw")] Arc<[u8]>),
 }
 
 /// One row: a value per column, in schema order.
@@ -55,6 +59,20 @@ impl Value {
     /// Returns a string value.
     pub fn text_of(text: impl AsRef<str>) -> Value {
         Value::Text(Arc::from(text.as_ref()))
+    }
+
+    /// Returns a string of bytes.
+    pub fn bytes_of(bytes: impl AsRef<[u8]>) -> Value {
+        Value::Bytea(Arc::from(bytes.as_ref()))
+    }
+
+    /// Returns the length of the value's text or bytes; 0 for a value of bounded size.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Value::Text(text) => text.len(),
+            Value::Bytea(bytes) => bytes.len(),
+            _ => 0,
+        }
     }
 
     /// Returns the type; `None` for NULL, which belongs to every type.
@@ -71,6 +89,8 @@ impl Value {
             Value::Date(_) => Type::Date,
             Value::Timestamp(_) => Type::Timestamp,
             Value::Timestamptz(_) => Type::Timestamptz,
+            Value::Uuid(_) => Type::Uuid,
+            Value::Bytea(_) => Type::Bytea,
         })
     }
 
@@ -105,6 +125,8 @@ impl Value {
             (Date(a), Date(b)) => a.cmp(b),
             (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a.cmp(b),
             (Numeric(a), Numeric(b)) => a.order(b),
+            (Uuid(a), Uuid(b)) => a.cmp(b),
+            (Bytea(a), Bytea(b)) => a.cmp(b),
             (a, b) => match (a.as_integer(), b.as_integer()) {
                 (Some(a), Some(b)) => a.cmp(&b),
                 (Some(a), None) if matches!(b, Numeric(_)) => {
@@ -134,7 +156,9 @@ impl Value {
             Value::Date(_) => 4,
             Value::Timestamp(_) => 5,
             Value::Timestamptz(_) => 6,
-            Value::Null => 7,
+            Value::Uuid(_) => 7,
+            Value::Bytea(_) => 8,
+            Value::Null => u8::MAX,
         }
     }
 
@@ -179,6 +203,15 @@ impl Value {
                     }
                 }
             }
+            Value::Uuid(uuid) => {
+                key.push(9);
+                key.extend(uuid);
+            }
+            Value::Bytea(bytes) => {
+                key.push(10);
+                key.extend((bytes.len() as u64).to_le_bytes());
+                key.extend(&**bytes);
+            }
             Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
                 write_integer_key(self.as_integer().expect("an integer"), key);
             }
@@ -189,10 +222,48 @@ impl Value {
     pub fn bytes(&self) -> usize {
         let outside = match self {
             Value::Text(text) => text.len() + 2 * size_of::<usize>(),
+            Value::Bytea(bytes) => bytes.len() + 2 * size_of::<usize>(),
             Value::Numeric(number) => number.outside_bytes(),
             _ => 0,
         };
         size_of::<Value>() + outside
+    }
+}
+
+/// The encoding of a string of bytes: its length and its bytes.
+mod raw {
+    use std::{fmt, sync::Arc};
+
+    use serde::{Deserializer, Serializer, de::Error, de::SeqAccess, de::Visitor};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+        deserializer.deserialize_bytes(Bytes)
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Arc<[u8]>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a string of bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Arc<[u8]>, E> {
+            Ok(bytes.into())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Arc<[u8]>, A::Error> {
+            let mut bytes: Vec<u8> = Vec::new();
+            while let Some(byte) = items.next_element()? {
+                bytes.push(byte);
+            }
+            Ok(bytes.into())
+        }
     }
 }
 
@@ -228,6 +299,8 @@ impl PartialEq for Value {
             (Float8(a), Float8(b)) => a.to_bits() == b.to_bits(),
             (Numeric(a), Numeric(b)) => a == b,
             (Text(a), Text(b)) => a == b,
+            (Uuid(a), Uuid(b)) => a == b,
+            (Bytea(a), Bytea(b)) => a == b,
             (Date(a), Date(b)) => a == b,
             (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a == b,
             _ => false,
@@ -249,6 +322,8 @@ impl Hash for Value {
             Value::Float8(f) => f.to_bits().hash(state),
             Value::Numeric(number) => number.hash(state),
             Value::Text(text) => text.hash(state),
+            Value::Uuid(uuid) => uuid.hash(state),
+            Value::Bytea(bytes) => bytes.hash(state),
         }
     }
 }

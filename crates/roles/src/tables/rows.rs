@@ -39,6 +39,10 @@ pub enum Cell<'a> {
     Timestamp(i64),
     /// A timestamp with time zone, in microseconds since 2000-01-01 00:00 UTC.
     Timestamptz(i64),
+    /// A `uuid`.
+    Uuid([u8; 16]),
+    /// A string of bytes.
+    Bytea(&'a [u8]),
 }
 
 impl Cell<'_> {
@@ -56,6 +60,8 @@ impl Cell<'_> {
             Cell::Date(days) => Value::Date(days),
             Cell::Timestamp(micros) => Value::Timestamp(micros),
             Cell::Timestamptz(micros) => Value::Timestamptz(micros),
+            Cell::Uuid(uuid) => Value::Uuid(uuid),
+            Cell::Bytea(bytes) => Value::bytes_of(bytes),
         }
     }
 }
@@ -154,6 +160,8 @@ mod tests {
             Value::Date(-1),
             Value::Timestamp(i64::MIN),
             Value::Timestamptz(1),
+            Value::Uuid([7; 16]),
+            Value::bytes_of([0, 255]),
         ];
         vec![all.clone(), Vec::new(), all.into_iter().rev().collect()]
     }

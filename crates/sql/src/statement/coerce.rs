@@ -227,6 +227,8 @@ fn width(ty: Type) -> (u8, u8) {
         Type::Timestamptz => (1, 2),
         Type::Bool => (2, 0),
         Type::Text => (3, 0),
+        Type::Uuid => (4, 0),
+        Type::Bytea => (5, 0),
     }
 }
 

@@ -90,6 +90,11 @@ impl Binder<'_> {
         if arguments.is_empty()
             && let Some(value) = SessionValue::named(&name)
         {
+            if value.differs_by_row() && (self.scope.schema.is_some() || self.extension.is_some()) {
+                return Err(SqlError::unsupported(format!("{name} in an expression over rows"))
+                    .hint("Call it in VALUES, as a DEFAULT, or in a SELECT without FROM.")
+                    .at(span));
+            }
             return Ok(session_value(value));
         }
         if name == "version" && arguments.is_empty() {
@@ -152,7 +157,10 @@ impl Binder<'_> {
                 let defined = match function {
                     AggregateFunction::Count => true,
                     // The minimum of two booleans is their AND, the maximum their OR.
-                    AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
+                    AggregateFunction::Min | AggregateFunction::Max if is_boolean(name) => ty == Type::Bool,
+                    AggregateFunction::Min | AggregateFunction::Max => {
+                        !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea)
+                    }
                     _ => ty.is_number(),
                 };
                 if !defined {
@@ -228,13 +236,15 @@ impl Binder<'_> {
             self.meet(&mut arguments)?;
         }
         let first = arguments.first().and_then(Operand::ty);
-        use Type::{Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
+        use Type::{Bytea, Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
         let same = |arguments: &[Operand], what: &str| -> Result<Vec<Type>> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
             Ok(vec![ty; arguments.len()])
         };
         // The type is numeric if the argument is numeric, otherwise a float.
         let float = if first == Some(Numeric) { Numeric } else { Float8 };
+        // The type is bytea if the argument is bytea, otherwise text.
+        let string = if first == Some(Bytea) { Bytea } else { Text };
         let (function, wanted): (Function, Vec<Type>) = match (name, count) {
             ("abs", 1) => (Function::Abs, vec![first.filter(|ty| ty.is_number()).unwrap_or(Float8)]),
             ("sign", 1) => (Function::Sign, vec![float]),
@@ -269,9 +279,12 @@ impl Binder<'_> {
             }
             ("lower", 1) => (Function::Lower, vec![Text]),
             ("upper", 1) => (Function::Upper, vec![Text]),
-            ("length" | "char_length" | "character_length", 1) => (Function::Length, vec![Text]),
-            ("octet_length", 1) => (Function::OctetLength, vec![Text]),
-            ("substring" | "substr", 2 | 3) => (Function::Substring, [Text, Int4, Int4][..count].to_vec()),
+            ("length", 1) => (Function::Length, vec![string]),
+            ("char_length" | "character_length", 1) => (Function::Length, vec![Text]),
+            ("octet_length", 1) => (Function::OctetLength, vec![string]),
+            ("substring" | "substr", 2 | 3) => (Function::Substring, [string, Int4, Int4][..count].to_vec()),
+            ("encode", 2) => (Function::Encode, vec![Bytea, Text]),
+            ("decode", 2) => (Function::Decode, vec![Text, Text]),
             ("left", 2) => (Function::Left, vec![Text, Int4]),
             ("right", 2) => (Function::Right, vec![Text, Int4]),
             ("btrim", 1 | 2) => (Function::Trim, vec![Text; count]),
@@ -361,7 +374,7 @@ const SCALARS: &str = "\
     abs sign round trunc floor ceil ceiling sqrt power pow exp ln log log10 lower upper length \
     char_length character_length octet_length substring substr left right btrim ltrim rtrim lpad rpad \
     replace repeat reverse strpos starts_with split_part concat concat_ws mod to_char initcap translate \
-    ascii chr coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
+    ascii chr encode decode coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
 
 fn is_boolean(aggregate: &str) -> bool {
     matches!(aggregate, "bool_and" | "every" | "bool_or")

@@ -298,6 +298,7 @@ impl Binder<'_> {
             && let Some(value) = SessionValue::named(&ident.value.to_lowercase())
             && column.is_err()
             && !ident.value.eq_ignore_ascii_case("now")
+            && !value.differs_by_row()
         {
             return Ok(session_value(value));
         }

@@ -258,6 +258,11 @@ impl Binder<'_> {
     }
 
     fn concat(&mut self, left: Operand, right: Operand, span: Span) -> Result<Operand> {
+        let types = [left.ty(), right.ty()];
+        if types.contains(&Some(Type::Bytea)) && types.iter().all(|ty| matches!(ty, None | Some(Type::Bytea))) {
+            let (left, right) = self.both(left, right, Type::Bytea)?;
+            return Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), Type::Bytea));
+        }
         let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text));
         if !is_text(&left) && !is_text(&right) {
             return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
@@ -380,6 +385,9 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         for operand in [&text, &pattern] {
+            if operand.ty() == Some(Type::Bytea) {
+                return Err(SqlError::unsupported("LIKE of bytea").at(span));
+            }
             if !matches!(operand.ty(), None | Some(Type::Text)) {
                 let symbol = if case_insensitive { "~~*" } else { "~~" };
                 return Err(no_operator(

@@ -322,7 +322,7 @@ impl Binder<'_> {
     fn equal(&self, column: usize, value: &Value) -> Option<Term> {
         match (&self.dictionaries[column], value) {
             // Equal texts are identical, so one code is enough.
-            (Some(dictionary), Value::Text(_)) => {
+            (Some(dictionary), Value::Text(_) | Value::Uuid(_) | Value::Bytea(_)) => {
                 Some(self.range(column, dictionary.find(value).map_or(NONE, |code| (code, code))))
             }
             (Some(_), _) => self.between(column, Some((value, true)), Some((value, true))),
