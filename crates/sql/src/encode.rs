@@ -80,7 +80,7 @@ pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
 
 fn text(value: &Value, buffer: &mut BytesMut) {
     match value {
-        Value::Text(text) => buffer.put_slice(text.as_bytes()),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => buffer.put_slice(text.as_bytes()),
         other => buffer.put_slice(other.text().unwrap_or_default().as_bytes()),
     }
 }
@@ -105,6 +105,11 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
         (Value::Text(text), _) => buffer.put_slice(text.as_bytes()),
         (Value::Uuid(uuid), _) => buffer.put_slice(uuid),
         (Value::Bytea(bytes), _) => buffer.put_slice(bytes),
+        (Value::Json(text), _) => buffer.put_slice(text.as_bytes()),
+        (Value::Jsonb(text), _) => {
+            buffer.put_u8(JSONB_VERSION);
+            buffer.put_slice(text.as_bytes());
+        }
         (Value::Null, _) => unreachable!("NULL has no bytes"),
     }
 }
@@ -126,6 +131,9 @@ fn array_to_binary(text: &str, ty: PgType, buffer: &mut BytesMut) {
         field(&value, element, Format::Binary, buffer);
     }
 }
+
+/// The first byte of a `jsonb` on the wire.
+const JSONB_VERSION: u8 = 1;
 
 /// The signs of a numeric on the wire.
 const POSITIVE: u16 = 0x0000;
@@ -193,7 +201,8 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
             if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
                 return Ok(Value::text_of(text));
             }
-            checked(parse_text(ty.plain(), text)?, ty)
+            let value = parse_text(ty.plain(), text)?;
+            if ty.plain().is_json() { Ok(value) } else { checked(value, ty) }
         }
         Format::Binary => from_binary(bytes, ty).map_err(|mut error| {
             if error.code == code::INVALID_BINARY_REPRESENTATION {
@@ -204,9 +213,10 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     }
 }
 
-/// Refuses a malformed text of an interval or an array.
+/// Refuses a malformed text of an interval, an array or a document, and normalizes a `jsonb`.
 pub fn checked(value: Value, ty: PgType) -> Result<Value> {
     match &value {
+        Value::Json(text) | Value::Jsonb(text) => return Ok(parse_text(ty.plain(), text)?),
         Value::Text(text) if ty == PgType::Interval => {
             Interval::parse(text)?;
         }
@@ -301,6 +311,15 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
         Type::Uuid => exactly(bytes).map(Value::Uuid),
         Type::Bytea => return Ok(Value::bytes_of(bytes)),
+        Type::Json => return Ok(parse_text(Type::Json, utf8(bytes)?)?),
+        Type::Jsonb => match bytes {
+            [] => return Err(short()),
+            [JSONB_VERSION, text @ ..] => return Ok(parse_text(Type::Jsonb, utf8(text)?)?),
+            [other, ..] => {
+                let message = format!("unsupported jsonb version number {other}");
+                return Err(SqlError::new(code::INTERNAL_ERROR, message));
+            }
+        },
         Type::Numeric => return numeric_from_binary(bytes),
         Type::Text => return Ok(parse_text(Type::Text, utf8(bytes)?)?),
     };
@@ -441,6 +460,8 @@ mod tests {
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
         check(Type::Uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
         check(Type::Bytea, "\\x00ff41");
+        check(Type::Json, " [1,  2] ");
+        check(Type::Jsonb, "{\"a\": [1.0, \"é\"]}");
     }
 
     /// The encoding of 12345.678 as a numeric must equal the bytes that PostgreSQL 15 sends.

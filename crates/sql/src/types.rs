@@ -37,7 +37,6 @@ pub enum PgType {
     Int2Vector,
     OidVector,
     Record,
-    Json,
     Interval,
     IntervalArray,
     BoolArray,
@@ -55,6 +54,8 @@ pub enum PgType {
     TimestamptzArray,
     UuidArray,
     ByteaArray,
+    JsonArray,
+    JsonbArray,
     CharArray,
     NameArray,
     OidArray,
@@ -106,8 +107,9 @@ types! {
     Oid, 26, "oid", "oid", 4, 'N', None;
     Xid, 28, "xid", "xid", 4, 'U', None;
     OidVector, 30, "oidvector", "oidvector", -1, 'A', Some(Oid);
-    Json, 114, "json", "json", -1, 'U', None;
+    Plain(Type::Json), 114, "json", "json", -1, 'U', None;
     NodeTree, 194, "pg_node_tree", "pg_node_tree", -1, 'Z', None;
+    JsonArray, 199, "_json", "json[]", -1, 'A', Some(Plain(Type::Json));
     Float4, 700, "float4", "real", 4, 'N', None;
     Plain(Type::Float8), 701, "float8", "double precision", 8, 'N', None;
     Unknown, 705, "unknown", "unknown", -2, 'X', None;
@@ -147,6 +149,8 @@ types! {
     Void, 2278, "void", "void", 4, 'P', None;
     Plain(Type::Uuid), 2950, "uuid", "uuid", 16, 'U', None;
     UuidArray, 2951, "_uuid", "uuid[]", -1, 'A', Some(Plain(Type::Uuid));
+    Plain(Type::Jsonb), 3802, "jsonb", "jsonb", -1, 'U', None;
+    JsonbArray, 3807, "_jsonb", "jsonb[]", -1, 'A', Some(Plain(Type::Jsonb));
     Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
     Regrole, 4096, "regrole", "regrole", 4, 'N', None;
 }
@@ -377,6 +381,8 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
         DataType::Text => plain(Type::Text),
         DataType::Uuid => plain(Type::Uuid),
         DataType::Bytea => plain(Type::Bytea),
+        DataType::JSON => plain(Type::Json),
+        DataType::JSONB => plain(Type::Jsonb),
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
             match length {
                 None => Ok(PgType::Varchar),
@@ -411,7 +417,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
                 if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
             PgType::named(&lower).ok_or_else(|| unknown(data_type))
         }
-        DataType::JSON | DataType::JSONB | DataType::Time(..) => {
+        DataType::Time(..) => {
             Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))
         }
         _ => Err(unknown(data_type)),

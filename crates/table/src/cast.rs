@@ -7,6 +7,7 @@
 use crate::{
     calendar::{self, DAY},
     failure::Failure,
+    json,
     numeric::Numeric,
     text::parse_text,
     value::{Type, Value},
@@ -45,6 +46,13 @@ pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
             }
             Ok(Value::Float8(float))
         }
+        (Value::Json(text), Type::Jsonb) => parse_text(ty, text),
+        (Value::Jsonb(text), Type::Json) => Ok(Value::Json(text.clone())),
+        (Value::Jsonb(text), Type::Bool) => parse_text(ty, &json::scalar(text, true, ty.name())?),
+        (
+            Value::Jsonb(text),
+            Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8,
+        ) => cast(&parse_text(Type::Numeric, &json::scalar(text, false, ty.name())?)?, ty),
         (Value::Date(date), Type::Timestamp) => midnight(*date).map(Value::Timestamp),
         (Value::Date(date), Type::Timestamptz) => midnight(*date).map(Value::Timestamptz),
         (Value::Timestamp(micros) | Value::Timestamptz(micros), Type::Date) => {

@@ -360,6 +360,22 @@ pub enum Function {
     Encode,
     /// `decode(text, form text)`
     Decode,
+    /// `(json | jsonb) -> (key text | index int4)`
+    JsonField,
+    /// `(json | jsonb) ->> (key text | index int4)`
+    JsonFieldText,
+    /// `(json | jsonb) #> path`, with a text for each step of the path
+    JsonPath,
+    /// `(json | jsonb) #>> path`, with a text for each step of the path
+    JsonPathText,
+    /// `jsonb @> jsonb`
+    JsonContains,
+    /// `jsonb ? text`
+    JsonExists,
+    /// `json_typeof(json)`, `jsonb_typeof(jsonb)`
+    JsonTypeOf,
+    /// `json_array_length(json)`, `jsonb_array_length(jsonb)`
+    JsonArrayLength,
 }
 
 impl Function {
@@ -368,10 +384,10 @@ impl Function {
         use Function::*;
         let argument = |index: usize| arguments.get(index).map_or(Type::Text, Expr::ty);
         match self {
-            Length | OctetLength | Position | Ascii => Type::Int4,
-            StartsWith => Type::Bool,
+            Length | OctetLength | Position | Ascii | JsonArrayLength => Type::Int4,
+            StartsWith | JsonContains | JsonExists => Type::Bool,
             Extract | IntervalField => Type::Numeric,
-            IntervalText | ToChar | Chr | Encode => Type::Text,
+            IntervalText | ToChar | Chr | Encode | JsonFieldText | JsonPathText | JsonTypeOf => Type::Text,
             Decode => Type::Bytea,
             Elapsed => Type::Int8,
             DateTrunc => argument(1),

@@ -19,7 +19,19 @@ impl Value {
 impl Function {
     /// Whether every build knows the function.
     fn is_of_first_form(self) -> bool {
-        !matches!(self, Function::Encode | Function::Decode)
+        !matches!(
+            self,
+            Function::Encode
+                | Function::Decode
+                | Function::JsonField
+                | Function::JsonFieldText
+                | Function::JsonPath
+                | Function::JsonPathText
+                | Function::JsonContains
+                | Function::JsonExists
+                | Function::JsonTypeOf
+                | Function::JsonArrayLength
+        )
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     failure::Failure,
     fields,
     interval::{self, Interval},
+    json::{self, Kind, Step},
     length::bounded,
     numeric::Numeric,
     operator::{Binary, binary, negate},
@@ -63,6 +64,8 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
         (Function::Chr, [Value::Int4(number)]) => character(*number)?,
         (Function::Decode, [Value::Text(text), Value::Text(form)]) => Value::bytes_of(bytea::decode(text, form)?),
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
+        (_, [Value::Json(document), rest @ ..]) => on_json(function, document, Kind::Json, rest)?,
+        (_, [Value::Jsonb(document), rest @ ..]) => on_json(function, document, Kind::Jsonb, rest)?,
         (_, [Value::Bytea(bytes), rest @ ..]) => on_bytes(function, bytes, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
@@ -180,6 +183,46 @@ fn on_numeric(function: Function, x: &Numeric, rest: &[&Value]) -> Result<Value,
         (Function::Sqrt, []) => x.square_root()?,
         _ => return Err(misfit(function)),
     }))
+}
+
+fn on_json(function: Function, document: &str, kind: Kind, rest: &[&Value]) -> Result<Value, Failure> {
+    let steps = || {
+        let step = |value: &&Value| -> Result<String, Failure> {
+            match value {
+                Value::Text(text) => Ok(text.to_string()),
+                _ => Err(misfit(function)),
+            }
+        };
+        rest.iter().map(step).collect::<Result<Vec<_>, _>>()
+    };
+    let part = match (function, rest) {
+        (Function::JsonField | Function::JsonFieldText, [Value::Text(key)]) => {
+            json::field(document, kind, Step::Key(key))?
+        }
+        (Function::JsonField | Function::JsonFieldText, [Value::Int4(index)]) => {
+            json::field(document, kind, Step::Index((*index).into()))?
+        }
+        (Function::JsonPath | Function::JsonPathText, _) => {
+            let steps = steps()?;
+            let steps: Vec<Step<'_>> = steps.iter().map(|step| Step::Either(step)).collect();
+            json::at_path(document, kind, &steps)?
+        }
+        (Function::JsonContains, [Value::Jsonb(inner)]) => {
+            return Ok(Value::Bool(json::contains(document, inner)?));
+        }
+        (Function::JsonExists, [Value::Text(key)]) => return Ok(Value::Bool(json::exists(document, key)?)),
+        (Function::JsonTypeOf, []) => return Ok(Value::text_of(json::type_name(document)?)),
+        (Function::JsonArrayLength, []) => return Ok(Value::Int4(json::array_length(document)? as i32)),
+        _ => return Err(misfit(function)),
+    };
+    let Some(part) = part else { return Ok(Value::Null) };
+    Ok(match (function, kind) {
+        (Function::JsonFieldText | Function::JsonPathText, _) => {
+            json::shown(&part)?.map_or(Value::Null, Value::text_of)
+        }
+        (_, Kind::Json) => Value::Json(part.into()),
+        (_, Kind::Jsonb) => Value::Jsonb(part.into()),
+    })
 }
 
 fn on_bytes(function: Function, bytes: &[u8], rest: &[&Value]) -> Result<Value, Failure> {

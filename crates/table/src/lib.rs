@@ -67,6 +67,7 @@ pub mod function;
 mod group;
 pub mod host;
 pub mod interval;
+pub mod json;
 mod length;
 pub mod list;
 pub mod merge;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{calendar, failure::Failure, length::bounded, types::Type, value::Value};
+use crate::{calendar, failure::Failure, json, length::bounded, types::Type, value::Value};
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +103,10 @@ pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
             }
             (Value::Bytea(left), Value::Bytea(right)) => {
                 bounded(left.len() + right.len()).map(|()| Value::bytes_of([&**left, &**right].concat()))
+            }
+            (Value::Jsonb(left), Value::Jsonb(right)) => {
+                bounded(left.len() + right.len())?;
+                Ok(Value::Jsonb(json::concat(left, right)?.into()))
             }
             _ => Err(Failure::malformed("the operator || gets a value that is not text")),
         },

@@ -47,6 +47,13 @@ impl Partition {
             return Err(Failure::malformed("the partition column does not exist"));
         };
         let Partition::Range { low, high, .. } = self else { return Ok(()) };
+        if column.ty.is_json() {
+            return invalid(format!(
+                "column \"{}\" of type {} cannot be partitioned by range",
+                column.name,
+                column.ty.name()
+            ));
+        }
         for bound in [low, high].into_iter().flatten() {
             if bound.ty() != Some(column.ty) {
                 return invalid(format!(
@@ -291,7 +298,7 @@ fn place(value: &Value) -> RingPosition {
         }
         Value::Float8(f) => RingPosition::Real(*f),
         Value::Numeric(number) => RingPosition::Real(number.to_f64()),
-        Value::Text(text) => prefix(text.as_bytes()),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => prefix(text.as_bytes()),
         Value::Uuid(uuid) => prefix(uuid),
         Value::Bytea(bytes) => prefix(bytes),
         Value::Date(days) => RingPosition::Step((*days).into()),
@@ -319,7 +326,9 @@ fn ends(value: &Value) -> (i128, i128) {
         | Value::Numeric(_)
         | Value::Text(_)
         | Value::Uuid(_)
-        | Value::Bytea(_) => (0, u64::MAX.into()),
+        | Value::Bytea(_)
+        | Value::Json(_)
+        | Value::Jsonb(_) => (0, u64::MAX.into()),
     }
 }
 

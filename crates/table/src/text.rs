@@ -6,6 +6,7 @@ use num_traits::FromPrimitive;
 use crate::{
     bytea, calendar,
     failure::Failure,
+    json,
     numeric::Numeric,
     uuid,
     value::{Type, Value},
@@ -22,7 +23,7 @@ impl Value {
             Value::Int8(i) => i.to_string(),
             Value::Float8(f) => float_text(*f),
             Value::Numeric(number) => number.to_string(),
-            Value::Text(text) => text.to_string(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.to_string(),
             Value::Date(days) => calendar::date_text(*days),
             Value::Timestamp(micros) => calendar::timestamp_text(*micros, false),
             Value::Timestamptz(micros) => calendar::timestamp_text(*micros, true),
@@ -50,6 +51,11 @@ pub fn parse_text(ty: Type, text: &str) -> Result<Value, Failure> {
         Type::Timestamptz => Value::Timestamptz(calendar::parse_timestamp(text, true)?),
         Type::Uuid => Value::Uuid(uuid::parse(text)?),
         Type::Bytea => Value::bytes_of(bytea::parse(text)?),
+        Type::Json => {
+            json::check(text)?;
+            Value::Json(text.into())
+        }
+        Type::Jsonb => Value::Jsonb(json::normalized(text)?.into()),
     })
 }
 

@@ -29,6 +29,10 @@ pub enum Type {
     Uuid,
     /// `bytea`, a string of bytes.
     Bytea,
+    /// `json`, which keeps its text. SQL compares no values of this type.
+    Json,
+    /// `jsonb`, a document in normal form.
+    Jsonb,
 }
 
 impl Type {
@@ -47,6 +51,8 @@ impl Type {
             Type::Timestamptz => "timestamp with time zone",
             Type::Uuid => "uuid",
             Type::Bytea => "bytea",
+            Type::Json => "json",
+            Type::Jsonb => "jsonb",
         }
     }
 
@@ -60,9 +66,14 @@ impl Type {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
+    /// Whether the type is `json` or `jsonb`.
+    pub fn is_json(self) -> bool {
+        matches!(self, Type::Json | Type::Jsonb)
+    }
+
     /// Whether values can be of any length, as texts.
     pub fn has_length(self) -> bool {
-        matches!(self, Type::Text | Type::Bytea)
+        matches!(self, Type::Text | Type::Bytea | Type::Json | Type::Jsonb)
     }
 
     /// Whether the type is an integer, `double precision` or `numeric`.

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::numeric::Numeric;
+use crate::{json, numeric::Numeric};
 
 pub use crate::types::Type;
 
@@ -50,6 +50,10 @@ pub enum Value {
     Uuid([u8; 16]),
     /// A string of bytes.
     Bytea(#[serde(with = "raw")] Arc<[u8]>),
+    /// A `json`, as the client wrote it.
+    Json(Arc<str>),
+    /// A `jsonb`, in the form of [`json::normalized`].
+    Jsonb(Arc<str>),
 }
 
 /// One row: a value per column, in schema order.
@@ -69,7 +73,7 @@ impl Value {
     /// Returns the length of the value's text or bytes; 0 for a value of bounded size.
     pub fn text_bytes(&self) -> usize {
         match self {
-            Value::Text(text) => text.len(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
             Value::Bytea(bytes) => bytes.len(),
             _ => 0,
         }
@@ -91,6 +95,8 @@ impl Value {
             Value::Timestamptz(_) => Type::Timestamptz,
             Value::Uuid(_) => Type::Uuid,
             Value::Bytea(_) => Type::Bytea,
+            Value::Json(_) => Type::Json,
+            Value::Jsonb(_) => Type::Jsonb,
         })
     }
 
@@ -127,6 +133,8 @@ impl Value {
             (Numeric(a), Numeric(b)) => a.order(b),
             (Uuid(a), Uuid(b)) => a.cmp(b),
             (Bytea(a), Bytea(b)) => a.cmp(b),
+            (Json(a), Json(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Jsonb(a), Jsonb(b)) => json::order(a, b),
             (a, b) => match (a.as_integer(), b.as_integer()) {
                 (Some(a), Some(b)) => a.cmp(&b),
                 (Some(a), None) if matches!(b, Numeric(_)) => {
@@ -158,6 +166,8 @@ impl Value {
             Value::Timestamptz(_) => 6,
             Value::Uuid(_) => 7,
             Value::Bytea(_) => 8,
+            Value::Json(_) => 9,
+            Value::Jsonb(_) => 10,
             Value::Null => u8::MAX,
         }
     }
@@ -212,6 +222,15 @@ impl Value {
                 key.extend((bytes.len() as u64).to_le_bytes());
                 key.extend(&**bytes);
             }
+            Value::Json(text) => {
+                key.push(11);
+                key.extend((text.len() as u64).to_le_bytes());
+                key.extend(text.as_bytes());
+            }
+            Value::Jsonb(text) => {
+                key.push(12);
+                json::write_key(text, key);
+            }
             Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
                 write_integer_key(self.as_integer().expect("an integer"), key);
             }
@@ -221,7 +240,7 @@ impl Value {
     /// Returns the memory of the value in bytes, with shared parts counted in full.
     pub fn bytes(&self) -> usize {
         let outside = match self {
-            Value::Text(text) => text.len() + 2 * size_of::<usize>(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 2 * size_of::<usize>(),
             Value::Bytea(bytes) => bytes.len() + 2 * size_of::<usize>(),
             Value::Numeric(number) => number.outside_bytes(),
             _ => 0,
@@ -298,7 +317,7 @@ impl PartialEq for Value {
             (Int8(a), Int8(b)) => a == b,
             (Float8(a), Float8(b)) => a.to_bits() == b.to_bits(),
             (Numeric(a), Numeric(b)) => a == b,
-            (Text(a), Text(b)) => a == b,
+            (Text(a), Text(b)) | (Json(a), Json(b)) | (Jsonb(a), Jsonb(b)) => a == b,
             (Uuid(a), Uuid(b)) => a == b,
             (Bytea(a), Bytea(b)) => a == b,
             (Date(a), Date(b)) => a == b,
@@ -321,7 +340,7 @@ impl Hash for Value {
             Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i) => i.hash(state),
             Value::Float8(f) => f.to_bits().hash(state),
             Value::Numeric(number) => number.hash(state),
-            Value::Text(text) => text.hash(state),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.hash(state),
             Value::Uuid(uuid) => uuid.hash(state),
             Value::Bytea(bytes) => bytes.hash(state),
         }

@@ -35,7 +35,8 @@ fn aggregates() -> Vec<Aggregate> {
                 aggregates.push(Aggregate { function, argument: Some(Expr::Column(index, ty)), distinct });
             };
             of(AggregateFunction::Count);
-            if ty != Type::Bool {
+            // PostgreSQL has no minimum of these.
+            if !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea | Type::Jsonb) {
                 of(AggregateFunction::Min);
                 of(AggregateFunction::Max);
             }

@@ -14,7 +14,7 @@ use quorate_table::{
 
 use crate::postgres::Postgres;
 
-pub(crate) const TYPES: [Type; 10] = [
+pub(crate) const TYPES: [Type; 13] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -25,6 +25,9 @@ pub(crate) const TYPES: [Type; 10] = [
     Type::Date,
     Type::Timestamp,
     Type::Timestamptz,
+    Type::Uuid,
+    Type::Bytea,
+    Type::Jsonb,
 ];
 /// The number of columns of each type in the row over which expressions are evaluated.
 pub(crate) const COLUMNS: usize = 6;
@@ -176,6 +179,35 @@ impl Maker {
                 "2005-01-02 03:04:05",
                 "1900-12-31 10:00:00",
                 "2008-12-29 00:00:00.000001",
+            ],
+            Type::Uuid => &[
+                "00000000-0000-0000-0000-000000000000",
+                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12",
+                "0f000000-0000-0000-0000-000000000001",
+                "ffffffff-ffff-ffff-ffff-ffffffffffff",
+            ],
+            Type::Bytea => &["", "\\x00", "\\x0000", "\\xff", "abc", "abcabc", "a\\\\b", "\\xdeadbeef00112233", "12"],
+            Type::Json | Type::Jsonb => &[
+                "{}",
+                "[]",
+                "null",
+                "true",
+                "false",
+                "1",
+                "1.00",
+                "-2.5",
+                "12345678901234567890.5",
+                "\"\"",
+                "\"abc\"",
+                "\"a\\u00e9\\n\"",
+                "[1, 2.0, \"abc\", null]",
+                "[1.0, 2, \"abc\", null]",
+                "[[1], {\"a\": 1}]",
+                "{\"a\": 1}",
+                "{\"a\": 1.0, \"abc\": [1, {\"a\": \"\"}]}",
+                "{\"b\": {\"a\": null}, \"a\": true}",
+                "{\"\": 0, \"12\": [], \"a\": \"abc\"}",
             ],
         };
         let word = self.pick(words);
@@ -340,13 +372,21 @@ impl Maker {
                         Type::Float8,
                         Type::Numeric,
                         Type::Text,
+                        Type::Jsonb,
                     ]);
                     self.cast(from, ty, depth)
                 }
-                3 if ty == Type::Int4 => {
-                    let function = self.pick(&[Length, OctetLength, Ascii]);
-                    self.call(function, &[Type::Text], depth)
-                }
+                3 if ty == Type::Int4 => match self.below(3) {
+                    0 => {
+                        let function = self.pick(&[Length, OctetLength, Ascii]);
+                        self.call(function, &[Type::Text], depth)
+                    }
+                    1 => {
+                        let function = self.pick(&[Length, OctetLength]);
+                        self.call(function, &[Type::Bytea], depth)
+                    }
+                    _ => self.call(JsonArrayLength, &[Type::Jsonb], depth),
+                },
                 4 if ty == Type::Int4 => self.call(Position, &[Type::Text, Type::Text], depth),
                 5 if ty == Type::Int4 => self.binary(Binary::Subtract, Type::Date, Type::Date, depth),
                 6 if ty == Type::Int4 => self.cast(Type::Bool, ty, depth),
@@ -424,7 +464,44 @@ impl Maker {
                     self.binary(operator, ty, ty, depth)
                 }
             },
-            Type::Text => match self.below(13) {
+            Type::Uuid => self.cast(Type::Text, ty, depth),
+            Type::Bytea => match self.below(5) {
+                0 => self.binary(Binary::Concat, ty, ty, depth),
+                1 => self.call(Substring, &[ty, Type::Int4], depth),
+                2 => self.call(Substring, &[ty, Type::Int4, Type::Int4], depth),
+                3 => {
+                    let form = self.form();
+                    Expr::Call(Decode, vec![self.expr(Type::Text, depth), form])
+                }
+                _ => self.cast(Type::Text, ty, depth),
+            },
+            Type::Json => self.cast(Type::Jsonb, ty, depth),
+            Type::Jsonb => match self.below(6) {
+                0 => self.binary(Binary::Concat, ty, ty, depth),
+                1 | 2 => {
+                    let step = self.pick(&[Type::Text, Type::Int4]);
+                    self.call(JsonField, &[ty, step], depth)
+                }
+                3 => self.path(JsonPath, depth),
+                4 => {
+                    let from = self.pick(&[Type::Text, Type::Json]);
+                    self.cast(from, ty, depth)
+                }
+                _ => self.cast(Type::Text, ty, depth),
+            },
+            Type::Text => match self.below(16) {
+                13 => match self.below(3) {
+                    0 => self.path(JsonPathText, depth),
+                    _ => {
+                        let step = self.pick(&[Type::Text, Type::Int4]);
+                        self.call(JsonFieldText, &[Type::Jsonb, step], depth)
+                    }
+                },
+                14 => {
+                    let form = self.form();
+                    Expr::Call(Encode, vec![self.expr(Type::Bytea, depth), form])
+                }
+                15 => self.call(JsonTypeOf, &[Type::Jsonb], depth),
                 9 | 10 => {
                     let template = Expr::constant(Value::text_of(self.template()), Type::Text);
                     let source = self.pick(&[Type::Timestamp, Type::Timestamptz]);
@@ -500,6 +577,24 @@ impl Maker {
         }
     }
 
+    /// Generates a form of `encode` and `decode`. Base64 breaks its lines, which would break the answers.
+    fn form(&mut self) -> Expr {
+        let form = self.pick(&["hex", "HEX", "escape", "none"]);
+        Expr::constant(Value::text_of(form), Type::Text)
+    }
+
+    /// Generates a step into a document along a path.
+    fn path(&mut self, function: Function, depth: usize) -> Expr {
+        let steps = self.below(3);
+        let step = |maker: &mut Maker| {
+            let text = maker.pick(&["a", "abc", "b", "", "0", "1", "-1", " 1", "x"]);
+            Expr::constant(Value::text_of(text), Type::Text)
+        };
+        let mut arguments = vec![self.expr(Type::Jsonb, depth)];
+        arguments.extend((0..steps).map(|_| step(self)));
+        Expr::Call(function, arguments)
+    }
+
     fn condition(&mut self, depth: usize) -> Expr {
         let ty = self.pick(&TYPES);
         match self.below(8) {
@@ -515,6 +610,10 @@ impl Maker {
                 pattern: Box::new(self.expr(Type::Text, depth)),
                 escape: self.pick(&[Some('\\'), None, Some('a')]),
                 case_insensitive: self.below(4) == 0,
+            },
+            6 if self.below(2) == 0 => match self.below(2) {
+                0 => self.call(Function::JsonContains, &[Type::Jsonb, Type::Jsonb], depth),
+                _ => self.call(Function::JsonExists, &[Type::Jsonb, Type::Text], depth),
             },
             6 => self.call(Function::StartsWith, &[Type::Text, Type::Text], depth),
             _ => {
@@ -586,6 +685,25 @@ fn sql(expr: &Expr) -> String {
             };
             format!("extract({field} from {})", sql(&arguments[1]))
         }
+        Expr::Call(function @ (Function::JsonPath | Function::JsonPathText), arguments) => {
+            let symbol = if *function == Function::JsonPath { "#>" } else { "#>>" };
+            format!("({} {symbol} array[{}]::text[])", sql(&arguments[0]), list(&arguments[1..]))
+        }
+        Expr::Call(
+            function @ (Function::JsonField
+            | Function::JsonFieldText
+            | Function::JsonContains
+            | Function::JsonExists),
+            arguments,
+        ) => {
+            let symbol = match function {
+                Function::JsonField => "->",
+                Function::JsonFieldText => "->>",
+                Function::JsonContains => "@>",
+                _ => "?",
+            };
+            format!("({} {symbol} {})", sql(&arguments[0]), sql(&arguments[1]))
+        }
         Expr::Call(function, arguments) => {
             use Function::*;
             let name = match function {
@@ -632,6 +750,13 @@ fn sql(expr: &Expr) -> String {
                 Ascii => "ascii",
                 Chr => "chr",
                 Join => "concat_ws",
+                Encode => "encode",
+                Decode => "decode",
+                JsonTypeOf => "jsonb_typeof",
+                JsonArrayLength => "jsonb_array_length",
+                JsonField | JsonFieldText | JsonPath | JsonPathText | JsonContains | JsonExists => {
+                    unreachable!("written above")
+                }
                 Shift | Elapsed | IntervalText | IntervalField | Fit(_) => {
                     unreachable!("the door makes them of operators and casts; its own tests compare those")
                 }

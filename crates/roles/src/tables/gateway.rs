@@ -13,7 +13,7 @@ use quorate_table::{
     failure::Failure,
     operation::{Conflict, Operation, Output, Select, TableTransaction, TransactionStatement, Trial},
     schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
-    value::{Type, Value},
+    value::Value,
 };
 use smallvec::{SmallVec, smallvec};
 

@@ -43,6 +43,10 @@ pub enum Cell<'a> {
     Uuid([u8; 16]),
     /// A string of bytes.
     Bytea(&'a [u8]),
+    /// A `json`.
+    Json(&'a str),
+    /// A `jsonb`.
+    Jsonb(&'a str),
 }
 
 impl Cell<'_> {
@@ -62,6 +66,8 @@ impl Cell<'_> {
             Cell::Timestamptz(micros) => Value::Timestamptz(micros),
             Cell::Uuid(uuid) => Value::Uuid(uuid),
             Cell::Bytea(bytes) => Value::bytes_of(bytes),
+            Cell::Json(text) => Value::Json(text.into()),
+            Cell::Jsonb(text) => Value::Jsonb(text.into()),
         }
     }
 }
@@ -162,6 +168,8 @@ mod tests {
             Value::Timestamptz(1),
             Value::Uuid([7; 16]),
             Value::bytes_of([0, 255]),
+            Value::Json("[ 1]".into()),
+            Value::Jsonb("{\"a\": 1.0}".into()),
         ];
         vec![all.clone(), Vec::new(), all.into_iter().rev().collect()]
     }

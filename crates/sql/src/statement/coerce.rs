@@ -229,6 +229,8 @@ fn width(ty: Type) -> (u8, u8) {
         Type::Text => (3, 0),
         Type::Uuid => (4, 0),
         Type::Bytea => (5, 0),
+        Type::Json => (6, 0),
+        Type::Jsonb => (7, 0),
     }
 }
 
@@ -245,6 +247,11 @@ pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Typ
         met = Some(match met {
             None => ty,
             Some(so_far) => wider(so_far, ty).ok_or_else(|| {
+                if is_user_category(so_far) && is_user_category(ty) {
+                    let (from, to) = (ty.name(), so_far.name());
+                    let message = format!("{what} could not convert type {from} to {to}");
+                    return SqlError::new(code::CANNOT_COERCE, message).at(span);
+                }
                 SqlError::new(
                     code::DATATYPE_MISMATCH,
                     format!("{what} types {} and {} cannot be matched", so_far.name(), ty.name()),
@@ -256,15 +263,57 @@ pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Typ
     Ok(met)
 }
 
+/// Whether the type is in PostgreSQL's category of user-defined types.
+fn is_user_category(ty: Type) -> bool {
+    matches!(ty, Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb)
+}
+
+/// Refuses a type whose values have no equality, for DISTINCT and GROUP BY.
+pub fn check_equality(ty: Type, span: Span) -> Result<()> {
+    match ty {
+        Type::Json => Err(no_operation("an equality operator", ty, span)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a type whose values have no order, for ORDER BY.
+pub fn check_order(ty: Type, span: Span) -> Result<()> {
+    match ty {
+        Type::Json => Err(no_operation("an ordering operator", ty, span)
+            .hint("Use an explicit ordering operator or modify the query.")),
+        _ => Ok(()),
+    }
+}
+
+fn no_operation(what: &str, ty: Type, span: Span) -> SqlError {
+    SqlError::new(code::UNDEFINED_FUNCTION, format!("could not identify {what} for type {}", ty.name()))
+        .at(span)
+}
+
+/// Refuses a key of a type whose values have no order.
+pub fn check_key(ty: Type) -> Result<()> {
+    match ty {
+        Type::Json => {
+            let message =
+                format!("data type {} has no default operator class for access method \"btree\"", ty.name());
+            Err(SqlError::new(code::UNDEFINED_OBJECT, message).hint(
+                "You must specify an operator class for the index or define a default operator class for the data type.",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn castable(from: Type, to: Type) -> bool {
     use Type::*;
     match (from, to) {
         (Text, _) | (_, Text) => true,
-        (Bool, Int4) | (Int4, Bool) => true,
+        (Bool, Int4) | (Int4, Bool) | (Json, Jsonb) | (Jsonb, Json) => true,
+        (Jsonb, to) => to == Bool || to.is_number(),
         _ => width(from).0 == width(to).0,
     }
 }
 
 fn assignable(from: Type, to: Type) -> bool {
-    to == Type::Text || (width(from).0 == width(to).0)
+    to == Type::Text || width(from).0 == width(to).0 || (from.is_json() && to.is_json())
 }

@@ -11,6 +11,7 @@ use quorate_table::{
 use sqlparser::ast::{self, Spanned};
 
 use super::{
+    coerce,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -93,6 +94,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     let primary_key = primary_key.unwrap_or_default();
     for &position in &primary_key {
         columns[position].not_null = true;
+        coerce::check_key(columns[position].ty)?;
     }
     let options = Options::bind(&create.table_options, &columns)?;
     let partition =

@@ -159,12 +159,15 @@ impl Binder<'_> {
                     // The minimum of two booleans is their AND, the maximum their OR.
                     AggregateFunction::Min | AggregateFunction::Max if is_boolean(name) => ty == Type::Bool,
                     AggregateFunction::Min | AggregateFunction::Max => {
-                        !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea)
+                        !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb)
                     }
                     _ => ty.is_number(),
                 };
                 if !defined {
                     return Err(no_function(name, &[ty.name()], span));
+                }
+                if distinct {
+                    coerce::check_equality(ty, span)?;
                 }
                 Some(argument)
             }
@@ -236,9 +239,13 @@ impl Binder<'_> {
             self.meet(&mut arguments)?;
         }
         let first = arguments.first().and_then(Operand::ty);
-        use Type::{Bytea, Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
+        use Type::{Bytea, Date, Float8, Int4, Json, Jsonb, Numeric, Text, Timestamp, Timestamptz};
         let same = |arguments: &[Operand], what: &str| -> Result<Vec<Type>> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
+            if ty == Json && what != "COALESCE" {
+                let message = "could not identify a comparison function for type json";
+                return Err(SqlError::new(code::UNDEFINED_FUNCTION, message).at(span));
+            }
             Ok(vec![ty; arguments.len()])
         };
         // The type is numeric if the argument is numeric, otherwise a float.
@@ -339,6 +346,10 @@ impl Binder<'_> {
                 };
                 (Function::Extract, vec![Text, source])
             }
+            ("json_typeof", 1) => (Function::JsonTypeOf, vec![Json]),
+            ("jsonb_typeof", 1) => (Function::JsonTypeOf, vec![Jsonb]),
+            ("json_array_length", 1) => (Function::JsonArrayLength, vec![Json]),
+            ("jsonb_array_length", 1) => (Function::JsonArrayLength, vec![Jsonb]),
             ("make_date", 3) => (Function::MakeDate, vec![Int4; 3]),
             _ => {
                 self.parameters.needs_catalog |= !is_named(SCALARS, name);
@@ -374,7 +385,7 @@ const SCALARS: &str = "\
     abs sign round trunc floor ceil ceiling sqrt power pow exp ln log log10 lower upper length \
     char_length character_length octet_length substring substr left right btrim ltrim rtrim lpad rpad \
     replace repeat reverse strpos starts_with split_part concat concat_ws mod to_char initcap translate \
-    ascii chr encode decode coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
+    ascii chr encode decode json_typeof jsonb_typeof json_array_length jsonb_array_length coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
 
 fn is_boolean(aggregate: &str) -> bool {
     matches!(aggregate, "bool_and" | "every" | "bool_or")

@@ -1,7 +1,7 @@
 //! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
-//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, `sequence` calls
+//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `json` the operators of documents, `function` calls, `sequence` calls
 //! of sequence functions, and `name` the name of a column without an alias. `binder` has the state that all
 //! these files share, and `operand` the operands that they build. `extension` names the places where a query
 //! of the catalog has forms of its own.
@@ -11,6 +11,7 @@ mod case;
 mod extension;
 mod function;
 mod interval;
+mod json;
 pub mod name;
 mod operand;
 mod operator;

@@ -65,6 +65,13 @@ impl Binder<'_> {
         if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
             return self.rows_compared(op, a, b, span);
         }
+        if let BinaryOperator::HashArrow
+        | BinaryOperator::HashLongArrow
+        | BinaryOperator::QuestionAnd
+        | BinaryOperator::QuestionPipe = op
+        {
+            return self.json_path(left, op, right, span);
+        }
         let (left, right) = (self.operand(left)?, self.operand(right)?);
         self.applied(op, left, right, span)
     }
@@ -112,6 +119,11 @@ impl Binder<'_> {
             BinaryOperator::PGNotILikeMatch => {
                 return self.matched(left, right, Some('\\'), true, span).map(negated);
             }
+            op @ (BinaryOperator::Arrow
+            | BinaryOperator::LongArrow
+            | BinaryOperator::AtArrow
+            | BinaryOperator::ArrowAt
+            | BinaryOperator::Question) => return self.on_json(op, left, right, span),
             _ => {
                 self.parameters.needs_catalog = true;
                 return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
@@ -182,6 +194,9 @@ impl Binder<'_> {
             (Some(ty), None) | (None, Some(ty)) => ty,
             (None, None) => Type::Text,
         };
+        if ty == Type::Json {
+            return Err(no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span));
+        }
         let (left, right) = self.both(left, right, ty)?;
         Ok(boolean(Expr::binary(op, left, right)))
     }
@@ -194,6 +209,9 @@ impl Binder<'_> {
         right: Operand,
         span: Span,
     ) -> Result<Operand> {
+        if left.ty() == Some(Type::Jsonb) && op == Binary::Subtract {
+            return Err(SqlError::unsupported("operator - of jsonb").at(span));
+        }
         let absent = |left: &Operand, right: &Operand| {
             no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span)
         };
@@ -258,10 +276,12 @@ impl Binder<'_> {
     }
 
     fn concat(&mut self, left: Operand, right: Operand, span: Span) -> Result<Operand> {
-        let types = [left.ty(), right.ty()];
-        if types.contains(&Some(Type::Bytea)) && types.iter().all(|ty| matches!(ty, None | Some(Type::Bytea))) {
-            let (left, right) = self.both(left, right, Type::Bytea)?;
-            return Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), Type::Bytea));
+        for ty in [Type::Bytea, Type::Jsonb] {
+            let types = [left.ty(), right.ty()];
+            if types.contains(&Some(ty)) && types.iter().all(|known| known.is_none_or(|known| known == ty)) {
+                let (left, right) = self.both(left, right, ty)?;
+                return Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), ty));
+            }
         }
         let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text));
         if !is_text(&left) && !is_text(&right) {
@@ -343,6 +363,10 @@ impl Binder<'_> {
                     .ok_or_else(|| no_operator(&format!("{} = {}", so_far.name(), ty.name()), span))?,
             });
         }
+        if met == Some(Type::Json) {
+            let other = operands[1..].iter().find_map(Operand::ty).map_or("unknown", Type::name);
+            return Err(no_operator(&format!("{} = {other}", operands[0].type_name()), span));
+        }
         Ok(met.unwrap_or(Type::Text))
     }
 
@@ -421,7 +445,7 @@ static STANDARD: [BinaryOperator; 16] = [
     BinaryOperator::PGNotILikeMatch,
 ];
 
-fn ambiguous(shown: &str, span: Span) -> SqlError {
+pub(super) fn ambiguous(shown: &str, span: Span) -> SqlError {
     SqlError::new(code::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))
         .hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
         .at(span)

@@ -8,7 +8,7 @@ use crate::value::{Type, Value};
 
 /// Whether values of this type get codes of a dictionary.
 pub(in crate::scan) fn needs_dictionary(ty: Type) -> bool {
-    matches!(ty, Type::Text | Type::Numeric | Type::Uuid | Type::Bytea)
+    matches!(ty, Type::Text | Type::Numeric | Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb)
 }
 
 /// The ordered bits of minus infinity. Negative NaNs lie below; subtracting this number moves them to the
@@ -22,7 +22,13 @@ fn signed(integer: i64) -> u64 {
 /// Returns the number of a value; `None` for NULL and for values with dictionary codes.
 pub(in crate::scan) fn ordinal(value: &Value) -> Option<u64> {
     Some(match value {
-        Value::Null | Value::Text(_) | Value::Numeric(_) | Value::Uuid(_) | Value::Bytea(_) => return None,
+        Value::Null
+        | Value::Text(_)
+        | Value::Numeric(_)
+        | Value::Uuid(_)
+        | Value::Bytea(_)
+        | Value::Json(_)
+        | Value::Jsonb(_) => return None,
         Value::Bool(b) => u64::from(*b),
         Value::Int2(i) => signed((*i).into()),
         Value::Int4(i) | Value::Date(i) => signed((*i).into()),
@@ -50,7 +56,9 @@ pub(in crate::scan) fn value(ty: Type, ordinal: u64) -> Value {
             let ordered = ordinal.wrapping_add(NEGATIVE_NAN);
             Value::Float8(f64::from_bits(if ordered >> 63 == 1 { ordered ^ 1 << 63 } else { !ordered }))
         }
-        Type::Text | Type::Numeric | Type::Uuid | Type::Bytea => unreachable!("a dictionary codes these"),
+        Type::Text | Type::Numeric | Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb => {
+            unreachable!("a dictionary codes these")
+        }
     }
 }
 

@@ -293,6 +293,10 @@ impl Binder<'_> {
             // all rows satisfy it.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
+        if self.schema.columns[column].ty == Type::Jsonb {
+            // Codes of documents have another order than the documents.
+            return None;
+        }
         let (below, above) = nearest(self.schema.columns[column].ty, value)?;
         let exact = match (&below, &above) {
             (Some(below), Some(above)) => below.order(above).is_eq(),

@@ -1,0 +1,42 @@
+//! Whether a document contains another document, or a key.
+
+use super::{
+    order::compare,
+    parse::{Escapes, Json, Node, parse},
+};
+use crate::failure::Failure;
+
+/// Evaluates `outer @> inner`.
+pub(crate) fn contains(outer: &str, inner: &str) -> Result<bool, Failure> {
+    let (outer, inner) = (parse(outer, Escapes::Decoded)?, parse(inner, Escapes::Decoded)?);
+    Ok(match (&outer.node, &inner.node) {
+        (Node::Array(_), Node::Array(_)) | (Node::Object(_), Node::Object(_)) => within(&outer, &inner),
+        (_, Node::Array(_) | Node::Object(_)) | (Node::Object(_), _) => false,
+        // An array contains a scalar document that is one of its elements.
+        (Node::Array(elements), _) => elements.iter().any(|element| compare(element, &inner).is_eq()),
+        _ => compare(&outer, &inner).is_eq(),
+    })
+}
+
+fn within(outer: &Json<'_>, inner: &Json<'_>) -> bool {
+    match (&outer.node, &inner.node) {
+        (Node::Array(elements), Node::Array(wanted)) => {
+            wanted.iter().all(|wanted| elements.iter().any(|element| within(element, wanted)))
+        }
+        (Node::Object(members), Node::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
+            members.iter().any(|(known, value)| known == key && within(value, wanted))
+        }),
+        _ => compare(outer, inner).is_eq(),
+    }
+}
+
+/// Evaluates `document ? key`: whether an object has the key, or an array has it as a string.
+pub(crate) fn exists(document: &str, key: &str) -> Result<bool, Failure> {
+    let is_key = |json: &Json<'_>| matches!(&json.node, Node::String(text) if text == key);
+    let document = parse(document, Escapes::Decoded)?;
+    Ok(match &document.node {
+        Node::Object(members) => members.iter().any(|(known, _)| known == key),
+        Node::Array(elements) => elements.iter().any(is_key),
+        _ => is_key(&document),
+    })
+}
