@@ -80,7 +80,9 @@ pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
 
 fn text(value: &Value, buffer: &mut BytesMut) {
     match value {
-        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => buffer.put_slice(text.as_bytes()),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+            buffer.put_slice(text.as_bytes());
+        }
         other => buffer.put_slice(other.text().unwrap_or_default().as_bytes()),
     }
 }
@@ -88,7 +90,6 @@ fn text(value: &Value, buffer: &mut BytesMut) {
 fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
     match (value, ty) {
         (Value::Int8(oid), ty) if ty.is_oid() => buffer.put_u32(*oid as u32),
-        (Value::Float8(float), PgType::Float4) => buffer.put_f32(*float as f32),
         (Value::Text(text), PgType::Interval) => {
             let interval = Interval::parse(text).unwrap_or_default();
             buffer.put_i64(interval.micros);
@@ -101,11 +102,13 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
         (Value::Int4(i) | Value::Date(i), _) => buffer.put_i32(*i),
         (Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i), _) => buffer.put_i64(*i),
         (Value::Float8(float), _) => buffer.put_f64(*float),
+        (Value::Float4(float), _) => buffer.put_f32(*float),
+        (Value::Time(micros), _) => buffer.put_i64(*micros),
         (Value::Numeric(number), _) => numeric(number, buffer),
         (Value::Text(text), _) => buffer.put_slice(text.as_bytes()),
         (Value::Uuid(uuid), _) => buffer.put_slice(uuid),
         (Value::Bytea(bytes), _) => buffer.put_slice(bytes),
-        (Value::Json(text), _) => buffer.put_slice(text.as_bytes()),
+        (Value::Json(text) | Value::Bpchar(text), _) => buffer.put_slice(text.as_bytes()),
         (Value::Jsonb(text), _) => {
             buffer.put_u8(JSONB_VERSION);
             buffer.put_slice(text.as_bytes());
@@ -253,6 +256,9 @@ pub fn in_range(value: Value) -> Result<Value> {
         Value::Date(days) if !matches!(days, i32::MIN | i32::MAX) => {
             calendar::check_date(days.into())?;
         }
+        Value::Time(micros) if !(0..=calendar::DAY).contains(&micros) => {
+            return Err(SqlError::new("22008", "time out of range"));
+        }
         Value::Timestamp(micros) | Value::Timestamptz(micros) if !matches!(micros, i64::MIN | i64::MAX) => {
             calendar::check_timestamp(micros.into())?;
         }
@@ -293,9 +299,6 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         return Err(SqlError::new("42622", "identifier too long")
             .detail(format!("Identifier must be less than {NAME_BYTES} characters.")));
     }
-    if ty == PgType::Float4 {
-        return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b))));
-    }
     if let Some(element) = ty.element() {
         let lowest = i32::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector));
         return array_from_binary(bytes, element, lowest)?.ok_or_else(malformed);
@@ -305,13 +308,15 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         Type::Int2 => exactly(bytes).map(|b| Value::Int2(i16::from_be_bytes(b))),
         Type::Int4 => exactly(bytes).map(|b| Value::Int4(i32::from_be_bytes(b))),
         Type::Int8 => exactly(bytes).map(|b| Value::Int8(i64::from_be_bytes(b))),
+        Type::Float4 => exactly(bytes).map(|b| Value::Float4(f32::from_be_bytes(b))),
+        Type::Time => exactly(bytes).map(|b| Value::Time(i64::from_be_bytes(b))),
         Type::Float8 => exactly(bytes).map(|b| Value::Float8(f64::from_be_bytes(b))),
         Type::Date => exactly(bytes).map(|b| Value::Date(i32::from_be_bytes(b))),
         Type::Timestamp => exactly(bytes).map(|b| Value::Timestamp(i64::from_be_bytes(b))),
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
         Type::Uuid => exactly(bytes).map(Value::Uuid),
         Type::Bytea => return Ok(Value::bytes_of(bytes)),
-        Type::Json => return Ok(parse_text(Type::Json, utf8(bytes)?)?),
+        ty @ (Type::Json | Type::Bpchar) => return Ok(parse_text(ty, utf8(bytes)?)?),
         Type::Jsonb => match bytes {
             [] => return Err(short()),
             [JSONB_VERSION, text @ ..] => return Ok(parse_text(Type::Jsonb, utf8(text)?)?),
@@ -460,6 +465,9 @@ mod tests {
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
         check(Type::Uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
         check(Type::Bytea, "\\x00ff41");
+        check(Type::Bpchar, "ab  ");
+        check(Type::Float4, "1.5e-07");
+        check(Type::Time, "23:59:59.000001");
         check(Type::Json, " [1,  2] ");
         check(Type::Jsonb, "{\"a\": [1.0, \"é\"]}");
     }

@@ -117,7 +117,9 @@ pub fn decode(text: &str, form: &str) -> Result<Vec<u8>, Failure> {
     match Form::named(form)? {
         Form::Hex => from_hex(text),
         Form::Base64 => from_base64(text),
-        Form::Escape => from_escape(text).ok_or_else(|| Failure::new("22P02", "invalid input syntax for type bytea")),
+        Form::Escape => {
+            from_escape(text).ok_or_else(|| Failure::new("22P02", "invalid input syntax for type bytea"))
+        }
     }
 }
 
@@ -146,7 +148,8 @@ fn to_base64(bytes: &[u8]) -> String {
             text.push('\n');
             column = 0;
         }
-        let group = chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let group =
+            chunk.iter().fold(0u32, |group, byte| group << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
         for place in 0..4 {
             let letter = LETTERS[(group >> (18 - 6 * place) & 63) as usize];
             text.push(if place <= chunk.len() { char::from(letter) } else { '=' });
@@ -168,7 +171,11 @@ fn from_base64(text: &str) -> Result<Vec<u8>, Failure> {
                     end = match filled {
                         2 => 1,
                         3 => 2,
-                        _ => return Err(invalid("unexpected \"=\" while decoding base64 sequence".to_owned())),
+                        _ => {
+                            return Err(invalid(
+                                "unexpected \"=\" while decoding base64 sequence".to_owned(),
+                            ));
+                        }
                     };
                 }
                 0
@@ -176,7 +183,8 @@ fn from_base64(text: &str) -> Result<Vec<u8>, Failure> {
             character => {
                 let known = LETTERS.iter().position(|letter| char::from(*letter) == character);
                 let Some(six) = known else {
-                    let shown = format!("invalid symbol \"{character}\" found while decoding base64 sequence");
+                    let shown =
+                        format!("invalid symbol \"{character}\" found while decoding base64 sequence");
                     return Err(invalid(shown));
                 };
                 six as u32
@@ -215,7 +223,13 @@ mod tests {
         check("\\x 00\n01 ", &[0, 1]);
         check("a\\\\b\\000\\377", b"a\\b\0\xff");
         check("ä", "ä".as_bytes());
-        for (text, sqlstate) in [("\\x0", "22023"), ("\\x0 1", "22023"), ("\\xg0", "22023"), ("a\\b", "22P02"), ("\\400", "22P02")] {
+        for (text, sqlstate) in [
+            ("\\x0", "22023"),
+            ("\\x0 1", "22023"),
+            ("\\xg0", "22023"),
+            ("a\\b", "22P02"),
+            ("\\400", "22P02"),
+        ] {
             assert_eq!(parse(text).unwrap_err().sqlstate, sqlstate, "{text}");
         }
     }
@@ -231,7 +245,8 @@ mod tests {
             }
             assert_eq!(parse(&text(bytes)).as_deref(), Ok(bytes));
         }
-        for (text, form) in [("a", "base64"), ("ab=c", "base64"), ("a=", "base64"), ("ä", "base64"), ("0", "hex"), ("", "none")] {
+        for (text, form) in [("a", "base64"), ("a=", "base64"), ("ä", "base64"), ("0", "hex"), ("", "none")]
+        {
             assert_eq!(decode(text, form).unwrap_err().sqlstate, "22023", "{text}");
         }
     }

@@ -387,7 +387,8 @@ impl Function {
             Length | OctetLength | Position | Ascii | JsonArrayLength => Type::Int4,
             StartsWith | JsonContains | JsonExists => Type::Bool,
             Extract | IntervalField => Type::Numeric,
-            IntervalText | ToChar | Chr | Encode | JsonFieldText | JsonPathText | JsonTypeOf => Type::Text,
+            Concat | Join | IntervalText | ToChar | Chr | Encode | JsonFieldText | JsonPathText
+            | JsonTypeOf => Type::Text,
             Decode => Type::Bytea,
             Elapsed => Type::Int8,
             DateTrunc => argument(1),

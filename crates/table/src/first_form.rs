@@ -102,7 +102,8 @@ mod tests {
     #[test]
     fn later_types_and_functions_are_found_at_any_depth() {
         let column = Expr::Column(0, Type::Text);
-        let delete = |filter| Operation::Delete { table: TableId(1), filter: Some(filter), returning: Vec::new() };
+        let delete =
+            |filter| Operation::Delete { table: TableId(1), filter: Some(filter), returning: Vec::new() };
         let of_text = |expr| Expr::IsNull(Box::new(Expr::Cast(Box::new(expr), Type::Text)));
         assert!(delete(of_text(column.clone())).is_of_first_form());
         let cast = Expr::Cast(Box::new(column.clone()), Type::Uuid);
@@ -111,7 +112,8 @@ mod tests {
         for later in [cast, constant, call] {
             assert!(!delete(of_text(later)).is_of_first_form());
         }
-        let insert = |value| Operation::Insert { table: TableId(1), rows: vec![vec![value]], returning: Vec::new() };
+        let insert =
+            |value| Operation::Insert { table: TableId(1), rows: vec![vec![value]], returning: Vec::new() };
         assert!(insert(Value::Int4(1)).is_of_first_form());
         assert!(!insert(Value::bytes_of([1])).is_of_first_form());
     }

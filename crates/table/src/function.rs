@@ -50,6 +50,7 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
             Function::IntervalField,
             [Value::Text(field), Value::Int4(months), Value::Int4(days), Value::Int8(micros)],
         ) => Value::Numeric(Interval { months: *months, days: *days, micros: *micros }.extract(field)?),
+        (Function::Abs, [Value::Float4(x)]) => Value::Float4(x.abs()),
         (_, [Value::Float8(x), rest @ ..]) => on_float(function, *x, rest)?,
         (_, [Value::Numeric(x), rest @ ..]) => on_numeric(function, x, rest)?,
         (Function::DateTrunc | Function::Extract, [Value::Text(field), source]) => {
@@ -62,10 +63,13 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
         (Function::ToChar, [Value::Timestamp(at), Value::Text(template)]) => to_char(*at, false, template)?,
         (Function::ToChar, [Value::Timestamptz(at), Value::Text(template)]) => to_char(*at, true, template)?,
         (Function::Chr, [Value::Int4(number)]) => character(*number)?,
-        (Function::Decode, [Value::Text(text), Value::Text(form)]) => Value::bytes_of(bytea::decode(text, form)?),
+        (Function::Decode, [Value::Text(text), Value::Text(form)]) => {
+            Value::bytes_of(bytea::decode(text, form)?)
+        }
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
         (_, [Value::Json(document), rest @ ..]) => on_json(function, document, Kind::Json, rest)?,
         (_, [Value::Jsonb(document), rest @ ..]) => on_json(function, document, Kind::Jsonb, rest)?,
+        (Function::OctetLength, [Value::Bpchar(text)]) => Value::Int4(text.len() as i32),
         (_, [Value::Bytea(bytes), rest @ ..]) => on_bytes(function, bytes, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
@@ -89,7 +93,7 @@ fn joined(separator: &str, texts: &[&Value]) -> Result<Value, Failure> {
     for text in texts {
         match text {
             Value::Null => {}
-            Value::Text(text) => {
+            Value::Text(text) | Value::Bpchar(text) => {
                 bounded(joined.len() + separator.len() + text.len())?;
                 if !std::mem::take(&mut first) {
                     joined.push_str(separator);

@@ -15,7 +15,7 @@ use crate::{
     expr::{Binary, Expr, Unary},
     failure::Failure,
     schema::{Column, KeyRange, Partition},
-    value::{Type, Value, key_of},
+    value::{Type, Value, key_of, unpadded},
 };
 
 impl Partition {
@@ -62,11 +62,14 @@ impl Partition {
                     column.ty.name()
                 ));
             }
-            if matches!(bound, Value::Float8(f) if !f.is_finite()) {
+            if matches!(bound, Value::Float8(f) if !f.is_finite())
+                || matches!(bound, Value::Float4(f) if !f.is_finite())
+            {
                 return invalid(format!("a partition bound of column \"{}\" is not finite", column.name));
             }
         }
-        if matches!(column.ty, Type::Float8 | Type::Numeric) && low.is_some() != high.is_some() {
+        if matches!(column.ty, Type::Float4 | Type::Float8 | Type::Numeric) && low.is_some() != high.is_some()
+        {
             return invalid(format!("partition column \"{}\" needs both bounds or no bounds", column.name));
         }
         if let (Some(low), Some(high)) = (low, high)
@@ -297,8 +300,11 @@ fn place(value: &Value) -> RingPosition {
             RingPosition::Step(value.as_integer().expect("an integer").into())
         }
         Value::Float8(f) => RingPosition::Real(*f),
+        Value::Float4(f) => RingPosition::Real((*f).into()),
+        Value::Time(micros) => RingPosition::Step((*micros).into()),
         Value::Numeric(number) => RingPosition::Real(number.to_f64()),
         Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => prefix(text.as_bytes()),
+        Value::Bpchar(text) => prefix(unpadded(text).as_bytes()),
         Value::Uuid(uuid) => prefix(uuid),
         Value::Bytea(bytes) => prefix(bytes),
         Value::Date(days) => RingPosition::Step((*days).into()),
@@ -320,15 +326,18 @@ fn ends(value: &Value) -> (i128, i128) {
         Value::Bool(_) => (0, 1),
         Value::Int2(_) => (i16::MIN.into(), i16::MAX.into()),
         Value::Int4(_) | Value::Date(_) => (i32::MIN.into(), i32::MAX.into()),
+        Value::Time(_) => (0, DAY.into()),
         Value::Int8(_) | Value::Timestamp(_) | Value::Timestamptz(_) => (i64::MIN.into(), i64::MAX.into()),
         Value::Null
+        | Value::Float4(_)
         | Value::Float8(_)
         | Value::Numeric(_)
         | Value::Text(_)
         | Value::Uuid(_)
         | Value::Bytea(_)
         | Value::Json(_)
-        | Value::Jsonb(_) => (0, u64::MAX.into()),
+        | Value::Jsonb(_)
+        | Value::Bpchar(_) => (0, u64::MAX.into()),
     }
 }
 

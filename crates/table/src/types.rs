@@ -33,6 +33,12 @@ pub enum Type {
     Json,
     /// `jsonb`, a document in normal form.
     Jsonb,
+    /// `real`.
+    Float4,
+    /// `time without time zone`.
+    Time,
+    /// `character`: a text whose blanks at the end mean nothing.
+    Bpchar,
 }
 
 impl Type {
@@ -53,6 +59,9 @@ impl Type {
             Type::Bytea => "bytea",
             Type::Json => "json",
             Type::Jsonb => "jsonb",
+            Type::Float4 => "real",
+            Type::Time => "time without time zone",
+            Type::Bpchar => "character",
         }
     }
 
@@ -73,11 +82,11 @@ impl Type {
 
     /// Whether values can be of any length, as texts.
     pub fn has_length(self) -> bool {
-        matches!(self, Type::Text | Type::Bytea | Type::Json | Type::Jsonb)
+        matches!(self, Type::Text | Type::Bytea | Type::Json | Type::Jsonb | Type::Bpchar)
     }
 
-    /// Whether the type is an integer, `double precision` or `numeric`.
+    /// Whether the type is an integer, `real`, `double precision` or `numeric`.
     pub fn is_number(self) -> bool {
-        self.is_integer() || matches!(self, Type::Float8 | Type::Numeric)
+        self.is_integer() || matches!(self, Type::Float4 | Type::Float8 | Type::Numeric)
     }
 }

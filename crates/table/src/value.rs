@@ -54,6 +54,12 @@ pub enum Value {
     Json(Arc<str>),
     /// A `jsonb`, in the form of [`json::normalized`].
     Jsonb(Arc<str>),
+    /// A `real`.
+    Float4(f32),
+    /// Microseconds since midnight, up to a whole day.
+    Time(i64),
+    /// A `character`, with its blanks at the end.
+    Bpchar(Arc<str>),
 }
 
 /// One row: a value per column, in schema order.
@@ -73,7 +79,7 @@ impl Value {
     /// Returns the length of the value's text or bytes; 0 for a value of bounded size.
     pub fn text_bytes(&self) -> usize {
         match self {
-            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => text.len(),
             Value::Bytea(bytes) => bytes.len(),
             _ => 0,
         }
@@ -97,6 +103,9 @@ impl Value {
             Value::Bytea(_) => Type::Bytea,
             Value::Json(_) => Type::Json,
             Value::Jsonb(_) => Type::Jsonb,
+            Value::Float4(_) => Type::Float4,
+            Value::Time(_) => Type::Time,
+            Value::Bpchar(_) => Type::Bpchar,
         })
     }
 
@@ -135,6 +144,9 @@ impl Value {
             (Bytea(a), Bytea(b)) => a.cmp(b),
             (Json(a), Json(b)) => a.as_bytes().cmp(b.as_bytes()),
             (Jsonb(a), Jsonb(b)) => json::order(a, b),
+            (Float4(a), Float4(b)) => order_floats((*a).into(), (*b).into()),
+            (Time(a), Time(b)) => a.cmp(b),
+            (Bpchar(a), Bpchar(b)) => unpadded(a).as_bytes().cmp(unpadded(b).as_bytes()),
             (a, b) => match (a.as_integer(), b.as_integer()) {
                 (Some(a), Some(b)) => a.cmp(&b),
                 (Some(a), None) if matches!(b, Numeric(_)) => {
@@ -168,6 +180,9 @@ impl Value {
             Value::Bytea(_) => 8,
             Value::Json(_) => 9,
             Value::Jsonb(_) => 10,
+            Value::Float4(_) => 11,
+            Value::Time(_) => 12,
+            Value::Bpchar(_) => 13,
             Value::Null => u8::MAX,
         }
     }
@@ -231,6 +246,21 @@ impl Value {
                 key.push(12);
                 json::write_key(text, key);
             }
+            Value::Float4(f) => {
+                let canonical = if f.is_nan() { f32::NAN } else { f + 0.0 };
+                key.push(13);
+                key.extend(canonical.to_bits().to_le_bytes());
+            }
+            Value::Time(micros) => {
+                key.push(14);
+                key.extend(micros.to_le_bytes());
+            }
+            Value::Bpchar(text) => {
+                let text = unpadded(text);
+                key.push(15);
+                key.extend((text.len() as u64).to_le_bytes());
+                key.extend(text.as_bytes());
+            }
             Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
                 write_integer_key(self.as_integer().expect("an integer"), key);
             }
@@ -240,13 +270,20 @@ impl Value {
     /// Returns the memory of the value in bytes, with shared parts counted in full.
     pub fn bytes(&self) -> usize {
         let outside = match self {
-            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 2 * size_of::<usize>(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+                text.len() + 2 * size_of::<usize>()
+            }
             Value::Bytea(bytes) => bytes.len() + 2 * size_of::<usize>(),
             Value::Numeric(number) => number.outside_bytes(),
             _ => 0,
         };
         size_of::<Value>() + outside
     }
+}
+
+/// Returns the text of a `character` without the blanks at its end, which mean nothing.
+pub fn unpadded(text: &str) -> &str {
+    text.trim_end_matches(' ')
 }
 
 /// The encoding of a string of bytes: its length and its bytes.
@@ -317,9 +354,11 @@ impl PartialEq for Value {
             (Int8(a), Int8(b)) => a == b,
             (Float8(a), Float8(b)) => a.to_bits() == b.to_bits(),
             (Numeric(a), Numeric(b)) => a == b,
-            (Text(a), Text(b)) | (Json(a), Json(b)) | (Jsonb(a), Jsonb(b)) => a == b,
+            (Text(a), Text(b)) | (Json(a), Json(b)) | (Jsonb(a), Jsonb(b)) | (Bpchar(a), Bpchar(b)) => a == b,
             (Uuid(a), Uuid(b)) => a == b,
             (Bytea(a), Bytea(b)) => a == b,
+            (Float4(a), Float4(b)) => a.to_bits() == b.to_bits(),
+            (Time(a), Time(b)) => a == b,
             (Date(a), Date(b)) => a == b,
             (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a == b,
             _ => false,
@@ -340,9 +379,13 @@ impl Hash for Value {
             Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i) => i.hash(state),
             Value::Float8(f) => f.to_bits().hash(state),
             Value::Numeric(number) => number.hash(state),
-            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => text.hash(state),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+                text.hash(state)
+            }
             Value::Uuid(uuid) => uuid.hash(state),
             Value::Bytea(bytes) => bytes.hash(state),
+            Value::Float4(f) => f.to_bits().hash(state),
+            Value::Time(micros) => micros.hash(state),
         }
     }
 }

@@ -12,9 +12,9 @@ use quorate_table::{
     value::{Row, Type, Value},
 };
 
-use crate::postgres::Postgres;
+use crate::{postgres::Postgres, words::words};
 
-pub(crate) const TYPES: [Type; 13] = [
+pub(crate) const TYPES: [Type; 16] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -28,6 +28,9 @@ pub(crate) const TYPES: [Type; 13] = [
     Type::Uuid,
     Type::Bytea,
     Type::Jsonb,
+    Type::Float4,
+    Type::Time,
+    Type::Bpchar,
 ];
 /// The number of columns of each type in the row over which expressions are evaluated.
 pub(crate) const COLUMNS: usize = 6;
@@ -64,153 +67,7 @@ impl Maker {
         if self.below(8) == 0 {
             return Value::Null;
         }
-        let words: &[&str] = match ty {
-            Type::Bool => &["t", "f"],
-            Type::Int2 => &["0", "1", "-1", "7", "-13", "32767", "-32768", "200"],
-            Type::Int4 => &["0", "1", "-1", "3", "12", "-45", "2147483647", "-2147483648", "65536", "1999"],
-            Type::Int8 => &[
-                "0",
-                "1",
-                "-1",
-                "10",
-                "-7",
-                "4294967296",
-                "9223372036854775807",
-                "-9223372036854775808",
-                "1000000007",
-            ],
-            Type::Float8 => &[
-                "0",
-                "-0",
-                "1",
-                "-1.5",
-                "0.5",
-                "2.5",
-                "3.5",
-                "-2.5",
-                "1e-5",
-                "123456789.125",
-                "1e15",
-                "1e200",
-                "-1e200",
-                "1e-200",
-                "NaN",
-                "Infinity",
-                "-Infinity",
-                "0.1",
-                "9223372036854775807",
-                "2147483647.5",
-                "32767.4",
-                "1e23",
-                "4.35",
-                "9007199254740993",
-                "5e-324",
-                "1.7976931348623157e308",
-            ],
-            Type::Numeric => &[
-                "0",
-                "0.00",
-                "1",
-                "-1.50",
-                "2.5",
-                "3.5",
-                "-2.5",
-                "0.001",
-                "123.4567",
-                "99999999999999999999.99",
-                "-7",
-                "10000",
-                "0.0001",
-                "12345678.9",
-                "9223372036854775807.5",
-                "-0.5",
-                "1e30",
-                "1e-30",
-                "3.0000",
-                "987654321987654321987654321.123456789",
-                "32767.5",
-            ],
-            Type::Text => &[
-                "",
-                "a",
-                "abc",
-                "aBc",
-                "%",
-                "_",
-                "a%c",
-                "a\\%c",
-                "xäöü€",
-                " 12 ",
-                "-7",
-                "3.25",
-                "true",
-                "2013-02-28",
-                "Größe",
-                "aaa",
-                "b\\",
-                "ab",
-                "2013-01-31 23:59:59.5",
-                "zz top",
-            ],
-            Type::Date => &[
-                "2000-01-01",
-                "2013-12-31",
-                "2012-02-29",
-                "1999-12-27",
-                "0001-01-01",
-                "0044-03-15 BC",
-                "infinity",
-                "-infinity",
-                "5874897-12-31",
-                "4714-11-24 BC",
-                "2001-01-01",
-                "1970-01-01",
-            ],
-            Type::Timestamp | Type::Timestamptz => &[
-                "2000-01-01 00:00:00",
-                "2013-12-31 23:59:59.999999",
-                "2012-02-29 12:30:15.5",
-                "1969-07-20 20:17:40",
-                "0001-01-01 00:00:00",
-                "0100-06-15 01:02:03 BC",
-                "infinity",
-                "-infinity",
-                "294276-12-31 23:59:59",
-                "2005-01-02 03:04:05",
-                "1900-12-31 10:00:00",
-                "2008-12-29 00:00:00.000001",
-            ],
-            Type::Uuid => &[
-                "00000000-0000-0000-0000-000000000000",
-                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
-                "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12",
-                "0f000000-0000-0000-0000-000000000001",
-                "ffffffff-ffff-ffff-ffff-ffffffffffff",
-            ],
-            Type::Bytea => &["", "\\x00", "\\x0000", "\\xff", "abc", "abcabc", "a\\\\b", "\\xdeadbeef00112233", "12"],
-            Type::Json | Type::Jsonb => &[
-                "{}",
-                "[]",
-                "null",
-                "true",
-                "false",
-                "1",
-                "1.00",
-                "-2.5",
-                "12345678901234567890.5",
-                "\"\"",
-                "\"abc\"",
-                "\"a\\u00e9\\n\"",
-                "[1, 2.0, \"abc\", null]",
-                "[1.0, 2, \"abc\", null]",
-                "[[1], {\"a\": 1}]",
-                "{\"a\": 1}",
-                "{\"a\": 1.0, \"abc\": [1, {\"a\": \"\"}]}",
-                "{\"b\": {\"a\": null}, \"a\": true}",
-                "{\"\": 0, \"12\": [], \"a\": \"abc\"}",
-            ],
-        };
-        let word = self.pick(words);
+        let word = self.pick(words(ty));
         parse_text(ty, word).expect("a value")
     }
 
@@ -408,7 +265,14 @@ impl Maker {
                     self.call(function, &[ty], depth)
                 }
                 3 => {
-                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Text]);
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Numeric,
+                        Type::Text,
+                        Type::Float4,
+                    ]);
                     self.cast(from, ty, depth)
                 }
                 _ => {
@@ -428,11 +292,18 @@ impl Maker {
                     Expr::Call(function, vec![self.expr(ty, depth), digits])
                 }
                 3 => {
-                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Float8, Type::Text]);
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Float8,
+                        Type::Text,
+                        Type::Float4,
+                    ]);
                     self.cast(from, ty, depth)
                 }
                 4 => {
-                    let source = self.pick(&[Type::Date, Type::Timestamp, Type::Timestamptz]);
+                    let source = self.pick(&[Type::Date, Type::Timestamp, Type::Timestamptz, Type::Time]);
                     let field = self.pick(&[
                         "microseconds",
                         "milliseconds",
@@ -464,6 +335,34 @@ impl Maker {
                     self.binary(operator, ty, ty, depth)
                 }
             },
+            Type::Float4 => match self.below(4) {
+                0 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
+                1 => self.call(Abs, &[ty], depth),
+                2 => {
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Float8,
+                        Type::Numeric,
+                        Type::Text,
+                        Type::Jsonb,
+                    ]);
+                    self.cast(from, ty, depth)
+                }
+                _ => {
+                    let operator = self.pick(&arithmetic[..4]);
+                    self.binary(operator, ty, ty, depth)
+                }
+            },
+            Type::Bpchar => {
+                let from = self.pick(&TYPES);
+                self.cast(from, ty, depth)
+            }
+            Type::Time => {
+                let from = self.pick(&[Type::Text, Type::Timestamp, Type::Timestamptz]);
+                self.cast(from, ty, depth)
+            }
             Type::Uuid => self.cast(Type::Text, ty, depth),
             Type::Bytea => match self.below(5) {
                 0 => self.binary(Binary::Concat, ty, ty, depth),
@@ -484,8 +383,8 @@ impl Maker {
                 }
                 3 => self.path(JsonPath, depth),
                 4 => {
-                    let from = self.pick(&[Type::Text, Type::Json]);
-                    self.cast(from, ty, depth)
+                    let json = self.cast(Type::Text, Type::Json, depth);
+                    Expr::Cast(Box::new(json), ty)
                 }
                 _ => self.cast(Type::Text, ty, depth),
             },
@@ -668,7 +567,7 @@ fn sql(expr: &Expr) -> String {
             let escape = escape.map_or(String::new(), String::from);
             format!("({} {operator} {} escape '{escape}')", sql(text), sql(pattern))
         }
-        Expr::Cast(inner, ty) => format!("({})::{}", sql(inner), ty.name()),
+        Expr::Cast(inner, ty) => format!("({})::{}", sql(inner), type_name(*ty)),
         Expr::Case { branches, otherwise, .. } => {
             let mut text = "(case".to_owned();
             for (condition, result) in branches {
@@ -766,10 +665,15 @@ fn sql(expr: &Expr) -> String {
     }
 }
 
+/// Returns a name that means the type without a modifier. `character` alone means one character.
+pub(crate) fn type_name(ty: Type) -> &'static str {
+    if ty == Type::Bpchar { "bpchar" } else { ty.name() }
+}
+
 pub(crate) fn literal(value: &Value, ty: Type) -> String {
     match value.text() {
-        None => format!("null::{}", ty.name()),
-        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), ty.name()),
+        None => format!("null::{}", type_name(ty)),
+        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), type_name(ty)),
     }
 }
 

@@ -58,6 +58,18 @@ fn values_are_parsed_and_printed_as_in_postgresql() {
     check(Type::Timestamptz, "2013-01-31 05:06:07+05:30", "2013-01-30 23:36:07+00");
     check(Type::Timestamptz, "2013-01-31 05:06:07.5 Z", "2013-01-31 05:06:07.5+00");
     check(Type::Text, " as it is ", " as it is ");
+    check(Type::Float4, "1e6", "1e+06");
+    check(Type::Float4, "123456", "123456");
+    check(Type::Float4, "0.1", "0.1");
+    check(Type::Float4, "1e39", "22003: \"1e39\" is out of range for type real");
+    check(Type::Float4, "1e-46", "22003: \"1e-46\" is out of range for type real");
+    check(Type::Float4, "x", "22P02: invalid input syntax for type real: \"x\"");
+    check(Type::Time, "1:2:3.4567891", "01:02:03.456789");
+    check(Type::Time, "010203", "01:02:03");
+    check(Type::Time, "24:00", "24:00:00");
+    check(Type::Time, "2013-01-01 12:30+02", "12:30:00");
+    check(Type::Time, "24:01", "22008: date/time field value out of range: \"24:01\"");
+    check(Type::Time, "12", "22007: invalid input syntax for type time: \"12\"");
     check(Type::Uuid, "{A0EEBC99-9C0B4EF8-bb6d6bb9-bd380a11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
     check(Type::Uuid, "a0eebc99", "22P02: invalid input syntax for type uuid: \"a0eebc99\"");
     check(Type::Bytea, "a\\000\\\\", "\\x61005c");
@@ -106,6 +118,10 @@ fn later_value() -> impl Strategy<Value = Value> {
     let read = |ty: Type| move |text: String| parse_text(ty, &text).expect("a document");
     prop_oneof![
         any::<[u8; 16]>().prop_map(Value::Uuid),
+        any::<f32>().prop_map(Value::Float4),
+        prop_oneof![Just(0.0), Just(-0.0), Just(f32::NAN), Just(1e6)].prop_map(Value::Float4),
+        (0i64..=86_400_000_000).prop_map(Value::Time),
+        "[ab]{0,2} {0,2}".prop_map(|text| Value::Bpchar(text.as_str().into())),
         proptest::collection::vec(0u8..3, 0..3).prop_map(Value::bytes_of),
         proptest::collection::vec(any::<u8>(), 0..40).prop_map(Value::bytes_of),
         document.clone().prop_map(read(Type::Json)),

@@ -47,6 +47,12 @@ pub enum Cell<'a> {
     Json(&'a str),
     /// A `jsonb`.
     Jsonb(&'a str),
+    /// A `real`.
+    Float4(f32),
+    /// A time of day, in microseconds.
+    Time(i64),
+    /// A `character`.
+    Bpchar(&'a str),
 }
 
 impl Cell<'_> {
@@ -68,6 +74,9 @@ impl Cell<'_> {
             Cell::Bytea(bytes) => Value::bytes_of(bytes),
             Cell::Json(text) => Value::Json(text.into()),
             Cell::Jsonb(text) => Value::Jsonb(text.into()),
+            Cell::Float4(number) => Value::Float4(number),
+            Cell::Time(micros) => Value::Time(micros),
+            Cell::Bpchar(text) => Value::Bpchar(text.into()),
         }
     }
 }
@@ -169,6 +178,9 @@ mod tests {
             Value::Uuid([7; 16]),
             Value::bytes_of([0, 255]),
             Value::Json("[ 1]".into()),
+            Value::Float4(-0.5),
+            Value::Time(7),
+            Value::Bpchar("a  ".into()),
             Value::Jsonb("{\"a\": 1.0}".into()),
         ];
         vec![all.clone(), Vec::new(), all.into_iter().rev().collect()]

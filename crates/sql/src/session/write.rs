@@ -202,7 +202,7 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
         assignments.iter().map(value).collect::<Vec<_>>()
     };
     Ok(match &write.action {
-        Action::Insert { rows, conflict } => {
+        Action::Insert { rows, conflict, .. } => {
             let mut computed = Vec::with_capacity(rows.len());
             for row in rows {
                 let row: Row = row.iter().map(|expr| fold::value(expr, arguments)).collect::<Result<_>>()?;
@@ -239,13 +239,11 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
 /// that they remember it, and a repetition of the statement returns the values that are stored. The last
 /// column is a value by which the rows are sorted. Returns whether the INSERT is of this kind.
 fn remember_numbers(write: &Write, operation: &mut Operation, arguments: &Arguments<'_>) -> bool {
-    let (Action::Insert { rows, .. }, Operation::Insert { returning, .. }) = (&write.action, operation)
+    let (Action::Insert { rows, draws: true, .. }, Operation::Insert { returning, .. }) =
+        (&write.action, operation)
     else {
         return false;
     };
-    if write.returning.is_empty() {
-        return false;
-    }
     let is_result = |expr: &Expr| match expr {
         Expr::Parameter(number, _) => {
             SessionValue::from_number(*number).is_some_and(SessionValue::differs_by_row)

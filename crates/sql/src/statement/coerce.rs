@@ -221,16 +221,19 @@ fn width(ty: Type) -> (u8, u8) {
         Type::Int4 => (0, 1),
         Type::Int8 => (0, 2),
         Type::Numeric => (0, 3),
-        Type::Float8 => (0, 4),
+        Type::Float4 => (0, 4),
+        Type::Float8 => (0, 5),
         Type::Date => (1, 0),
         Type::Timestamp => (1, 1),
         Type::Timestamptz => (1, 2),
         Type::Bool => (2, 0),
-        Type::Text => (3, 0),
+        Type::Bpchar => (3, 0),
+        Type::Text => (3, 1),
         Type::Uuid => (4, 0),
         Type::Bytea => (5, 0),
         Type::Json => (6, 0),
         Type::Jsonb => (7, 0),
+        Type::Time => (8, 0),
     }
 }
 
@@ -238,6 +241,16 @@ fn width(ty: Type) -> (u8, u8) {
 pub fn wider(a: Type, b: Type) -> Option<Type> {
     let ((family_a, place_a), (family_b, place_b)) = (width(a), width(b));
     (family_a == family_b).then_some(if place_a >= place_b { a } else { b })
+}
+
+/// Returns the type in which an operator takes operands of two types. `None` for types of different families.
+/// PostgreSQL has operators of `real` and `real`, and those of `real` and another number take
+/// `double precision`.
+pub fn operator_type(a: Type, b: Type) -> Option<Type> {
+    match wider(a, b) {
+        Some(Type::Float4) if a != b => Some(Type::Float8),
+        wider => wider,
+    }
 }
 
 /// Returns the common type of the operands of CASE, COALESCE, IN and VALUES. `None` if no operand has a type.
@@ -307,13 +320,18 @@ pub fn check_key(ty: Type) -> Result<()> {
 fn castable(from: Type, to: Type) -> bool {
     use Type::*;
     match (from, to) {
-        (Text, _) | (_, Text) => true,
+        (Text | Bpchar, _) | (_, Text | Bpchar) => true,
         (Bool, Int4) | (Int4, Bool) | (Json, Jsonb) | (Jsonb, Json) => true,
+        (Timestamp | Timestamptz, Time) => true,
         (Jsonb, to) => to == Bool || to.is_number(),
         _ => width(from).0 == width(to).0,
     }
 }
 
 fn assignable(from: Type, to: Type) -> bool {
-    to == Type::Text || width(from).0 == width(to).0 || (from.is_json() && to.is_json())
+    let timed = matches!(from, Type::Timestamp | Type::Timestamptz) && to == Type::Time;
+    timed
+        || matches!(to, Type::Text | Type::Bpchar)
+        || width(from).0 == width(to).0
+        || (from.is_json() && to.is_json())
 }

@@ -18,7 +18,8 @@ use super::{
     assignment::{assignments, filter, is_default},
     coerce, conflict,
     expr::Binder,
-    parameters::Parameters,
+    fold,
+    parameters::{Parameters, SessionValue},
     scope::{self, Scope},
     select::{self, clauses},
     spelling::{Overriding, overriding_of},
@@ -56,6 +57,9 @@ pub enum Action {
         rows: Vec<Vec<Expr>>,
         /// The action for a row whose primary key exists already.
         conflict: Option<Conflict>,
+        /// Whether a row has a value that each execution draws again: a number of a sequence, or a random
+        /// value. Known only if there is RETURNING.
+        draws: bool,
     },
     /// UPDATE.
     Update {
@@ -162,7 +166,14 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     let alias = insert.table_alias.as_ref().map(|alias| scope::fold(&alias.alias));
     let conflict = conflict::bind(insert.on.as_ref(), &table.schema, alias.clone(), parameters)?;
     let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
-    Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields, restarts: false })
+    let is_drawn = |part: &Expr| match part {
+        Expr::Parameter(number, _) => {
+            SessionValue::from_number(*number).is_some_and(SessionValue::differs_by_row)
+        }
+        _ => false,
+    };
+    let draws = !returning.is_empty() && rows.iter().flatten().any(|expr| fold::any(expr, &is_drawn));
+    Ok(Write { table, action: Action::Insert { rows, conflict, draws }, returning, fields, restarts: false })
 }
 
 /// Whether a query consists of its body alone, without clauses such as WITH or LIMIT.

@@ -6,3 +6,4 @@ mod refusals;
 mod sequences;
 mod statements;
 mod transactions;
+mod types;

@@ -1,7 +1,7 @@
 //! `jsonb || jsonb`.
 
 use super::{
-    parse::{Escapes, Json, Node, parse},
+    parse::{Escapes, Json, JsonNode, parse},
     write_array, write_object,
 };
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ pub(crate) fn concat(left: &str, right: &str) -> Result<String, Failure> {
     let (left, right) = (parse(left, Escapes::Decoded)?, parse(right, Escapes::Decoded)?);
     let mut joined = String::with_capacity(left.raw.len() + right.raw.len());
     match (&left.node, &right.node) {
-        (Node::Object(a), Node::Object(b)) => write_object(a.iter().chain(b), &mut joined)?,
+        (JsonNode::Object(a), JsonNode::Object(b)) => write_object(a.iter().chain(b), &mut joined)?,
         _ => write_array(elements(&left).iter().chain(elements(&right)), &mut joined)?,
     }
     Ok(joined)
@@ -20,7 +20,7 @@ pub(crate) fn concat(left: &str, right: &str) -> Result<String, Failure> {
 
 fn elements<'j, 'a>(json: &'j Json<'a>) -> &'j [Json<'a>] {
     match &json.node {
-        Node::Array(elements) => elements,
+        JsonNode::Array(elements) => elements,
         _ => std::slice::from_ref(json),
     }
 }

@@ -1,12 +1,12 @@
 //! Values of types `json` and `jsonb`.
 //!
-//! A `json` is the text that the client wrote. A `jsonb` is the text in which PostgreSQL shows it: the members
-//! of an object are in the order of the length and then the bytes of their keys, the last of several members
-//! with one key stays, numbers are decimals, and blanks stand where PostgreSQL puts them. So two equal
-//! documents differ at most in trailing zeros of numbers.
+//! A `json` is the text that the client wrote. A `jsonb` is the text in which PostgreSQL shows it: the
+//! members of an object are in the order of the length and then the bytes of their keys, the last of several
+//! members with one key stays, numbers are decimals, and blanks stand where PostgreSQL puts them. So two
+//! equal documents differ at most in trailing zeros of numbers.
 //!
-//! *Rejected:* a binary form of `jsonb`. It would save the parsing when a document is compared or searched, but
-//! most documents are only stored and returned.
+//! *Rejected:* a binary form of `jsonb`. It would save the parsing when a document is compared or searched,
+//! but most documents are only stored and returned.
 //!
 //! A text from another process may be malformed. Such a text is greater than all documents.
 
@@ -24,8 +24,8 @@ pub(crate) use concat::concat;
 pub(crate) use contain::{contains, exists};
 pub(crate) use order::{order, write_key};
 pub use parse::DEPTH_MAX;
+use parse::{Escapes, Json, JsonNode, parse};
 pub(crate) use path::{Kind, Step, array_length, at_path, field, scalar, shown, type_name};
-use parse::{Escapes, Json, Node, parse};
 
 /// Refuses a text that is no JSON.
 pub fn check(text: &str) -> Result<(), Failure> {
@@ -42,12 +42,12 @@ pub fn normalized(text: &str) -> Result<String, Failure> {
 
 fn write(json: &Json<'_>, out: &mut String) -> Result<(), Failure> {
     match &json.node {
-        Node::Null => out.push_str("null"),
-        Node::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
-        Node::Number => write!(out, "{}", Numeric::parse(json.raw)?).expect("a string takes all text"),
-        Node::String(text) => write_string(text, out),
-        Node::Array(elements) => write_array(elements.iter(), out)?,
-        Node::Object(members) => write_object(members.iter(), out)?,
+        JsonNode::Null => out.push_str("null"),
+        JsonNode::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+        JsonNode::Number => write!(out, "{}", Numeric::parse(json.raw)?).expect("a string takes all text"),
+        JsonNode::String(text) => write_string(text, out),
+        JsonNode::Array(elements) => write_array(elements.iter(), out)?,
+        JsonNode::Object(members) => write_object(members.iter(), out)?,
     }
     Ok(())
 }
@@ -124,7 +124,10 @@ mod tests {
         let check = |text: &str, normal: &str| assert_eq!(normalized(text).as_deref(), Ok(normal), "{text}");
         check(" {\"bb\" : 1, \"a\":[ ] , \"c\":{}} ", "{\"a\": [], \"c\": {}, \"bb\": 1}");
         check("{\"a\":1,\"b\":2,\"a\":3}", "{\"a\": 3, \"b\": 2}");
-        check("[1.50, 1e2, -0, 1E-3, 12345678901234567890.10]", "[1.50, 100, 0, 0.001, 12345678901234567890.10]");
+        check(
+            "[1.50, 1e2, -0, 1E-3, 12345678901234567890.10]",
+            "[1.50, 100, 0, 0.001, 12345678901234567890.10]",
+        );
         check("\"\\u00e9\\ud83d\\ude00\\/\\n\\u0001\"", "\"é😀/\\n\\u0001\"");
         check("true", "true");
     }
@@ -175,8 +178,28 @@ mod tests {
     #[test]
     fn documents_have_postgresqls_order() {
         let sorted = [
-            "[]", "null", "\"\"", "\"a\"", "\"b\"", "-1", "1", "1.5", "2", "false", "true", "[null]", "[1]", "[true]", "[[]]", "[{}]",
-            "[1, 1]", "{}", "{\"a\": 1}", "{\"a\": 2}", "{\"b\": 1}", "{\"a\": 1, \"b\": 1}",
+            "[]",
+            "null",
+            "\"\"",
+            "\"a\"",
+            "\"b\"",
+            "-1",
+            "1",
+            "1.5",
+            "2",
+            "false",
+            "true",
+            "[null]",
+            "[1]",
+            "[true]",
+            "[[]]",
+            "[{}]",
+            "[1, 1]",
+            "{}",
+            "{\"a\": 1}",
+            "{\"a\": 2}",
+            "{\"b\": 1}",
+            "{\"a\": 1, \"b\": 1}",
         ];
         for (index, a) in sorted.iter().enumerate() {
             for (other, b) in sorted.iter().enumerate() {

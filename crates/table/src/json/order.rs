@@ -5,19 +5,20 @@ use std::cmp::Ordering;
 use crate::numeric::Numeric;
 
 use super::{
-    parse::{Escapes, Json, Node, parse},
+    parse::{Escapes, Json, JsonNode, parse},
     write_string,
 };
 
-/// Compares two documents in PostgreSQL's order. An array is less than a longer array, and an object less than
-/// an object with more members. An empty array that is the whole document is less than everything else.
+/// Compares two documents in PostgreSQL's order. An array is less than a longer array, and an object less
+/// than an object with more members. An empty array that is the whole document is less than everything else.
 pub(crate) fn order(a: &str, b: &str) -> Ordering {
     if a == b {
         return Ordering::Equal;
     }
     match (parse(a, Escapes::Decoded), parse(b, Escapes::Decoded)) {
         (Ok(a), Ok(b)) => {
-            let is_empty = |json: &Json<'_>| matches!(&json.node, Node::Array(elements) if elements.is_empty());
+            let is_empty =
+                |json: &Json<'_>| matches!(&json.node, JsonNode::Array(elements) if elements.is_empty());
             // PostgreSQL holds a scalar document as an array of one element.
             match (is_empty(&a), is_empty(&b)) {
                 (true, false) => Ordering::Less,
@@ -31,32 +32,31 @@ pub(crate) fn order(a: &str, b: &str) -> Ordering {
     }
 }
 
-fn rank(node: &Node<'_>) -> u8 {
+fn rank(node: &JsonNode<'_>) -> u8 {
     match node {
-        Node::Null => 0,
-        Node::String(_) => 1,
-        Node::Number => 2,
-        Node::Bool(_) => 3,
-        Node::Array(_) => 4,
-        Node::Object(_) => 5,
+        JsonNode::Null => 0,
+        JsonNode::String(_) => 1,
+        JsonNode::Number => 2,
+        JsonNode::Bool(_) => 3,
+        JsonNode::Array(_) => 4,
+        JsonNode::Object(_) => 5,
     }
 }
 
 pub(super) fn compare(a: &Json<'_>, b: &Json<'_>) -> Ordering {
     match (&a.node, &b.node) {
-        (Node::String(a), Node::String(b)) => a.as_bytes().cmp(b.as_bytes()),
-        (Node::Bool(a), Node::Bool(b)) => a.cmp(b),
-        (Node::Number, Node::Number) => match (Numeric::parse(a.raw), Numeric::parse(b.raw)) {
+        (JsonNode::String(a), JsonNode::String(b)) => a.as_bytes().cmp(b.as_bytes()),
+        (JsonNode::Bool(a), JsonNode::Bool(b)) => a.cmp(b),
+        (JsonNode::Number, JsonNode::Number) => match (Numeric::parse(a.raw), Numeric::parse(b.raw)) {
             (Ok(a), Ok(b)) => a.order(&b),
             (Ok(_), Err(_)) => Ordering::Less,
             (Err(_), Ok(_)) => Ordering::Greater,
             (Err(_), Err(_)) => a.raw.cmp(b.raw),
         },
-        (Node::Array(a), Node::Array(b)) => a
-            .len()
-            .cmp(&b.len())
-            .then_with(|| first_difference(a.iter().zip(b).map(|(a, b)| compare(a, b)))),
-        (Node::Object(a), Node::Object(b)) => a.len().cmp(&b.len()).then_with(|| {
+        (JsonNode::Array(a), JsonNode::Array(b)) => {
+            a.len().cmp(&b.len()).then_with(|| first_difference(a.iter().zip(b).map(|(a, b)| compare(a, b))))
+        }
+        (JsonNode::Object(a), JsonNode::Object(b)) => a.len().cmp(&b.len()).then_with(|| {
             first_difference(a.iter().zip(b).map(|((key_a, a), (key_b, b))| {
                 key_a.as_bytes().cmp(key_b.as_bytes()).then_with(|| compare(a, b))
             }))
@@ -90,15 +90,15 @@ pub(crate) fn write_key(text: &str, key: &mut Vec<u8>) {
 /// Writes a document without blanks and without zeros at the end of numbers.
 fn write(json: &Json<'_>, out: &mut String) {
     match &json.node {
-        Node::Number => match Numeric::parse(json.raw) {
+        JsonNode::Number => match Numeric::parse(json.raw) {
             Ok(number) => out.push_str(&number.normalized().to_string()),
             Err(_) => {
                 out.push('!');
                 out.push_str(json.raw);
             }
         },
-        Node::String(text) => write_string(text, out),
-        Node::Array(elements) => {
+        JsonNode::String(text) => write_string(text, out),
+        JsonNode::Array(elements) => {
             out.push('[');
             for element in elements {
                 write(element, out);
@@ -106,7 +106,7 @@ fn write(json: &Json<'_>, out: &mut String) {
             }
             out.push(']');
         }
-        Node::Object(members) => {
+        JsonNode::Object(members) => {
             out.push('{');
             for (key, value) in members {
                 write_string(key, out);
@@ -116,6 +116,6 @@ fn write(json: &Json<'_>, out: &mut String) {
             }
             out.push('}');
         }
-        Node::Null | Node::Bool(_) => out.push_str(json.raw),
+        JsonNode::Null | JsonNode::Bool(_) => out.push_str(json.raw),
     }
 }

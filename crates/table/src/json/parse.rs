@@ -15,11 +15,11 @@ pub const DEPTH_MAX: usize = 256;
 pub(super) struct Json<'a> {
     /// The value's text, without blanks around it.
     pub(super) raw: &'a str,
-    pub(super) node: Node<'a>,
+    pub(super) node: JsonNode<'a>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Node<'a> {
+pub(super) enum JsonNode<'a> {
     Null,
     String(Cow<'a, str>),
     /// A number, which `raw` holds.
@@ -83,13 +83,13 @@ impl<'a> Parser<'a> {
         }
         let start = self.start;
         let node = match self.take()? {
-            Token::Null => Node::Null,
-            Token::True => Node::Bool(true),
-            Token::False => Node::Bool(false),
-            Token::Number => Node::Number,
-            Token::String(text) => Node::String(text),
-            Token::ArrayStart => Node::Array(self.elements(depth)?),
-            Token::ObjectStart => Node::Object(self.members(depth)?),
+            Token::Null => JsonNode::Null,
+            Token::True => JsonNode::Bool(true),
+            Token::False => JsonNode::Bool(false),
+            Token::Number => JsonNode::Number,
+            Token::String(text) => JsonNode::String(text),
+            Token::ArrayStart => JsonNode::Array(self.elements(depth)?),
+            Token::ObjectStart => JsonNode::Object(self.members(depth)?),
             other => {
                 self.token = other;
                 return Err(self.expected("JSON value"));
@@ -145,10 +145,7 @@ impl<'a> Parser<'a> {
     }
 
     fn begins_value(&self) -> bool {
-        !matches!(
-            self.token,
-            Token::ObjectEnd | Token::ArrayEnd | Token::Comma | Token::Colon | Token::End
-        )
+        !matches!(self.token, Token::ObjectEnd | Token::ArrayEnd | Token::Comma | Token::Colon | Token::End)
     }
 
     /// Returns the token, and reads the next one. Leaves a token that begins no value where it is.
@@ -177,7 +174,8 @@ impl<'a> Parser<'a> {
     fn advance(&mut self) -> Result<(), Failure> {
         self.previous_end = self.end;
         let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
-        self.start = self.end + self.text.as_bytes()[self.end..].iter().take_while(|byte| blank(byte)).count();
+        self.start =
+            self.end + self.text.as_bytes()[self.end..].iter().take_while(|byte| blank(byte)).count();
         let rest = &self.text.as_bytes()[self.start..];
         let Some(&first) = rest.first() else {
             (self.token, self.end) = (Token::End, self.start);
@@ -204,7 +202,8 @@ impl<'a> Parser<'a> {
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte >= 0x80;
         if first == b'-' || first.is_ascii_digit() {
             let length = number(rest);
-            let word = length.unwrap_or(1) + rest[length.unwrap_or(1)..].iter().take_while(|byte| is_word(byte)).count();
+            let word = length.unwrap_or(1)
+                + rest[length.unwrap_or(1)..].iter().take_while(|byte| is_word(byte)).count();
             self.end = self.start + word;
             if length != Some(word) {
                 return Err(self.invalid_token());
@@ -247,7 +246,9 @@ impl<'a> Parser<'a> {
             }
             match byte {
                 b'"' => break,
-                0..0x20 => return Err(invalid(format!("Character with value 0x{byte:02x} must be escaped."))),
+                0..0x20 => {
+                    return Err(invalid(format!("Character with value 0x{byte:02x} must be escaped.")));
+                }
                 b'\\' => {}
                 _ => {
                     at += 1;
@@ -280,9 +281,9 @@ impl<'a> Parser<'a> {
                 }
                 None => {
                     let digits = text.as_bytes().get(at + 2..at + 6);
-                    let unit = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit)).and_then(|digits| {
-                        u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
-                    });
+                    let unit = digits
+                        .filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+                        .and_then(|digits| u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok());
                     let Some(unit) = unit else {
                         return Err(invalid("\"\\u\" must be followed by four hexadecimal digits."));
                     };

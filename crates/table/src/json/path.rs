@@ -1,7 +1,7 @@
 //! The parts of a document: `->`, `->>`, `#>`, `#>>`, and scalars of other types.
 
 use super::{
-    parse::{Escapes, Json, Node, parse},
+    parse::{Escapes, Json, JsonNode, parse},
     write,
 };
 use crate::failure::Failure;
@@ -29,11 +29,11 @@ pub(crate) enum Step<'a> {
 impl<'a> Json<'a> {
     fn step(self, step: Step<'_>) -> Option<Json<'a>> {
         match (self.node, step) {
-            (Node::Object(members), Step::Key(key) | Step::Either(key)) => {
+            (JsonNode::Object(members), Step::Key(key) | Step::Either(key)) => {
                 members.into_iter().rev().find_map(|(known, value)| (known == key).then_some(value))
             }
-            (Node::Array(elements), Step::Index(index)) => element(elements, index),
-            (Node::Array(elements), Step::Either(text)) => {
+            (JsonNode::Array(elements), Step::Index(index)) => element(elements, index),
+            (JsonNode::Array(elements), Step::Either(text)) => {
                 // As C's `strtol` does, blanks before the number and a sign are read.
                 let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
                 element(elements, text.parse::<i32>().ok()?.into())
@@ -43,7 +43,7 @@ impl<'a> Json<'a> {
     }
 
     fn is_scalar(&self) -> bool {
-        !matches!(self.node, Node::Array(_) | Node::Object(_))
+        !matches!(self.node, JsonNode::Array(_) | JsonNode::Object(_))
     }
 
     /// Returns the text of a part.
@@ -91,8 +91,8 @@ pub(crate) fn at_path(document: &str, kind: Kind, path: &[Step<'_>]) -> Result<O
 pub(crate) fn shown(part: &str) -> Result<Option<String>, Failure> {
     let part = parse(part, Escapes::Decoded)?;
     Ok(match part.node {
-        Node::Null => None,
-        Node::String(text) => Some(text.into_owned()),
+        JsonNode::Null => None,
+        JsonNode::String(text) => Some(text.into_owned()),
         _ => Some(part.raw.to_owned()),
     })
 }
@@ -102,22 +102,22 @@ pub(crate) fn type_name(document: &str) -> Result<&'static str, Failure> {
     Ok(name(&parse(document, Escapes::Kept)?.node))
 }
 
-fn name(node: &Node<'_>) -> &'static str {
+fn name(node: &JsonNode<'_>) -> &'static str {
     match node {
-        Node::Null => "null",
-        Node::String(_) => "string",
-        Node::Number => "number",
-        Node::Bool(_) => "boolean",
-        Node::Array(_) => "array",
-        Node::Object(_) => "object",
+        JsonNode::Null => "null",
+        JsonNode::String(_) => "string",
+        JsonNode::Number => "number",
+        JsonNode::Bool(_) => "boolean",
+        JsonNode::Array(_) => "array",
+        JsonNode::Object(_) => "object",
     }
 }
 
 /// Returns the number of elements of an array.
 pub(crate) fn array_length(document: &str) -> Result<usize, Failure> {
     match parse(document, Escapes::Kept)?.node {
-        Node::Array(elements) => Ok(elements.len()),
-        Node::Object(_) => Err(Failure::new("22023", "cannot get array length of a non-array")),
+        JsonNode::Array(elements) => Ok(elements.len()),
+        JsonNode::Object(_) => Err(Failure::new("22023", "cannot get array length of a non-array")),
         _ => Err(Failure::new("22023", "cannot get array length of a scalar")),
     }
 }
@@ -126,8 +126,8 @@ pub(crate) fn array_length(document: &str) -> Result<usize, Failure> {
 pub(crate) fn scalar(document: &str, is_bool: bool, ty: &str) -> Result<String, Failure> {
     let document = parse(document, Escapes::Decoded)?;
     match (&document.node, is_bool) {
-        (Node::Bool(_), true) | (Node::Number, false) => Ok(document.raw.to_owned()),
-        (Node::Number, _) => Err(uncastable("numeric", ty)),
+        (JsonNode::Bool(_), true) | (JsonNode::Number, false) => Ok(document.raw.to_owned()),
+        (JsonNode::Number, _) => Err(uncastable("numeric", ty)),
         (node, _) => Err(uncastable(name(node), ty)),
     }
 }

@@ -163,6 +163,9 @@ impl Binder<'_> {
                     }
                     _ => ty.is_number(),
                 };
+                if !defined && ty == Type::Time && is_of_numbers(function) {
+                    return Err(SqlError::unsupported(format!("{name} of time")).at(span));
+                }
                 if !defined {
                     return Err(no_function(name, &[ty.name()], span));
                 }
@@ -187,6 +190,9 @@ impl Binder<'_> {
             None => argument,
             Some(filter) => Some(self.filtered(argument, filter)?),
         };
+        // The engine adds values of type real as double precision.
+        let added = is_of_numbers(function) && argument.as_ref().is_some_and(|one| one.ty() == Type::Float4);
+        let argument = if added { argument.map(|one| coerce::cast(one, Type::Float8)) } else { argument };
         let aggregate = Aggregate { function, argument, distinct };
         let ty = aggregate.ty();
         let Ok(aggregates) = &mut self.aggregates else { unreachable!("checked above") };
@@ -194,7 +200,11 @@ impl Binder<'_> {
             aggregates.push(aggregate);
             aggregates.len() - 1
         });
-        Ok(Operand::Typed(Expr::Column(AGGREGATE + index, ty), ty))
+        let result = Expr::Column(AGGREGATE + index, ty);
+        if added && function == AggregateFunction::Sum {
+            return Ok(Operand::Typed(coerce::cast(result, Type::Float4), Type::Float4));
+        }
+        Ok(Operand::Typed(result, ty))
     }
 
     /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL in rows for which the condition is
@@ -239,7 +249,7 @@ impl Binder<'_> {
             self.meet(&mut arguments)?;
         }
         let first = arguments.first().and_then(Operand::ty);
-        use Type::{Bytea, Date, Float8, Int4, Json, Jsonb, Numeric, Text, Timestamp, Timestamptz};
+        use Type::{Bytea, Date, Float8, Int4, Json, Jsonb, Numeric, Text, Time, Timestamp, Timestamptz};
         let same = |arguments: &[Operand], what: &str| -> Result<Vec<Type>> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
             if ty == Json && what != "COALESCE" {
@@ -288,6 +298,7 @@ impl Binder<'_> {
             ("upper", 1) => (Function::Upper, vec![Text]),
             ("length", 1) => (Function::Length, vec![string]),
             ("char_length" | "character_length", 1) => (Function::Length, vec![Text]),
+            ("octet_length", 1) if first == Some(Type::Bpchar) => (Function::OctetLength, vec![Type::Bpchar]),
             ("octet_length", 1) => (Function::OctetLength, vec![string]),
             ("substring" | "substr", 2 | 3) => (Function::Substring, [string, Int4, Int4][..count].to_vec()),
             ("encode", 2) => (Function::Encode, vec![Bytea, Text]),
@@ -333,7 +344,7 @@ impl Binder<'_> {
             ("coalesce", 1..) => (Function::Coalesce, same(&arguments, "COALESCE")?),
             ("greatest", 1..) => (Function::Greatest, same(&arguments, "GREATEST")?),
             ("least", 1..) => (Function::Least, same(&arguments, "LEAST")?),
-            ("nullif", 2) => (Function::NullIf, vec![self.comparable(&arguments, span)?; 2]),
+            ("nullif", 2) => (Function::NullIf, vec![self.comparable_by_operator(&arguments, span)?; 2]),
             ("date_trunc", 2) => {
                 let source = if arguments[1].ty() == Some(Timestamp) { Timestamp } else { Timestamptz };
                 (Function::DateTrunc, vec![Text, source])
@@ -341,7 +352,7 @@ impl Binder<'_> {
             ("extract", 2) => {
                 let source = match arguments[1].ty() {
                     None => Timestamptz,
-                    Some(ty @ (Date | Timestamp | Timestamptz)) => ty,
+                    Some(ty @ (Date | Timestamp | Timestamptz | Time)) => ty,
                     Some(_) => return Err(absent()),
                 };
                 (Function::Extract, vec![Text, source])
@@ -370,6 +381,9 @@ impl Binder<'_> {
 
     /// Converts an operand to its printed text, which for booleans differs from their cast to text.
     fn printed(&mut self, operand: Operand) -> Result<Expr> {
+        if let Operand::Typed(padded, Type::Bpchar) = operand {
+            return Ok(padded);
+        }
         let Operand::Typed(truth, Type::Bool) = operand else {
             return operand.coerce_implicit(Type::Text, self.parameters);
         };

@@ -16,11 +16,7 @@ use super::{
 };
 use crate::{
     error::{Result, SqlError},
-    statement::{
-        coerce::Operand,
-        fold,
-        parameters::array_parameter,
-    },
+    statement::{coerce::Operand, fold, parameters::array_parameter},
 };
 
 impl Binder<'_> {
@@ -86,9 +82,7 @@ impl Binder<'_> {
         let steps = self.coerced(steps, Type::Text)?;
         let shown = format!("{} {op} unknown", left.type_name());
         if let BinaryOperator::HashArrow | BinaryOperator::HashLongArrow = op {
-            let is_open = |step: &Expr| {
-                matches!(step, Expr::Parameter(number, _) if array_parameter(*number).is_some())
-            };
+            let is_open = |step: &Expr| matches!(step, Expr::Parameter(number, _) if array_parameter(*number).is_some());
             if steps.iter().any(is_open) {
                 return Err(SqlError::unsupported("a path that is a parameter").at(span));
             }
@@ -115,11 +109,7 @@ impl Binder<'_> {
         let among = Expr::In(Box::new(truth(any)), tests.into());
         let among = if any { among } else { Expr::Unary(Unary::Not, Box::new(among)) };
         let known = Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(document))));
-        Ok(boolean(Expr::Case {
-            branches: vec![(known, among)],
-            otherwise: None,
-            ty: Type::Bool,
-        }))
+        Ok(boolean(Expr::Case { branches: vec![(known, among)], otherwise: None, ty: Type::Bool }))
     }
 
     fn document(&mut self, operand: Operand, shown: &str, span: Span) -> Result<Expr> {

@@ -189,7 +189,7 @@ impl Binder<'_> {
         self.meet(&mut operands)?;
         let [left, right] = operands;
         let ty = match (left.ty(), right.ty()) {
-            (Some(a), Some(b)) => coerce::wider(a, b)
+            (Some(a), Some(b)) => coerce::operator_type(a, b)
                 .ok_or_else(|| no_operator(&format!("{} {symbol} {}", a.name(), b.name()), span))?,
             (Some(ty), None) | (None, Some(ty)) => ty,
             (None, None) => Type::Text,
@@ -212,6 +212,9 @@ impl Binder<'_> {
         if left.ty() == Some(Type::Jsonb) && op == Binary::Subtract {
             return Err(SqlError::unsupported("operator - of jsonb").at(span));
         }
+        if [left.ty(), right.ty()].contains(&Some(Type::Time)) {
+            return Err(SqlError::unsupported(format!("operator {symbol} of time")).at(span));
+        }
         let absent = |left: &Operand, right: &Operand| {
             no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span)
         };
@@ -227,7 +230,7 @@ impl Binder<'_> {
                 return Err(ambiguous(&shown, span));
             }
             (Some(a), Some(b)) if a.is_number() && b.is_number() => {
-                let ty = coerce::wider(a, b).expect("two types of numbers have a common wider type");
+                let ty = coerce::operator_type(a, b).expect("two types of numbers have a common wider type");
                 ((ty, ty), ty)
             }
             (Some(Type::Date), Some(Type::Date)) if op == Binary::Subtract => {
@@ -267,7 +270,7 @@ impl Binder<'_> {
             }
             _ => return Err(absent(&left, &right)),
         };
-        if op == Binary::Modulo && result == Type::Float8 {
+        if op == Binary::Modulo && matches!(result, Type::Float4 | Type::Float8) {
             return Err(absent(&left, &right));
         }
         let left = left.coerce_implicit(operands.0, self.parameters)?;
@@ -283,7 +286,7 @@ impl Binder<'_> {
                 return Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), ty));
             }
         }
-        let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text));
+        let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text | Type::Bpchar));
         if !is_text(&left) && !is_text(&right) {
             return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
         }
@@ -320,7 +323,7 @@ impl Binder<'_> {
     pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
         let mut operands = [self.operand(a)?, self.operand(b)?];
         self.meet(&mut operands)?;
-        let ty = self.comparable(&operands, span)?;
+        let ty = self.comparable_by_operator(&operands, span)?;
         let [a, b] = operands;
         let (a, b) = self.both(a, b, ty)?;
         let mut nulls = |op| -> Result<Expr> {
@@ -352,6 +355,13 @@ impl Binder<'_> {
     pub(super) fn both(&mut self, left: Operand, right: Operand, ty: Type) -> Result<(Expr, Expr)> {
         let left = left.coerce_implicit(ty, self.parameters)?;
         Ok((left, right.coerce_implicit(ty, self.parameters)?))
+    }
+
+    /// Returns the type in which `=` compares two operands.
+    pub(super) fn comparable_by_operator(&self, operands: &[Operand], span: Span) -> Result<Type> {
+        let ty = self.comparable(operands, span)?;
+        let is_mixed = operands.iter().filter_map(Operand::ty).any(|own| own != ty);
+        Ok(if ty == Type::Float4 && is_mixed { Type::Float8 } else { ty })
     }
 
     pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {
@@ -412,7 +422,7 @@ impl Binder<'_> {
             if operand.ty() == Some(Type::Bytea) {
                 return Err(SqlError::unsupported("LIKE of bytea").at(span));
             }
-            if !matches!(operand.ty(), None | Some(Type::Text)) {
+            if !matches!(operand.ty(), None | Some(Type::Text | Type::Bpchar)) {
                 let symbol = if case_insensitive { "~~*" } else { "~~" };
                 return Err(no_operator(
                     &format!("{} {symbol} {}", text.type_name(), pattern.type_name()),
@@ -420,7 +430,9 @@ impl Binder<'_> {
                 ));
             }
         }
-        let (text, pattern) = self.both(text, pattern, Type::Text)?;
+        let ty = if text.ty() == Some(Type::Bpchar) { Type::Bpchar } else { Type::Text };
+        let text = text.coerce_implicit(ty, self.parameters)?;
+        let pattern = pattern.coerce_implicit(Type::Text, self.parameters)?;
         Ok(boolean(Expr::Like { text: Box::new(text), pattern: Box::new(pattern), escape, case_insensitive }))
     }
 }

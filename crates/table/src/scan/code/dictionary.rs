@@ -246,13 +246,13 @@ fn code_order(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-/// Compares by value, and equal numerics (1.0 and 1.00) by scale.
+/// Compares by value, equal numerics (1.0 and 1.00) by scale, and equal `character`s by length.
 fn identity_order(a: &Value, b: &Value) -> Ordering {
-    let scale = |value: &Value| match value {
-        Value::Numeric(number) => number.scale(),
-        _ => 0,
-    };
-    code_order(a, b).then_with(|| scale(a).cmp(&scale(b)))
+    code_order(a, b).then_with(|| match (a, b) {
+        (Value::Numeric(a), Value::Numeric(b)) => a.scale().cmp(&b.scale()),
+        (Value::Bpchar(a), Value::Bpchar(b)) => a.len().cmp(&b.len()),
+        _ => Ordering::Equal,
+    })
 }
 
 impl Sorted {
