@@ -42,7 +42,7 @@ fn the_text_means_the_same(value: &Value, ty: PgType) {
         )
     });
     assert_eq!(text_of(&again, ty), text, "{value:?} is read back as another value");
-    if ty != PgType::Plain(Type::Float8) {
+    if !matches!(ty, PgType::Plain(Type::Float4 | Type::Float8)) {
         assert_eq!(again, *value);
     }
 }

@@ -80,7 +80,9 @@ pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
 
 fn text(value: &Value, buffer: &mut BytesMut) {
     match value {
-        Value::Text(text) => buffer.put_slice(text.as_bytes()),
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+            buffer.put_slice(text.as_bytes());
+        }
         other => buffer.put_slice(other.text().unwrap_or_default().as_bytes()),
     }
 }
@@ -88,7 +90,6 @@ fn text(value: &Value, buffer: &mut BytesMut) {
 fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
     match (value, ty) {
         (Value::Int8(oid), ty) if ty.is_oid() => buffer.put_u32(*oid as u32),
-        (Value::Float8(float), PgType::Float4) => buffer.put_f32(*float as f32),
         (Value::Text(text), PgType::Interval) => {
             let interval = Interval::parse(text).unwrap_or_default();
             buffer.put_i64(interval.micros);
@@ -101,8 +102,17 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
         (Value::Int4(i) | Value::Date(i), _) => buffer.put_i32(*i),
         (Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i), _) => buffer.put_i64(*i),
         (Value::Float8(float), _) => buffer.put_f64(*float),
+        (Value::Float4(float), _) => buffer.put_f32(*float),
+        (Value::Time(micros), _) => buffer.put_i64(*micros),
         (Value::Numeric(number), _) => numeric(number, buffer),
         (Value::Text(text), _) => buffer.put_slice(text.as_bytes()),
+        (Value::Uuid(uuid), _) => buffer.put_slice(uuid),
+        (Value::Bytea(bytes), _) => buffer.put_slice(bytes),
+        (Value::Json(text) | Value::Bpchar(text), _) => buffer.put_slice(text.as_bytes()),
+        (Value::Jsonb(text), _) => {
+            buffer.put_u8(JSONB_VERSION);
+            buffer.put_slice(text.as_bytes());
+        }
         (Value::Null, _) => unreachable!("NULL has no bytes"),
     }
 }
@@ -124,6 +134,9 @@ fn array_to_binary(text: &str, ty: PgType, buffer: &mut BytesMut) {
         field(&value, element, Format::Binary, buffer);
     }
 }
+
+/// The first byte of a `jsonb` on the wire.
+const JSONB_VERSION: u8 = 1;
 
 /// The signs of a numeric on the wire.
 const POSITIVE: u16 = 0x0000;
@@ -191,7 +204,8 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
             if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
                 return Ok(Value::text_of(text));
             }
-            checked(parse_text(ty.plain(), text)?, ty)
+            let value = parse_text(ty.plain(), text)?;
+            if ty.plain().is_json() { Ok(value) } else { checked(value, ty) }
         }
         Format::Binary => from_binary(bytes, ty).map_err(|mut error| {
             if error.code == code::INVALID_BINARY_REPRESENTATION {
@@ -202,9 +216,10 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     }
 }
 
-/// Refuses a malformed text of an interval or an array.
+/// Refuses a malformed text of an interval, an array or a document, and normalizes a `jsonb`.
 pub fn checked(value: Value, ty: PgType) -> Result<Value> {
     match &value {
+        Value::Json(text) | Value::Jsonb(text) => return Ok(parse_text(ty.plain(), text)?),
         Value::Text(text) if ty == PgType::Interval => {
             Interval::parse(text)?;
         }
@@ -240,6 +255,9 @@ pub fn in_range(value: Value) -> Result<Value> {
     match value {
         Value::Date(days) if !matches!(days, i32::MIN | i32::MAX) => {
             calendar::check_date(days.into())?;
+        }
+        Value::Time(micros) if !(0..=calendar::DAY).contains(&micros) => {
+            return Err(SqlError::new("22008", "time out of range"));
         }
         Value::Timestamp(micros) | Value::Timestamptz(micros) if !matches!(micros, i64::MIN | i64::MAX) => {
             calendar::check_timestamp(micros.into())?;
@@ -281,9 +299,6 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         return Err(SqlError::new("42622", "identifier too long")
             .detail(format!("Identifier must be less than {NAME_BYTES} characters.")));
     }
-    if ty == PgType::Float4 {
-        return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b))));
-    }
     if let Some(element) = ty.element() {
         let lowest = i32::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector));
         return array_from_binary(bytes, element, lowest)?.ok_or_else(malformed);
@@ -293,10 +308,23 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         Type::Int2 => exactly(bytes).map(|b| Value::Int2(i16::from_be_bytes(b))),
         Type::Int4 => exactly(bytes).map(|b| Value::Int4(i32::from_be_bytes(b))),
         Type::Int8 => exactly(bytes).map(|b| Value::Int8(i64::from_be_bytes(b))),
+        Type::Float4 => exactly(bytes).map(|b| Value::Float4(f32::from_be_bytes(b))),
+        Type::Time => exactly(bytes).map(|b| Value::Time(i64::from_be_bytes(b))),
         Type::Float8 => exactly(bytes).map(|b| Value::Float8(f64::from_be_bytes(b))),
         Type::Date => exactly(bytes).map(|b| Value::Date(i32::from_be_bytes(b))),
         Type::Timestamp => exactly(bytes).map(|b| Value::Timestamp(i64::from_be_bytes(b))),
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
+        Type::Uuid => exactly(bytes).map(Value::Uuid),
+        Type::Bytea => return Ok(Value::bytes_of(bytes)),
+        ty @ (Type::Json | Type::Bpchar) => return Ok(parse_text(ty, utf8(bytes)?)?),
+        Type::Jsonb => match bytes {
+            [] => return Err(short()),
+            [JSONB_VERSION, text @ ..] => return Ok(parse_text(Type::Jsonb, utf8(text)?)?),
+            [other, ..] => {
+                let message = format!("unsupported jsonb version number {other}");
+                return Err(SqlError::new(code::INTERNAL_ERROR, message));
+            }
+        },
         Type::Numeric => return numeric_from_binary(bytes),
         Type::Text => return Ok(parse_text(Type::Text, utf8(bytes)?)?),
     };
@@ -435,6 +463,13 @@ mod tests {
         check(Type::Date, "2013-01-01");
         check(Type::Timestamp, "2013-01-01 05:15:00.25");
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
+        check(Type::Uuid, "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+        check(Type::Bytea, "\\x00ff41");
+        check(Type::Bpchar, "ab  ");
+        check(Type::Float4, "1.5e-07");
+        check(Type::Time, "23:59:59.000001");
+        check(Type::Json, " [1,  2] ");
+        check(Type::Jsonb, "{\"a\": [1.0, \"é\"]}");
     }
 
     /// The encoding of 12345.678 as a numeric must equal the bytes that PostgreSQL 15 sends.

@@ -1,8 +1,8 @@
 //! PostgreSQL's types as clients see them: object ids, names, sizes.
 //!
-//! Rows hold values of the ten types of `quorate_table`. Values of the catalog's other types (`oid`, `name`,
-//! `"char"`, arrays …) are carried as values of those ten: an oid is a [`Value::Int8`], an array is its text
-//! form. A [`PgType`] says how such a value is named and encoded.
+//! Rows hold values of the types of `quorate_table`. Values of the catalog's other types (`oid`, `name`,
+//! `"char"`, arrays …) are carried as values of those types: an oid is a [`Value::Int8`], an array is its
+//! text form. A [`PgType`] says how such a value is named and encoded.
 //!
 //! [`Value::Int8`]: quorate_table::value::Value::Int8
 
@@ -20,8 +20,6 @@ pub enum PgType {
     Unknown,
     Void,
     Varchar,
-    Bpchar,
-    Float4,
     Char,
     Name,
     Oid,
@@ -37,7 +35,6 @@ pub enum PgType {
     Int2Vector,
     OidVector,
     Record,
-    Json,
     Interval,
     IntervalArray,
     BoolArray,
@@ -53,6 +50,11 @@ pub enum PgType {
     DateArray,
     TimestampArray,
     TimestamptzArray,
+    UuidArray,
+    ByteaArray,
+    JsonArray,
+    JsonbArray,
+    TimeArray,
     CharArray,
     NameArray,
     OidArray,
@@ -92,6 +94,7 @@ macro_rules! types {
 use PgType::*;
 types! {
     Plain(Type::Bool), 16, "bool", "boolean", 1, 'B', None;
+    Plain(Type::Bytea), 17, "bytea", "bytea", -1, 'U', None;
     Char, 18, "char", "\"char\"", 1, 'Z', None;
     Name, 19, "name", "name", 64, 'S', Some(Char);
     Plain(Type::Int8), 20, "int8", "bigint", 8, 'N', None;
@@ -103,31 +106,35 @@ types! {
     Oid, 26, "oid", "oid", 4, 'N', None;
     Xid, 28, "xid", "xid", 4, 'U', None;
     OidVector, 30, "oidvector", "oidvector", -1, 'A', Some(Oid);
-    Json, 114, "json", "json", -1, 'U', None;
+    Plain(Type::Json), 114, "json", "json", -1, 'U', None;
     NodeTree, 194, "pg_node_tree", "pg_node_tree", -1, 'Z', None;
-    Float4, 700, "float4", "real", 4, 'N', None;
+    JsonArray, 199, "_json", "json[]", -1, 'A', Some(Plain(Type::Json));
+    Plain(Type::Float4), 700, "float4", "real", 4, 'N', None;
     Plain(Type::Float8), 701, "float8", "double precision", 8, 'N', None;
     Unknown, 705, "unknown", "unknown", -2, 'X', None;
     BoolArray, 1000, "_bool", "boolean[]", -1, 'A', Some(Plain(Type::Bool));
+    ByteaArray, 1001, "_bytea", "bytea[]", -1, 'A', Some(Plain(Type::Bytea));
     CharArray, 1002, "_char", "\"char\"[]", -1, 'A', Some(Char);
     NameArray, 1003, "_name", "name[]", -1, 'A', Some(Name);
     Int2Array, 1005, "_int2", "smallint[]", -1, 'A', Some(Plain(Type::Int2));
     Int4Array, 1007, "_int4", "integer[]", -1, 'A', Some(Plain(Type::Int4));
     TextArray, 1009, "_text", "text[]", -1, 'A', Some(Plain(Type::Text));
-    BpcharArray, 1014, "_bpchar", "character[]", -1, 'A', Some(Bpchar);
+    BpcharArray, 1014, "_bpchar", "character[]", -1, 'A', Some(Plain(Type::Bpchar));
     VarcharArray, 1015, "_varchar", "character varying[]", -1, 'A', Some(Varchar);
     Int8Array, 1016, "_int8", "bigint[]", -1, 'A', Some(Plain(Type::Int8));
-    Float4Array, 1021, "_float4", "real[]", -1, 'A', Some(Float4);
+    Float4Array, 1021, "_float4", "real[]", -1, 'A', Some(Plain(Type::Float4));
     Float8Array, 1022, "_float8", "double precision[]", -1, 'A', Some(Plain(Type::Float8));
     OidArray, 1028, "_oid", "oid[]", -1, 'A', Some(Oid);
     AclItem, 1033, "aclitem", "aclitem", 12, 'U', None;
     AclItemArray, 1034, "_aclitem", "aclitem[]", -1, 'A', Some(AclItem);
-    Bpchar, 1042, "bpchar", "character", -1, 'S', None;
+    Plain(Type::Bpchar), 1042, "bpchar", "character", -1, 'S', None;
     Varchar, 1043, "varchar", "character varying", -1, 'S', None;
     Plain(Type::Date), 1082, "date", "date", 4, 'D', None;
+    Plain(Type::Time), 1083, "time", "time without time zone", 8, 'D', None;
     Plain(Type::Timestamp), 1114, "timestamp", "timestamp without time zone", 8, 'D', None;
     TimestampArray, 1115, "_timestamp", "timestamp without time zone[]", -1, 'A', Some(Plain(Type::Timestamp));
     DateArray, 1182, "_date", "date[]", -1, 'A', Some(Plain(Type::Date));
+    TimeArray, 1183, "_time", "time without time zone[]", -1, 'A', Some(Plain(Type::Time));
     Plain(Type::Timestamptz), 1184, "timestamptz", "timestamp with time zone", 8, 'D', None;
     TimestamptzArray, 1185, "_timestamptz", "timestamp with time zone[]", -1, 'A', Some(Plain(Type::Timestamptz));
     Interval, 1186, "interval", "interval", 16, 'T', None;
@@ -141,6 +148,10 @@ types! {
     RegtypeArray, 2211, "_regtype", "regtype[]", -1, 'A', Some(Regtype);
     Record, 2249, "record", "record", -1, 'P', None;
     Void, 2278, "void", "void", 4, 'P', None;
+    Plain(Type::Uuid), 2950, "uuid", "uuid", 16, 'U', None;
+    UuidArray, 2951, "_uuid", "uuid[]", -1, 'A', Some(Plain(Type::Uuid));
+    Plain(Type::Jsonb), 3802, "jsonb", "jsonb", -1, 'U', None;
+    JsonbArray, 3807, "_jsonb", "jsonb[]", -1, 'A', Some(Plain(Type::Jsonb));
     Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
     Regrole, 4096, "regrole", "regrole", 4, 'N', None;
 }
@@ -210,7 +221,6 @@ impl PgType {
     pub fn plain(self) -> Type {
         match self {
             PgType::Plain(ty) => ty,
-            PgType::Float4 => Type::Float8,
             PgType::Oid | PgType::Xid => Type::Int8,
             _ => Type::Text,
         }
@@ -245,6 +255,7 @@ pub fn type_with_modifier(ty: Type, modifier: Option<Modifier>) -> (PgType, i32)
     const HEADER: i32 = 4;
     match modifier {
         None => (PgType::Plain(ty), -1),
+        Some(Modifier::Char(length)) => (PgType::Plain(ty), length as i32 + HEADER),
         Some(Modifier::Varchar(None)) => (PgType::Varchar, -1),
         Some(Modifier::Varchar(Some(most))) => (PgType::Varchar, most as i32 + HEADER),
         Some(Modifier::Digits { precision, scale }) => {
@@ -257,7 +268,7 @@ pub fn type_with_modifier(ty: Type, modifier: Option<Modifier>) -> (PgType, i32)
 pub fn spelled(ty: PgType, modifier: i32) -> String {
     let shown = ty.display();
     match (ty, modifier.checked_sub(4)) {
-        (PgType::Varchar, Some(most @ 1..)) => format!("{shown}({most})"),
+        (PgType::Varchar | PgType::Plain(Type::Bpchar), Some(most @ 1..)) => format!("{shown}({most})"),
         (PgType::Plain(Type::Numeric), Some(digits @ 0..)) => {
             format!("{shown}({},{})", digits >> 16, digits & 0x7ff)
         }
@@ -265,13 +276,8 @@ pub fn spelled(ty: PgType, modifier: i32) -> String {
     }
 }
 
-/// Returns the error about the type `real`, which the engine does not support.
-pub fn no_real() -> SqlError {
-    SqlError::unsupported("the type real").hint("Use double precision.")
-}
-
 /// Returns the type and the modifier that a declaration or a cast asks for. A modifier that Quorate does not
-/// enforce (`char(3)`, `timestamp(3)`) is refused rather than ignored.
+/// enforce (`timestamp(3)`) is refused rather than ignored.
 pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
     const VARCHAR_MAX: u64 = 10_485_760;
     const PRECISION_MAX: u64 = 1000;
@@ -287,6 +293,20 @@ pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
             }
             most => Ok((Type::Text, Some(Modifier::Varchar(Some(most as u32))))),
         },
+        DataType::Char(length) | DataType::Character(length) => {
+            let length = match length {
+                None => 1,
+                Some(CharacterLength::IntegerLength { length, unit: None }) => *length,
+                Some(_) => return named(data_type).map(|ty| (ty.plain(), None)),
+            };
+            match length {
+                0 => invalid("length for type char must be at least 1".to_owned()),
+                most if most > VARCHAR_MAX => {
+                    invalid(format!("length for type char cannot exceed {VARCHAR_MAX}"))
+                }
+                most => Ok((Type::Bpchar, Some(Modifier::Char(most as u32)))),
+            }
+        }
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info)
             if *info != ExactNumberInfo::None =>
         {
@@ -360,15 +380,19 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
             if *p >= 25 && *p <= 53 {
                 plain(Type::Float8)
             } else {
-                Ok(PgType::Float4)
+                plain(Type::Float4)
             }
         }
-        DataType::Real | DataType::Float4 => Ok(PgType::Float4),
+        DataType::Real | DataType::Float4 => plain(Type::Float4),
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => match info {
             ExactNumberInfo::None => plain(Type::Numeric),
             _ => refuse("numeric", "numeric"),
         },
         DataType::Text => plain(Type::Text),
+        DataType::Uuid => plain(Type::Uuid),
+        DataType::Bytea => plain(Type::Bytea),
+        DataType::JSON => plain(Type::Json),
+        DataType::JSONB => plain(Type::Jsonb),
         DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
             match length {
                 None => Ok(PgType::Varchar),
@@ -376,9 +400,7 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
                 Some(_) => refuse("character varying", "text"),
             }
         }
-        DataType::Char(_) | DataType::Character(_) => {
-            Err(SqlError::unsupported("type character").hint("Use text."))
-        }
+        DataType::Char(_) | DataType::Character(_) => refuse("character", "bpchar"),
         DataType::Date => plain(Type::Date),
         DataType::Timestamp(precision, zone) => match (precision, zone) {
             // Timestamps always have six digits.
@@ -403,9 +425,14 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
                 if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
             PgType::named(&lower).ok_or_else(|| unknown(data_type))
         }
-        DataType::JSON | DataType::JSONB | DataType::Uuid | DataType::Bytea | DataType::Time(..) => {
-            Err(SqlError::unsupported(format!("type {}", data_type.to_string().to_lowercase())))
-        }
+        DataType::Time(precision, zone) => match (precision, zone) {
+            (_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+                Err(SqlError::unsupported("type time with time zone"))
+            }
+            // Times always have six digits.
+            (Some(..6 | 7..), _) => refuse("time", "time"),
+            (None | Some(6), _) => plain(Type::Time),
+        },
         _ => Err(unknown(data_type)),
     }
 }

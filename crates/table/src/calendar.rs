@@ -118,18 +118,30 @@ pub fn timestamp_text(micros: i64, zoned: bool) -> String {
     }
     let mut text = String::with_capacity(32);
     let year = write_date(&mut text, micros.div_euclid(DAY));
-    let (seconds, fraction) = (micros.rem_euclid(DAY) / 1_000_000, micros.rem_euclid(1_000_000));
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    write!(text, " {hour:02}:{minute:02}:{second:02}").expect("writing to a string");
-    if fraction != 0 {
-        let digits = format!("{fraction:06}");
-        write!(text, ".{}", digits.trim_end_matches('0')).expect("writing to a string");
-    }
+    text.push(' ');
+    write_time(&mut text, micros.rem_euclid(DAY));
     if zoned {
         text.push_str("+00");
     }
     write_era(&mut text, year);
     text
+}
+
+/// Returns the text of a time of day.
+pub fn time_text(micros: i64) -> String {
+    let mut text = String::with_capacity(15);
+    write_time(&mut text, micros);
+    text
+}
+
+fn write_time(text: &mut String, micros: i64) {
+    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    write!(text, "{hour:02}:{minute:02}:{second:02}").expect("writing to a string");
+    if fraction != 0 {
+        let digits = format!("{fraction:06}");
+        write!(text, ".{}", digits.trim_end_matches('0')).expect("writing to a string");
+    }
 }
 
 fn write_date(text: &mut String, days: i64) -> i64 {
@@ -167,6 +179,34 @@ pub fn parse_timestamp(text: &str, zoned: bool) -> Result<i64, Failure> {
             check_timestamp(micros).map_err(|_| out_of_range("timestamp out of range", text))
         }
     }
+}
+
+/// Reads a time of day, `23:59:59.999` or `235959`, and ignores a zone. The time may stand behind a date.
+pub fn parse_time(text: &str) -> Result<i64, Failure> {
+    let invalid = || Failure::invalid_text(Type::Time, text);
+    let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
+    let mut scan = FieldScanner { rest: trimmed };
+    let time = scan.time().or_else(|| {
+        scan.rest = trimmed;
+        scan.time_of_digits()
+    });
+    let Some((hour, minute, micros_of_minute)) = time else {
+        return match ParsedTime::parse(text, Type::Time)? {
+            ParsedTime::At { micros, .. } if trimmed.contains(':') => Ok(micros),
+            _ => Err(invalid()),
+        };
+    };
+    scan.blanks();
+    scan.zone().ok_or_else(invalid)?;
+    scan.blanks();
+    if !scan.rest.is_empty() {
+        return Err(invalid());
+    }
+    let whole_day = hour == 24 && minute == 0 && micros_of_minute == 0;
+    if (hour > 23 && !whole_day) || minute > 59 || micros_of_minute > 60_000_000 {
+        return Err(out_of_range("date/time field value out of range", text));
+    }
+    Ok((hour * 60 + minute) * 60_000_000 + micros_of_minute)
 }
 
 fn out_of_range(what: &str, text: &str) -> Failure {
@@ -326,6 +366,12 @@ impl FieldScanner<'_> {
             }
         }
         Some((hour, minute, micros))
+    }
+
+    /// Reads a time of six digits, such as `235959`. Returns what [`Self::time`] returns.
+    fn time_of_digits(&mut self) -> Option<(i64, i64, i64)> {
+        let number = self.number(6, 6)?;
+        Some((number / 10_000, number / 100 % 100, number % 100 * 1_000_000))
     }
 
     /// Reads a zone: `Z`, `UTC`, `+02`, `-05:30`, `+0530`, or nothing. Returns seconds east of UTC.

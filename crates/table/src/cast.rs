@@ -7,9 +7,10 @@
 use crate::{
     calendar::{self, DAY},
     failure::Failure,
+    json,
     numeric::Numeric,
     text::parse_text,
-    value::{Type, Value},
+    value::{Type, Value, unpadded},
 };
 
 /// Converts a value to type `ty`; fails with 42846 if there is no such cast.
@@ -23,8 +24,31 @@ pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
     match (value, ty) {
         (Value::Text(text), _) => parse_text(ty, text),
         (Value::Bool(b), Type::Text) => Ok(Value::text_of(if *b { "true" } else { "false" })),
+        (Value::Bpchar(text), Type::Text) => Ok(Value::text_of(unpadded(text))),
+        (Value::Bpchar(text), _) => parse_text(ty, text),
+        (_, Type::Bpchar) => cast(&cast(value, Type::Text)?, ty),
         (_, Type::Text) => Ok(value.text().map_or(Value::Null, Value::text_of)),
         (Value::Bool(b), Type::Int4) => Ok(Value::Int4((*b).into())),
+        (Value::Float4(real), Type::Numeric) => Numeric::from_f32(*real).map(Value::Numeric),
+        (Value::Float4(real), Type::Float8) => Ok(Value::Float8((*real).into())),
+        (Value::Float4(real), Type::Int2 | Type::Int4 | Type::Int8) => {
+            cast(&Value::Float8((*real).into()), ty)
+        }
+        (Value::Float8(float), Type::Float4) => {
+            let real = *float as f32;
+            if real.is_infinite() && float.is_finite() {
+                return Err(Failure::out_of_range(ty));
+            }
+            if real == 0.0 && *float != 0.0 {
+                return Err(Failure::new("22003", "value out of range: underflow"));
+            }
+            Ok(Value::Float4(real))
+        }
+        (Value::Numeric(number), Type::Float4) => parse_text(ty, &number.to_string()),
+        (Value::Timestamp(micros) | Value::Timestamptz(micros), Type::Time) => Ok(match *micros {
+            i64::MIN | i64::MAX => Value::Null,
+            micros => Value::Time(micros.rem_euclid(DAY)),
+        }),
         (Value::Float8(float), Type::Int2 | Type::Int4 | Type::Int8) => {
             // The upper bound is exclusive because 2^63 is a float and the greatest 64-bit integer is not.
             let rounded = float.round_ties_even();
@@ -45,6 +69,13 @@ pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
             }
             Ok(Value::Float8(float))
         }
+        (Value::Json(text), Type::Jsonb) => parse_text(ty, text),
+        (Value::Jsonb(text), Type::Json) => Ok(Value::Json(text.clone())),
+        (Value::Jsonb(text), Type::Bool) => parse_text(ty, &json::scalar(text, true, ty.name())?),
+        (
+            Value::Jsonb(text),
+            Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8 | Type::Float4,
+        ) => cast(&parse_text(Type::Numeric, &json::scalar(text, false, ty.name())?)?, ty),
         (Value::Date(date), Type::Timestamp) => midnight(*date).map(Value::Timestamp),
         (Value::Date(date), Type::Timestamptz) => midnight(*date).map(Value::Timestamptz),
         (Value::Timestamp(micros) | Value::Timestamptz(micros), Type::Date) => {
@@ -67,8 +98,10 @@ fn from_integer(integer: i64, value: &Value, ty: Type) -> Result<Value, Failure>
         Type::Int4 => Value::Int4(integer.try_into().map_err(out_of_range)?),
         Type::Int8 => Value::Int8(integer),
         Type::Float8 => Value::Float8(integer as f64),
+        Type::Float4 => Value::Float4(integer as f32),
         Type::Numeric => Value::Numeric(Numeric::from_i128(integer.into())),
         Type::Text => Value::text_of(integer.to_string()),
+        Type::Bpchar => Value::Bpchar(integer.to_string().into()),
         Type::Bool if matches!(value, Value::Int4(_)) => Value::Bool(integer != 0),
         _ => return Err(no_cast(value, ty)),
     })

@@ -106,10 +106,10 @@ pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, V
         Expr::Like { text, pattern, escape, case_insensitive } => {
             match (&*evaluate(text, row)?, &*evaluate(pattern, row)?) {
                 (Value::Null, _) | (_, Value::Null) => Cow::Owned(Value::Null),
-                (Value::Text(text), Value::Text(pattern)) if *case_insensitive => {
+                (Value::Text(text) | Value::Bpchar(text), Value::Text(pattern)) if *case_insensitive => {
                     Cow::Owned(Value::Bool(pattern::like_ignoring_case(text, pattern, *escape)?))
                 }
-                (Value::Text(text), Value::Text(pattern)) => {
+                (Value::Text(text) | Value::Bpchar(text), Value::Text(pattern)) => {
                     Cow::Owned(Value::Bool(pattern::like(text, pattern, *escape)?))
                 }
                 _ => return Err(Failure::malformed("LIKE gets a value that is not text")),

@@ -293,11 +293,11 @@ pub enum Function {
     Lower,
     /// `upper(text)`
     Upper,
-    /// `length(text)`, in characters
+    /// `length(text)`, in characters; `length(bytea)`, in bytes
     Length,
-    /// `octet_length(text)`, in bytes
+    /// `octet_length(text | bytea)`, in bytes
     OctetLength,
-    /// `substring(text, from int4 [, for int4])`
+    /// `substring(text | bytea, from int4 [, for int4])`
     Substring,
     /// `left(text, int4)`
     Left,
@@ -364,6 +364,26 @@ pub enum Function {
     Chr,
     /// `concat_ws(separator, …)` of texts; skips NULLs
     Join,
+    /// `encode(bytea, form text)`
+    Encode,
+    /// `decode(text, form text)`
+    Decode,
+    /// `(json | jsonb) -> (key text | index int4)`
+    JsonField,
+    /// `(json | jsonb) ->> (key text | index int4)`
+    JsonFieldText,
+    /// `(json | jsonb) #> path`, with a text for each step of the path
+    JsonPath,
+    /// `(json | jsonb) #>> path`, with a text for each step of the path
+    JsonPathText,
+    /// `jsonb @> jsonb`
+    JsonContains,
+    /// `jsonb ? text`
+    JsonExists,
+    /// `json_typeof(json)`, `jsonb_typeof(jsonb)`
+    JsonTypeOf,
+    /// `json_array_length(json)`, `jsonb_array_length(jsonb)`
+    JsonArrayLength,
 }
 
 impl Function {
@@ -372,10 +392,12 @@ impl Function {
         use Function::*;
         let argument = |index: usize| arguments.get(index).map_or(Type::Text, Expr::ty);
         match self {
-            Length | OctetLength | Position | Ascii => Type::Int4,
-            StartsWith => Type::Bool,
+            Length | OctetLength | Position | Ascii | JsonArrayLength => Type::Int4,
+            StartsWith | JsonContains | JsonExists => Type::Bool,
             Extract | IntervalField => Type::Numeric,
-            IntervalText | ToChar | Chr => Type::Text,
+            Concat | Join | IntervalText | ToChar | Chr | Encode | JsonFieldText | JsonPathText
+            | JsonTypeOf => Type::Text,
+            Decode => Type::Bytea,
             Elapsed => Type::Int8,
             DateTrunc => argument(1),
             MakeDate => Type::Date,

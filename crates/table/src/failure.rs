@@ -91,7 +91,7 @@ impl Failure {
     pub fn out_of_range(ty: Type) -> Failure {
         match ty {
             Type::Numeric => Failure::new("22003", "value overflows numeric format"),
-            Type::Float8 => Failure::new("22003", "value out of range: overflow"),
+            Type::Float4 | Type::Float8 => Failure::new("22003", "value out of range: overflow"),
             Type::Date | Type::Timestamp | Type::Timestamptz => {
                 let name = if ty == Type::Date { "date" } else { "timestamp" };
                 Failure::new("22008", format!("{name} out of range"))
@@ -109,10 +109,14 @@ impl Failure {
     /// type.
     pub fn invalid_text(ty: Type, text: &str) -> Failure {
         let sqlstate = match ty {
-            Type::Date | Type::Timestamp | Type::Timestamptz => "22007",
+            Type::Date | Type::Timestamp | Type::Timestamptz | Type::Time => "22007",
             _ => "22P02",
         };
-        let name = if ty == Type::Timestamp { "timestamp" } else { ty.name() };
+        let name = match ty {
+            Type::Timestamp => "timestamp",
+            Type::Time => "time",
+            ty => ty.name(),
+        };
         let text = shown(text);
         Failure::new(sqlstate, format!("invalid input syntax for type {name}: \"{text}\""))
     }

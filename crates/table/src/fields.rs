@@ -95,6 +95,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
         Value::Timestamp(micros) | Value::Timestamptz(micros) => {
             (micros.div_euclid(DAY), micros.rem_euclid(DAY), matches!(micros, i64::MIN | i64::MAX))
         }
+        Value::Time(micros) => (-UNIX_EPOCH_DAYS, micros, false),
         _ => return Err(Failure::malformed("extract gets a value that is neither a date nor a timestamp")),
     };
     let ty = source.ty().expect("not NULL");
@@ -102,6 +103,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
     let misfit = match ty {
         Type::Date => field.is_within_day() || field.is_timezone(),
         Type::Timestamp => field.is_timezone() && !infinite,
+        Type::Time => !field.is_within_day() && field != Field::Epoch,
         _ => false,
     };
     if misfit {

@@ -6,15 +6,16 @@
 //! cannot exhaust a process's memory.
 
 use crate::{
-    calendar,
+    bytea, calendar,
     expr::Function,
     failure::Failure,
     fields,
     interval::{self, Interval},
+    json::{self, Kind, Step},
+    length::bounded,
     numeric::Numeric,
     operator::{Binary, binary, negate},
     template,
-    text::bounded,
     value::{Type, Value},
 };
 
@@ -49,6 +50,7 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
             Function::IntervalField,
             [Value::Text(field), Value::Int4(months), Value::Int4(days), Value::Int8(micros)],
         ) => Value::Numeric(Interval { months: *months, days: *days, micros: *micros }.extract(field)?),
+        (Function::Abs, [Value::Float4(x)]) => Value::Float4(x.abs()),
         (_, [Value::Float8(x), rest @ ..]) => on_float(function, *x, rest)?,
         (_, [Value::Numeric(x), rest @ ..]) => on_numeric(function, x, rest)?,
         (Function::DateTrunc | Function::Extract, [Value::Text(field), source]) => {
@@ -61,7 +63,14 @@ pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Fail
         (Function::ToChar, [Value::Timestamp(at), Value::Text(template)]) => to_char(*at, false, template)?,
         (Function::ToChar, [Value::Timestamptz(at), Value::Text(template)]) => to_char(*at, true, template)?,
         (Function::Chr, [Value::Int4(number)]) => character(*number)?,
+        (Function::Decode, [Value::Text(text), Value::Text(form)]) => {
+            Value::bytes_of(bytea::decode(text, form)?)
+        }
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
+        (_, [Value::Json(document), rest @ ..]) => on_json(function, document, Kind::Json, rest)?,
+        (_, [Value::Jsonb(document), rest @ ..]) => on_json(function, document, Kind::Jsonb, rest)?,
+        (Function::OctetLength, [Value::Bpchar(text)]) => Value::Int4(text.len() as i32),
+        (_, [Value::Bytea(bytes), rest @ ..]) => on_bytes(function, bytes, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
             if negative { negate(integer)? } else { (*integer).clone() }
@@ -84,7 +93,7 @@ fn joined(separator: &str, texts: &[&Value]) -> Result<Value, Failure> {
     for text in texts {
         match text {
             Value::Null => {}
-            Value::Text(text) => {
+            Value::Text(text) | Value::Bpchar(text) => {
                 bounded(joined.len() + separator.len() + text.len())?;
                 if !std::mem::take(&mut first) {
                     joined.push_str(separator);
@@ -178,6 +187,67 @@ fn on_numeric(function: Function, x: &Numeric, rest: &[&Value]) -> Result<Value,
         (Function::Sqrt, []) => x.square_root()?,
         _ => return Err(misfit(function)),
     }))
+}
+
+fn on_json(function: Function, document: &str, kind: Kind, rest: &[&Value]) -> Result<Value, Failure> {
+    let steps = || {
+        let step = |value: &&Value| -> Result<String, Failure> {
+            match value {
+                Value::Text(text) => Ok(text.to_string()),
+                _ => Err(misfit(function)),
+            }
+        };
+        rest.iter().map(step).collect::<Result<Vec<_>, _>>()
+    };
+    let part = match (function, rest) {
+        (Function::JsonField | Function::JsonFieldText, [Value::Text(key)]) => {
+            json::field(document, kind, Step::Key(key))?
+        }
+        (Function::JsonField | Function::JsonFieldText, [Value::Int4(index)]) => {
+            json::field(document, kind, Step::Index((*index).into()))?
+        }
+        (Function::JsonPath | Function::JsonPathText, _) => {
+            let steps = steps()?;
+            let steps: Vec<Step<'_>> = steps.iter().map(|step| Step::Either(step)).collect();
+            json::at_path(document, kind, &steps)?
+        }
+        (Function::JsonContains, [Value::Jsonb(inner)]) => {
+            return Ok(Value::Bool(json::contains(document, inner)?));
+        }
+        (Function::JsonExists, [Value::Text(key)]) => return Ok(Value::Bool(json::exists(document, key)?)),
+        (Function::JsonTypeOf, []) => return Ok(Value::text_of(json::type_name(document)?)),
+        (Function::JsonArrayLength, []) => return Ok(Value::Int4(json::array_length(document)? as i32)),
+        _ => return Err(misfit(function)),
+    };
+    let Some(part) = part else { return Ok(Value::Null) };
+    Ok(match (function, kind) {
+        (Function::JsonFieldText | Function::JsonPathText, _) => {
+            json::shown(&part)?.map_or(Value::Null, Value::text_of)
+        }
+        (_, Kind::Json) => Value::Json(part.into()),
+        (_, Kind::Jsonb) => Value::Jsonb(part.into()),
+    })
+}
+
+fn on_bytes(function: Function, bytes: &[u8], rest: &[&Value]) -> Result<Value, Failure> {
+    let part = |from: i64, to: i64| {
+        let place = |at: i64| at.clamp(0, bytes.len() as i64) as usize;
+        let (from, to) = (place(from), place(to));
+        Value::bytes_of(bytes.get(from..to).unwrap_or_default())
+    };
+    Ok(match (function, rest) {
+        (Function::Length | Function::OctetLength, []) => Value::Int4(bytes.len() as i32),
+        (Function::Encode, [Value::Text(form)]) => Value::text_of(bytea::encode(bytes, form)?),
+        (Function::Substring, [Value::Int4(from)]) => part(i64::from(*from) - 1, i64::MAX),
+        (Function::Substring, [Value::Int4(_), Value::Int4(count)]) if *count < 0 => {
+            return Err(Failure::new("22011", "negative substring length not allowed"));
+        }
+        (Function::Substring, [Value::Int4(from), Value::Int4(count)]) => {
+            let start = i64::from(*from) - 1;
+            part(start, start + i64::from(*count))
+        }
+        _ => return Err(misfit(function)),
+    })
 }
 
 fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Failure> {

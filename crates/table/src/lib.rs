@@ -51,6 +51,7 @@
 //! ```
 
 pub mod aggregate;
+pub mod bytea;
 pub mod calendar;
 pub mod cast;
 pub mod constraint;
@@ -61,10 +62,13 @@ pub mod expr;
 pub mod failure;
 pub mod fields;
 pub mod fingerprint;
+mod first_form;
 pub mod function;
 mod group;
 pub mod host;
 pub mod interval;
+pub mod json;
+mod length;
 pub mod list;
 pub mod merge;
 pub mod modifier;
@@ -83,5 +87,6 @@ mod template;
 pub mod text;
 mod total;
 pub mod types;
+pub mod uuid;
 pub mod value;
 mod versions;

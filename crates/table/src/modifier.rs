@@ -20,10 +20,13 @@ pub enum Modifier {
         /// The number of decimals, from 0 to the precision.
         scale: u16,
     },
+    /// `character`, with the number of characters of a text, which is padded with blanks.
+    Char(u32),
 }
 
 impl Modifier {
-    /// Returns the value as it is stored: rounded to the scale, without trailing spaces beyond the length.
+    /// Returns the value as it is stored: rounded to the scale, without trailing spaces beyond the length, or
+    /// padded to the length.
     /// Fails with 22001 if a text is too long, and with 22003 if a number is too large.
     pub fn fit(self, value: Value) -> Result<Value, Failure> {
         match (self, value) {
@@ -36,6 +39,19 @@ impl Modifier {
                 }
                 Err(Failure::new("22001", format!("value too long for type character varying({most})")))
             }
+            (Modifier::Char(length), Value::Bpchar(text)) => match text.char_indices().nth(length as usize) {
+                None => {
+                    let missing = length as usize - text.chars().count();
+                    if missing == 0 {
+                        return Ok(Value::Bpchar(text));
+                    }
+                    Ok(Value::Bpchar((text.to_string() + &" ".repeat(missing)).into()))
+                }
+                Some((end, _)) if text[end..].bytes().all(|byte| byte == b' ') => {
+                    Ok(Value::Bpchar(text[..end].into()))
+                }
+                Some(_) => Err(Failure::new("22001", format!("value too long for type character({length})"))),
+            },
             (Modifier::Digits { precision, scale }, Value::Numeric(number)) => {
                 let rounded = number.round(scale.into())?;
                 let whole = i32::from(precision) - i32::from(scale);
@@ -67,6 +83,10 @@ mod tests {
         assert_eq!(text("äöü"), Ok(Value::text_of("äöü")));
         assert_eq!(text("abc  "), Ok(Value::text_of("abc")));
         assert_eq!(text("abcd").unwrap_err().sqlstate, "22001");
+        let padded = |text: &str| Modifier::Char(3).fit(Value::Bpchar(text.into()));
+        assert_eq!(padded("ä"), Ok(Value::Bpchar("ä  ".into())));
+        assert_eq!(padded("abc  "), Ok(Value::Bpchar("abc".into())));
+        assert_eq!(padded("abcd").unwrap_err().sqlstate, "22001");
         let number = |precision, scale, text: &str| {
             let value = Value::Numeric(Numeric::parse(text).unwrap());
             Modifier::Digits { precision, scale }.fit(value).map(|value| value.text().unwrap())

@@ -84,10 +84,19 @@ impl Numeric {
 
     /// Converts a float as PostgreSQL does, to fifteen significant digits. NaN and infinities are refused.
     pub fn from_f64(value: f64) -> Result<Numeric, Failure> {
+        Numeric::from_float(value, 14)
+    }
+
+    /// Rounds a `real` to six significant digits, as PostgreSQL does.
+    pub fn from_f32(value: f32) -> Result<Numeric, Failure> {
+        Numeric::from_float(value.into(), 5)
+    }
+
+    fn from_float(value: f64, decimals: usize) -> Result<Numeric, Failure> {
         if !value.is_finite() {
             return Err(not_finite());
         }
-        let printed = format!("{value:.14e}");
+        let printed = format!("{value:.decimals$e}");
         let (mantissa, exponent) = printed.split_once('e').expect("exponent form");
         let mantissa = mantissa.trim_end_matches('0').trim_end_matches('.');
         Numeric::parse(&format!("{mantissa}e{exponent}"))

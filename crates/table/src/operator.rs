@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{calendar, failure::Failure, text::bounded, types::Type, value::Value};
+use crate::{calendar, failure::Failure, json, length::bounded, types::Type, value::Value};
 
 /// Unary operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Binary {
             Binary::Add | Binary::Subtract if left == Type::Date && right == Type::Date => Type::Int4,
             Binary::Add if right == Type::Date => Type::Date,
             Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => left,
-            Binary::Concat => Type::Text,
+            Binary::Concat => left,
             _ => Type::Bool,
         }
     }
@@ -101,6 +101,13 @@ pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
             (Value::Text(left), Value::Text(right)) => {
                 bounded(left.len() + right.len()).map(|()| Value::text_of(format!("{left}{right}")))
             }
+            (Value::Bytea(left), Value::Bytea(right)) => {
+                bounded(left.len() + right.len()).map(|()| Value::bytes_of([&**left, &**right].concat()))
+            }
+            (Value::Jsonb(left), Value::Jsonb(right)) => {
+                bounded(left.len() + right.len())?;
+                Ok(Value::Jsonb(json::concat(left, right)?.into()))
+            }
             _ => Err(Failure::malformed("the operator || gets a value that is not text")),
         },
         _ => arithmetic(operator, left, right),
@@ -130,6 +137,7 @@ fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Fa
             i64::try_from(result).map(Value::Int8).map_err(|_| Failure::out_of_range(Type::Int8))
         }
         (Value::Float8(a), Value::Float8(b)) => float(operator, *a, *b).map(Value::Float8),
+        (Value::Float4(a), Value::Float4(b)) => real(operator, *a, *b).map(Value::Float4),
         (Value::Numeric(a), Value::Numeric(b)) => match operator {
             Binary::Add => a.add(b),
             Binary::Subtract => a.subtract(b),
@@ -201,6 +209,20 @@ fn float(operator: Binary, a: f64, b: f64) -> Result<f64, Failure> {
     Ok(result)
 }
 
+/// Computes with 64-bit floats, which hold the sum, the difference and the product of two `real`s exactly
+/// enough to be rounded once more.
+fn real(operator: Binary, a: f32, b: f32) -> Result<f32, Failure> {
+    let wide = float(operator, a.into(), b.into())?;
+    let result = wide as f32;
+    if result.is_infinite() && wide.is_finite() {
+        return Err(Failure::out_of_range(Type::Float4));
+    }
+    if result == 0.0 && wide != 0.0 {
+        return Err(Failure::new("22003", "value out of range: underflow"));
+    }
+    Ok(result)
+}
+
 pub(crate) fn negate(value: &Value) -> Result<Value, Failure> {
     Ok(match value {
         Value::Null => Value::Null,
@@ -208,6 +230,7 @@ pub(crate) fn negate(value: &Value) -> Result<Value, Failure> {
         Value::Int4(i) => Value::Int4(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int4))?),
         Value::Int8(i) => Value::Int8(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int8))?),
         Value::Float8(f) => Value::Float8(-f),
+        Value::Float4(f) => Value::Float4(-f),
         Value::Numeric(number) => Value::Numeric(number.negate()),
         _ => return Err(Failure::malformed("the minus sign gets a value that is not a number")),
     })

@@ -15,7 +15,7 @@ use crate::{
     expr::{Binary, Expr, Unary},
     failure::Failure,
     schema::{Column, KeyRange, Partition},
-    value::{Type, Value, key_of},
+    value::{Type, Value, key_of, unpadded},
 };
 
 impl Partition {
@@ -47,6 +47,13 @@ impl Partition {
             return Err(Failure::malformed("the partition column does not exist"));
         };
         let Partition::Range { low, high, .. } = self else { return Ok(()) };
+        if column.ty.is_json() {
+            return invalid(format!(
+                "column \"{}\" of type {} cannot be partitioned by range",
+                column.name,
+                column.ty.name()
+            ));
+        }
         for bound in [low, high].into_iter().flatten() {
             if bound.ty() != Some(column.ty) {
                 return invalid(format!(
@@ -55,11 +62,14 @@ impl Partition {
                     column.ty.name()
                 ));
             }
-            if matches!(bound, Value::Float8(f) if !f.is_finite()) {
+            if matches!(bound, Value::Float8(f) if !f.is_finite())
+                || matches!(bound, Value::Float4(f) if !f.is_finite())
+            {
                 return invalid(format!("a partition bound of column \"{}\" is not finite", column.name));
             }
         }
-        if matches!(column.ty, Type::Float8 | Type::Numeric) && low.is_some() != high.is_some() {
+        if matches!(column.ty, Type::Float4 | Type::Float8 | Type::Numeric) && low.is_some() != high.is_some()
+        {
             return invalid(format!("partition column \"{}\" needs both bounds or no bounds", column.name));
         }
         if let (Some(low), Some(high)) = (low, high)
@@ -290,16 +300,24 @@ fn place(value: &Value) -> RingPosition {
             RingPosition::Step(value.as_integer().expect("an integer").into())
         }
         Value::Float8(f) => RingPosition::Real(*f),
+        Value::Float4(f) => RingPosition::Real((*f).into()),
+        Value::Time(micros) => RingPosition::Step((*micros).into()),
         Value::Numeric(number) => RingPosition::Real(number.to_f64()),
-        Value::Text(text) => {
-            let mut prefix = [0; 8];
-            let length = text.len().min(8);
-            prefix[..length].copy_from_slice(&text.as_bytes()[..length]);
-            RingPosition::Step(u64::from_be_bytes(prefix).into())
-        }
+        Value::Text(text) | Value::Json(text) | Value::Jsonb(text) => prefix(text.as_bytes()),
+        Value::Bpchar(text) => prefix(unpadded(text).as_bytes()),
+        Value::Uuid(uuid) => prefix(uuid),
+        Value::Bytea(bytes) => prefix(bytes),
         Value::Date(days) => RingPosition::Step((*days).into()),
         Value::Timestamp(micros) | Value::Timestamptz(micros) => RingPosition::Step((*micros).into()),
     }
+}
+
+/// Returns the position of a string of bytes: its first eight bytes as a number.
+fn prefix(bytes: &[u8]) -> RingPosition {
+    let mut prefix = [0; 8];
+    let length = bytes.len().min(8);
+    prefix[..length].copy_from_slice(&bytes[..length]);
+    RingPosition::Step(u64::from_be_bytes(prefix).into())
 }
 
 /// Returns the least and the greatest integer to which `place` maps values of this value's type.
@@ -308,8 +326,18 @@ fn ends(value: &Value) -> (i128, i128) {
         Value::Bool(_) => (0, 1),
         Value::Int2(_) => (i16::MIN.into(), i16::MAX.into()),
         Value::Int4(_) | Value::Date(_) => (i32::MIN.into(), i32::MAX.into()),
+        Value::Time(_) => (0, DAY.into()),
         Value::Int8(_) | Value::Timestamp(_) | Value::Timestamptz(_) => (i64::MIN.into(), i64::MAX.into()),
-        Value::Null | Value::Float8(_) | Value::Numeric(_) | Value::Text(_) => (0, u64::MAX.into()),
+        Value::Null
+        | Value::Float4(_)
+        | Value::Float8(_)
+        | Value::Numeric(_)
+        | Value::Text(_)
+        | Value::Uuid(_)
+        | Value::Bytea(_)
+        | Value::Json(_)
+        | Value::Jsonb(_)
+        | Value::Bpchar(_) => (0, u64::MAX.into()),
     }
 }
 

@@ -122,7 +122,10 @@ impl Schema {
     /// Whether storage processes of builds that know neither constraints nor the later types can read the
     /// definition.
     pub fn is_of_first_form(&self) -> bool {
-        self.constraints.is_empty()
+        let column = |column: &Column| {
+            column.ty.is_of_first_form() && column.default.as_ref().is_none_or(Expr::is_of_first_form)
+        };
+        self.constraints.is_empty() && self.columns.iter().all(column)
     }
 
     /// Refuses an inconsistent definition. The message names the column.

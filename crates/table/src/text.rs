@@ -4,14 +4,13 @@ use num_bigint::BigInt;
 use num_traits::FromPrimitive;
 
 use crate::{
-    calendar,
+    bytea, calendar,
     failure::Failure,
+    json,
     numeric::Numeric,
+    uuid,
     value::{Type, Value},
 };
-
-/// The longest text that a function returns, in bytes.
-const TEXT_BYTES_MAX: usize = 64 << 20;
 
 impl Value {
     /// Returns PostgreSQL's text output; `None` for NULL.
@@ -24,10 +23,16 @@ impl Value {
             Value::Int8(i) => i.to_string(),
             Value::Float8(f) => float_text(*f),
             Value::Numeric(number) => number.to_string(),
-            Value::Text(text) => text.to_string(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+                text.to_string()
+            }
             Value::Date(days) => calendar::date_text(*days),
             Value::Timestamp(micros) => calendar::timestamp_text(*micros, false),
             Value::Timestamptz(micros) => calendar::timestamp_text(*micros, true),
+            Value::Uuid(uuid) => uuid::text(uuid),
+            Value::Bytea(bytes) => bytea::text(bytes),
+            Value::Float4(f) => real_text(*f),
+            Value::Time(micros) => calendar::time_text(*micros),
         })
     }
 }
@@ -39,15 +44,25 @@ pub fn parse_text(ty: Type, text: &str) -> Result<Value, Failure> {
         Type::Int2 => Value::Int2(parse_integer(ty, text)?),
         Type::Int4 => Value::Int4(parse_integer(ty, text)?),
         Type::Int8 => Value::Int8(parse_integer(ty, text)?),
-        Type::Float8 => Value::Float8(parse_float(text)?),
+        Type::Float8 => Value::Float8(parse_float(Type::Float8, text)?),
         Type::Numeric => Value::Numeric(Numeric::parse(text)?),
-        Type::Text if text.contains('\0') => {
+        Type::Text | Type::Bpchar if text.contains('\0') => {
             return Err(Failure::new("22021", "invalid byte sequence for encoding \"UTF8\": 0x00"));
         }
         Type::Text => Value::text_of(text),
+        Type::Bpchar => Value::Bpchar(text.into()),
         Type::Date => Value::Date(calendar::parse_date(text)?),
         Type::Timestamp => Value::Timestamp(calendar::parse_timestamp(text, false)?),
         Type::Timestamptz => Value::Timestamptz(calendar::parse_timestamp(text, true)?),
+        Type::Uuid => Value::Uuid(uuid::parse(text)?),
+        Type::Bytea => Value::bytes_of(bytea::parse(text)?),
+        Type::Json => {
+            json::check(text)?;
+            Value::Json(text.into())
+        }
+        Type::Jsonb => Value::Jsonb(json::normalized(text)?.into()),
+        Type::Float4 => Value::Float4(parse_real(text)?),
+        Type::Time => Value::Time(calendar::parse_time(text)?),
     })
 }
 
@@ -89,20 +104,32 @@ fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
     if rest.is_empty() { Ok(integer) } else { Err(Failure::invalid_text(ty, text)) }
 }
 
-fn parse_float(text: &str) -> Result<f64, Failure> {
+fn parse_real(text: &str) -> Result<f32, Failure> {
+    // Rounding twice could give another number, so the digits are read as they are.
+    let wide = parse_float(Type::Float4, text)?;
+    let number: f32 = trim(text).parse().map_err(|_| Failure::invalid_text(Type::Float4, text))?;
+    if (wide.is_finite() && number.is_infinite()) || (wide != 0.0 && number == 0.0) {
+        return Err(float_out_of_range(Type::Float4, trim(text)));
+    }
+    Ok(number)
+}
+
+/// Returns the failure of digits that give no finite number other than zero.
+pub(crate) fn float_out_of_range(ty: Type, digits: &str) -> Failure {
+    Failure::new("22003", format!("\"{digits}\" is out of range for type {}", ty.name()))
+}
+
+fn parse_float(ty: Type, text: &str) -> Result<f64, Failure> {
     let trimmed = trim(text);
     let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
     // Rust reads the same forms as C except hexadecimal. Only a word, such as `inf`, may give a number that
     // is not finite: digits that give such a number are out of range.
-    let number: f64 = trimmed.parse().map_err(|_| Failure::invalid_text(Type::Float8, text))?;
+    let number: f64 = trimmed.parse().map_err(|_| Failure::invalid_text(ty, text))?;
     let worded = unsigned.starts_with(|c: char| c.is_ascii_alphabetic());
     let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();
     let lost = number == 0.0 && mantissa.bytes().any(|b| (b'1'..=b'9').contains(&b));
     if !worded && (number.is_infinite() || lost) {
-        return Err(Failure::new(
-            "22003",
-            format!("\"{trimmed}\" is out of range for type double precision"),
-        ));
+        return Err(float_out_of_range(ty, trimmed));
     }
     Ok(number)
 }
@@ -116,14 +143,50 @@ fn float_text(float: f64) -> String {
     if float.is_infinite() {
         return if float > 0.0 { "Infinity" } else { "-Infinity" }.to_owned();
     }
-    let shortest = shortest_inside(float);
-    let (mantissa, exponent) = shortest.split_once('e').expect("exponent form");
+    laid_out(&shortest_inside(float), 15)
+}
+
+/// Returns the shortest digits that read back as the same `real`, in PostgreSQL's layout: plain from 1e-4 up
+/// to 1e6.
+fn real_text(real: f32) -> String {
+    match real.is_finite() {
+        true => laid_out(&shortest_real(real), 6),
+        false => float_text(real.into()),
+    }
+}
+
+/// Lays out digits in exponent form. Numbers below ten to the power of `plain_max` are written without an
+/// exponent.
+fn laid_out(digits: &str, plain_max: i32) -> String {
+    let (mantissa, exponent) = digits.split_once('e').expect("exponent form");
     let exponent: i32 = exponent.parse().expect("an exponent");
-    if (-4..15).contains(&exponent) {
+    if (-4..plain_max).contains(&exponent) {
         return plain(mantissa, exponent);
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// Returns the shortest digits that are nearer to this `real` than to any other; see [`shortest_inside`].
+fn shortest_real(real: f32) -> String {
+    let shortest = format!("{real:e}");
+    let decimals = shortest.bytes().take_while(|&b| b != b'e').filter(u8::is_ascii_digit).count() - 1;
+    let half_way = |digits: &str| {
+        let magnitude = real.abs();
+        let neighbours = [magnitude.next_up(), magnitude.next_down()];
+        // Below 2^25, half-way numbers have more digits than the shortest ones. Above, all are integers.
+        magnitude >= 2f32.powi(25)
+            && neighbours
+                .into_iter()
+                .any(|next| next.is_finite() && is_mean(digits, magnitude.into(), next.into()))
+    };
+    if decimals < 5 && !half_way(&shortest) {
+        return shortest;
+    }
+    (decimals..9)
+        .map(|decimals| format!("{real:.decimals$e}"))
+        .find(|digits| digits.parse() == Ok(real) && !half_way(digits))
+        .unwrap_or(shortest)
 }
 
 /// Writes the same number without an exponent.
@@ -165,17 +228,14 @@ fn is_half_way(digits: &str, float: f64) -> bool {
     if magnitude < 2f64.powi(54) {
         return false;
     }
-    let exact = |float: f64| BigInt::from_f64(float).expect("finite");
-    let read = |text: &str| -> BigInt {
-        let number = Numeric::parse(text).expect("a decimal");
-        number.to_string().parse().expect("an integer")
-    };
-    let twice = read(digits.trim_start_matches('-')) * 2;
     let neighbours = [magnitude.next_up(), magnitude.next_down()];
-    neighbours.into_iter().any(|next| next.is_finite() && exact(magnitude) + exact(next) == twice)
+    neighbours.into_iter().any(|next| next.is_finite() && is_mean(digits, magnitude, next))
 }
 
-/// Refuses a text longer than [`TEXT_BYTES_MAX`].
-pub(crate) fn bounded(bytes: usize) -> Result<(), Failure> {
-    if bytes > TEXT_BYTES_MAX { Err(Failure::new("54000", "requested length too large")) } else { Ok(()) }
+/// Whether digits of either sign are the mean of two positive integers.
+fn is_mean(digits: &str, a: f64, b: f64) -> bool {
+    let exact = |float: f64| BigInt::from_f64(float).expect("finite");
+    let number = Numeric::parse(digits.trim_start_matches('-')).expect("a decimal");
+    let read: BigInt = number.to_string().parse().expect("an integer");
+    exact(a) + exact(b) == read * 2
 }

@@ -25,6 +25,20 @@ pub enum Type {
     Timestamp,
     /// `timestamp with time zone`, held in UTC.
     Timestamptz,
+    /// `uuid`.
+    Uuid,
+    /// `bytea`, a string of bytes.
+    Bytea,
+    /// `json`, which keeps its text. SQL compares no values of this type.
+    Json,
+    /// `jsonb`, a document in normal form.
+    Jsonb,
+    /// `real`.
+    Float4,
+    /// `time without time zone`.
+    Time,
+    /// `character`: a text whose blanks at the end mean nothing.
+    Bpchar,
 }
 
 impl Type {
@@ -41,7 +55,19 @@ impl Type {
             Type::Date => "date",
             Type::Timestamp => "timestamp without time zone",
             Type::Timestamptz => "timestamp with time zone",
+            Type::Uuid => "uuid",
+            Type::Bytea => "bytea",
+            Type::Json => "json",
+            Type::Jsonb => "jsonb",
+            Type::Float4 => "real",
+            Type::Time => "time without time zone",
+            Type::Bpchar => "character",
         }
+    }
+
+    /// Whether every build knows the type. Storage processes of earlier builds cannot read the later types.
+    pub fn is_of_first_form(self) -> bool {
+        self <= Type::Timestamptz
     }
 
     /// Whether the type is `smallint`, `integer` or `bigint`.
@@ -49,8 +75,18 @@ impl Type {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
-    /// Whether the type is an integer, `double precision` or `numeric`.
+    /// Whether the type is `json` or `jsonb`.
+    pub fn is_json(self) -> bool {
+        matches!(self, Type::Json | Type::Jsonb)
+    }
+
+    /// Whether values can be of any length, as texts.
+    pub fn has_length(self) -> bool {
+        matches!(self, Type::Text | Type::Bytea | Type::Json | Type::Jsonb | Type::Bpchar)
+    }
+
+    /// Whether the type is an integer, `real`, `double precision` or `numeric`.
     pub fn is_number(self) -> bool {
-        self.is_integer() || matches!(self, Type::Float8 | Type::Numeric)
+        self.is_integer() || matches!(self, Type::Float4 | Type::Float8 | Type::Numeric)
     }
 }

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::numeric::Numeric;
+use crate::{json, numeric::Numeric};
 
 pub use crate::types::Type;
 
@@ -46,6 +46,20 @@ pub enum Value {
     Timestamp(i64),
     /// Microseconds since 2000-01-01 00:00 UTC; the least and greatest integers are the infinities.
     Timestamptz(i64),
+    /// A `uuid`.
+    Uuid([u8; 16]),
+    /// A string of bytes.
+    Bytea(#[serde(with = "raw")] Arc<[u8]>),
+    /// A `json`, as the client wrote it.
+    Json(Arc<str>),
+    /// A `jsonb`, in the form of [`json::normalized`].
+    Jsonb(Arc<str>),
+    /// A `real`.
+    Float4(f32),
+    /// Microseconds since midnight, up to a whole day.
+    Time(i64),
+    /// A `character`, with its blanks at the end.
+    Bpchar(Arc<str>),
 }
 
 /// One row: a value per column, in schema order.
@@ -55,6 +69,20 @@ impl Value {
     /// Returns a string value.
     pub fn text_of(text: impl AsRef<str>) -> Value {
         Value::Text(Arc::from(text.as_ref()))
+    }
+
+    /// Returns a string of bytes.
+    pub fn bytes_of(bytes: impl AsRef<[u8]>) -> Value {
+        Value::Bytea(Arc::from(bytes.as_ref()))
+    }
+
+    /// Returns the length of the value's text or bytes; 0 for a value of bounded size.
+    pub fn text_bytes(&self) -> usize {
+        match self {
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => text.len(),
+            Value::Bytea(bytes) => bytes.len(),
+            _ => 0,
+        }
     }
 
     /// Returns the type; `None` for NULL, which belongs to every type.
@@ -71,6 +99,13 @@ impl Value {
             Value::Date(_) => Type::Date,
             Value::Timestamp(_) => Type::Timestamp,
             Value::Timestamptz(_) => Type::Timestamptz,
+            Value::Uuid(_) => Type::Uuid,
+            Value::Bytea(_) => Type::Bytea,
+            Value::Json(_) => Type::Json,
+            Value::Jsonb(_) => Type::Jsonb,
+            Value::Float4(_) => Type::Float4,
+            Value::Time(_) => Type::Time,
+            Value::Bpchar(_) => Type::Bpchar,
         })
     }
 
@@ -105,6 +140,13 @@ impl Value {
             (Date(a), Date(b)) => a.cmp(b),
             (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a.cmp(b),
             (Numeric(a), Numeric(b)) => a.order(b),
+            (Uuid(a), Uuid(b)) => a.cmp(b),
+            (Bytea(a), Bytea(b)) => a.cmp(b),
+            (Json(a), Json(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Jsonb(a), Jsonb(b)) => json::order(a, b),
+            (Float4(a), Float4(b)) => order_floats((*a).into(), (*b).into()),
+            (Time(a), Time(b)) => a.cmp(b),
+            (Bpchar(a), Bpchar(b)) => unpadded(a).as_bytes().cmp(unpadded(b).as_bytes()),
             (a, b) => match (a.as_integer(), b.as_integer()) {
                 (Some(a), Some(b)) => a.cmp(&b),
                 (Some(a), None) if matches!(b, Numeric(_)) => {
@@ -134,7 +176,14 @@ impl Value {
             Value::Date(_) => 4,
             Value::Timestamp(_) => 5,
             Value::Timestamptz(_) => 6,
-            Value::Null => 7,
+            Value::Uuid(_) => 7,
+            Value::Bytea(_) => 8,
+            Value::Json(_) => 9,
+            Value::Jsonb(_) => 10,
+            Value::Float4(_) => 11,
+            Value::Time(_) => 12,
+            Value::Bpchar(_) => 13,
+            Value::Null => u8::MAX,
         }
     }
 
@@ -179,6 +228,39 @@ impl Value {
                     }
                 }
             }
+            Value::Uuid(uuid) => {
+                key.push(9);
+                key.extend(uuid);
+            }
+            Value::Bytea(bytes) => {
+                key.push(10);
+                key.extend((bytes.len() as u64).to_le_bytes());
+                key.extend(&**bytes);
+            }
+            Value::Json(text) => {
+                key.push(11);
+                key.extend((text.len() as u64).to_le_bytes());
+                key.extend(text.as_bytes());
+            }
+            Value::Jsonb(text) => {
+                key.push(12);
+                json::write_key(text, key);
+            }
+            Value::Float4(f) => {
+                let canonical = if f.is_nan() { f32::NAN } else { f + 0.0 };
+                key.push(13);
+                key.extend(canonical.to_bits().to_le_bytes());
+            }
+            Value::Time(micros) => {
+                key.push(14);
+                key.extend(micros.to_le_bytes());
+            }
+            Value::Bpchar(text) => {
+                let text = unpadded(text);
+                key.push(15);
+                key.extend((text.len() as u64).to_le_bytes());
+                key.extend(text.as_bytes());
+            }
             Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
                 write_integer_key(self.as_integer().expect("an integer"), key);
             }
@@ -188,11 +270,56 @@ impl Value {
     /// Returns the memory of the value in bytes, with shared parts counted in full.
     pub fn bytes(&self) -> usize {
         let outside = match self {
-            Value::Text(text) => text.len() + 2 * size_of::<usize>(),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+                text.len() + 2 * size_of::<usize>()
+            }
+            Value::Bytea(bytes) => bytes.len() + 2 * size_of::<usize>(),
             Value::Numeric(number) => number.outside_bytes(),
             _ => 0,
         };
         size_of::<Value>() + outside
+    }
+}
+
+/// Returns the text of a `character` without the blanks at its end, which mean nothing.
+pub fn unpadded(text: &str) -> &str {
+    text.trim_end_matches(' ')
+}
+
+/// The encoding of a string of bytes: its length and its bytes.
+mod raw {
+    use std::{fmt, sync::Arc};
+
+    use serde::{Deserializer, Serializer, de::Error, de::SeqAccess, de::Visitor};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+        deserializer.deserialize_bytes(Bytes)
+    }
+
+    struct Bytes;
+
+    impl<'de> Visitor<'de> for Bytes {
+        type Value = Arc<[u8]>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a string of bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, bytes: &[u8]) -> Result<Arc<[u8]>, E> {
+            Ok(bytes.into())
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Arc<[u8]>, A::Error> {
+            let mut bytes: Vec<u8> = Vec::new();
+            while let Some(byte) = items.next_element()? {
+                bytes.push(byte);
+            }
+            Ok(bytes.into())
+        }
     }
 }
 
@@ -227,7 +354,11 @@ impl PartialEq for Value {
             (Int8(a), Int8(b)) => a == b,
             (Float8(a), Float8(b)) => a.to_bits() == b.to_bits(),
             (Numeric(a), Numeric(b)) => a == b,
-            (Text(a), Text(b)) => a == b,
+            (Text(a), Text(b)) | (Json(a), Json(b)) | (Jsonb(a), Jsonb(b)) | (Bpchar(a), Bpchar(b)) => a == b,
+            (Uuid(a), Uuid(b)) => a == b,
+            (Bytea(a), Bytea(b)) => a == b,
+            (Float4(a), Float4(b)) => a.to_bits() == b.to_bits(),
+            (Time(a), Time(b)) => a == b,
             (Date(a), Date(b)) => a == b,
             (Timestamp(a), Timestamp(b)) | (Timestamptz(a), Timestamptz(b)) => a == b,
             _ => false,
@@ -248,7 +379,13 @@ impl Hash for Value {
             Value::Int8(i) | Value::Timestamp(i) | Value::Timestamptz(i) => i.hash(state),
             Value::Float8(f) => f.to_bits().hash(state),
             Value::Numeric(number) => number.hash(state),
-            Value::Text(text) => text.hash(state),
+            Value::Text(text) | Value::Json(text) | Value::Jsonb(text) | Value::Bpchar(text) => {
+                text.hash(state)
+            }
+            Value::Uuid(uuid) => uuid.hash(state),
+            Value::Bytea(bytes) => bytes.hash(state),
+            Value::Float4(f) => f.to_bits().hash(state),
+            Value::Time(micros) => micros.hash(state),
         }
     }
 }

@@ -18,3 +18,4 @@ mod twin;
 mod values;
 mod wire;
 mod withdrawal;
+mod words;

@@ -12,9 +12,9 @@ use quorate_table::{
     value::{Row, Type, Value},
 };
 
-use crate::postgres::Postgres;
+use crate::{postgres::Postgres, words::words};
 
-pub(crate) const TYPES: [Type; 10] = [
+pub(crate) const TYPES: [Type; 16] = [
     Type::Bool,
     Type::Int2,
     Type::Int4,
@@ -25,6 +25,12 @@ pub(crate) const TYPES: [Type; 10] = [
     Type::Date,
     Type::Timestamp,
     Type::Timestamptz,
+    Type::Uuid,
+    Type::Bytea,
+    Type::Jsonb,
+    Type::Float4,
+    Type::Time,
+    Type::Bpchar,
 ];
 /// The number of columns of each type in the row over which expressions are evaluated.
 pub(crate) const COLUMNS: usize = 6;
@@ -61,124 +67,7 @@ impl Maker {
         if self.below(8) == 0 {
             return Value::Null;
         }
-        let words: &[&str] = match ty {
-            Type::Bool => &["t", "f"],
-            Type::Int2 => &["0", "1", "-1", "7", "-13", "32767", "-32768", "200"],
-            Type::Int4 => &["0", "1", "-1", "3", "12", "-45", "2147483647", "-2147483648", "65536", "1999"],
-            Type::Int8 => &[
-                "0",
-                "1",
-                "-1",
-                "10",
-                "-7",
-                "4294967296",
-                "9223372036854775807",
-                "-9223372036854775808",
-                "1000000007",
-            ],
-            Type::Float8 => &[
-                "0",
-                "-0",
-                "1",
-                "-1.5",
-                "0.5",
-                "2.5",
-                "3.5",
-                "-2.5",
-                "1e-5",
-                "123456789.125",
-                "1e15",
-                "1e200",
-                "-1e200",
-                "1e-200",
-                "NaN",
-                "Infinity",
-                "-Infinity",
-                "0.1",
-                "9223372036854775807",
-                "2147483647.5",
-                "32767.4",
-                "1e23",
-                "4.35",
-                "9007199254740993",
-                "5e-324",
-                "1.7976931348623157e308",
-            ],
-            Type::Numeric => &[
-                "0",
-                "0.00",
-                "1",
-                "-1.50",
-                "2.5",
-                "3.5",
-                "-2.5",
-                "0.001",
-                "123.4567",
-                "99999999999999999999.99",
-                "-7",
-                "10000",
-                "0.0001",
-                "12345678.9",
-                "9223372036854775807.5",
-                "-0.5",
-                "1e30",
-                "1e-30",
-                "3.0000",
-                "987654321987654321987654321.123456789",
-                "32767.5",
-            ],
-            Type::Text => &[
-                "",
-                "a",
-                "abc",
-                "aBc",
-                "%",
-                "_",
-                "a%c",
-                "a\\%c",
-                "xäöü€",
-                " 12 ",
-                "-7",
-                "3.25",
-                "true",
-                "2013-02-28",
-                "Größe",
-                "aaa",
-                "b\\",
-                "ab",
-                "2013-01-31 23:59:59.5",
-                "zz top",
-            ],
-            Type::Date => &[
-                "2000-01-01",
-                "2013-12-31",
-                "2012-02-29",
-                "1999-12-27",
-                "0001-01-01",
-                "0044-03-15 BC",
-                "infinity",
-                "-infinity",
-                "5874897-12-31",
-                "4714-11-24 BC",
-                "2001-01-01",
-                "1970-01-01",
-            ],
-            Type::Timestamp | Type::Timestamptz => &[
-                "2000-01-01 00:00:00",
-                "2013-12-31 23:59:59.999999",
-                "2012-02-29 12:30:15.5",
-                "1969-07-20 20:17:40",
-                "0001-01-01 00:00:00",
-                "0100-06-15 01:02:03 BC",
-                "infinity",
-                "-infinity",
-                "294276-12-31 23:59:59",
-                "2005-01-02 03:04:05",
-                "1900-12-31 10:00:00",
-                "2008-12-29 00:00:00.000001",
-            ],
-        };
-        let word = self.pick(words);
+        let word = self.pick(words(ty));
         parse_text(ty, word).expect("a value")
     }
 
@@ -340,13 +229,21 @@ impl Maker {
                         Type::Float8,
                         Type::Numeric,
                         Type::Text,
+                        Type::Jsonb,
                     ]);
                     self.cast(from, ty, depth)
                 }
-                3 if ty == Type::Int4 => {
-                    let function = self.pick(&[Length, OctetLength, Ascii]);
-                    self.call(function, &[Type::Text], depth)
-                }
+                3 if ty == Type::Int4 => match self.below(3) {
+                    0 => {
+                        let function = self.pick(&[Length, OctetLength, Ascii]);
+                        self.call(function, &[Type::Text], depth)
+                    }
+                    1 => {
+                        let function = self.pick(&[Length, OctetLength]);
+                        self.call(function, &[Type::Bytea], depth)
+                    }
+                    _ => self.call(JsonArrayLength, &[Type::Jsonb], depth),
+                },
                 4 if ty == Type::Int4 => self.call(Position, &[Type::Text, Type::Text], depth),
                 5 if ty == Type::Int4 => self.binary(Binary::Subtract, Type::Date, Type::Date, depth),
                 6 if ty == Type::Int4 => self.cast(Type::Bool, ty, depth),
@@ -368,7 +265,14 @@ impl Maker {
                     self.call(function, &[ty], depth)
                 }
                 3 => {
-                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Numeric, Type::Text]);
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Numeric,
+                        Type::Text,
+                        Type::Float4,
+                    ]);
                     self.cast(from, ty, depth)
                 }
                 _ => {
@@ -388,11 +292,18 @@ impl Maker {
                     Expr::Call(function, vec![self.expr(ty, depth), digits])
                 }
                 3 => {
-                    let from = self.pick(&[Type::Int2, Type::Int4, Type::Int8, Type::Float8, Type::Text]);
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Float8,
+                        Type::Text,
+                        Type::Float4,
+                    ]);
                     self.cast(from, ty, depth)
                 }
                 4 => {
-                    let source = self.pick(&[Type::Date, Type::Timestamp, Type::Timestamptz]);
+                    let source = self.pick(&[Type::Date, Type::Timestamp, Type::Timestamptz, Type::Time]);
                     let field = self.pick(&[
                         "microseconds",
                         "milliseconds",
@@ -424,7 +335,72 @@ impl Maker {
                     self.binary(operator, ty, ty, depth)
                 }
             },
-            Type::Text => match self.below(13) {
+            Type::Float4 => match self.below(4) {
+                0 => Expr::Unary(Unary::Negate, Box::new(self.expr(ty, depth))),
+                1 => self.call(Abs, &[ty], depth),
+                2 => {
+                    let from = self.pick(&[
+                        Type::Int2,
+                        Type::Int4,
+                        Type::Int8,
+                        Type::Float8,
+                        Type::Numeric,
+                        Type::Text,
+                        Type::Jsonb,
+                    ]);
+                    self.cast(from, ty, depth)
+                }
+                _ => {
+                    let operator = self.pick(&arithmetic[..4]);
+                    self.binary(operator, ty, ty, depth)
+                }
+            },
+            Type::Bpchar => {
+                let from = self.pick(&TYPES);
+                self.cast(from, ty, depth)
+            }
+            Type::Time => {
+                let from = self.pick(&[Type::Text, Type::Timestamp, Type::Timestamptz]);
+                self.cast(from, ty, depth)
+            }
+            Type::Uuid => self.cast(Type::Text, ty, depth),
+            Type::Bytea => match self.below(5) {
+                0 => self.binary(Binary::Concat, ty, ty, depth),
+                1 => self.call(Substring, &[ty, Type::Int4], depth),
+                2 => self.call(Substring, &[ty, Type::Int4, Type::Int4], depth),
+                3 => {
+                    let form = self.form();
+                    Expr::Call(Decode, vec![self.expr(Type::Text, depth), form])
+                }
+                _ => self.cast(Type::Text, ty, depth),
+            },
+            Type::Json => self.cast(Type::Jsonb, ty, depth),
+            Type::Jsonb => match self.below(6) {
+                0 => self.binary(Binary::Concat, ty, ty, depth),
+                1 | 2 => {
+                    let step = self.pick(&[Type::Text, Type::Int4]);
+                    self.call(JsonField, &[ty, step], depth)
+                }
+                3 => self.path(JsonPath, depth),
+                4 => {
+                    let json = self.cast(Type::Text, Type::Json, depth);
+                    Expr::Cast(Box::new(json), ty)
+                }
+                _ => self.cast(Type::Text, ty, depth),
+            },
+            Type::Text => match self.below(16) {
+                13 => match self.below(3) {
+                    0 => self.path(JsonPathText, depth),
+                    _ => {
+                        let step = self.pick(&[Type::Text, Type::Int4]);
+                        self.call(JsonFieldText, &[Type::Jsonb, step], depth)
+                    }
+                },
+                14 => {
+                    let form = self.form();
+                    Expr::Call(Encode, vec![self.expr(Type::Bytea, depth), form])
+                }
+                15 => self.call(JsonTypeOf, &[Type::Jsonb], depth),
                 9 | 10 => {
                     let template = Expr::constant(Value::text_of(self.template()), Type::Text);
                     let source = self.pick(&[Type::Timestamp, Type::Timestamptz]);
@@ -500,6 +476,24 @@ impl Maker {
         }
     }
 
+    /// Generates a form of `encode` and `decode`. Base64 breaks its lines, which would break the answers.
+    fn form(&mut self) -> Expr {
+        let form = self.pick(&["hex", "HEX", "escape", "none"]);
+        Expr::constant(Value::text_of(form), Type::Text)
+    }
+
+    /// Generates a step into a document along a path.
+    fn path(&mut self, function: Function, depth: usize) -> Expr {
+        let steps = self.below(3);
+        let step = |maker: &mut Maker| {
+            let text = maker.pick(&["a", "abc", "b", "", "0", "1", "-1", " 1", "x"]);
+            Expr::constant(Value::text_of(text), Type::Text)
+        };
+        let mut arguments = vec![self.expr(Type::Jsonb, depth)];
+        arguments.extend((0..steps).map(|_| step(self)));
+        Expr::Call(function, arguments)
+    }
+
     fn condition(&mut self, depth: usize) -> Expr {
         let ty = self.pick(&TYPES);
         match self.below(8) {
@@ -515,6 +509,10 @@ impl Maker {
                 pattern: Box::new(self.expr(Type::Text, depth)),
                 escape: self.pick(&[Some('\\'), None, Some('a')]),
                 case_insensitive: self.below(4) == 0,
+            },
+            6 if self.below(2) == 0 => match self.below(2) {
+                0 => self.call(Function::JsonContains, &[Type::Jsonb, Type::Jsonb], depth),
+                _ => self.call(Function::JsonExists, &[Type::Jsonb, Type::Text], depth),
             },
             6 => self.call(Function::StartsWith, &[Type::Text, Type::Text], depth),
             _ => {
@@ -569,7 +567,7 @@ fn sql(expr: &Expr) -> String {
             let escape = escape.map_or(String::new(), String::from);
             format!("({} {operator} {} escape '{escape}')", sql(text), sql(pattern))
         }
-        Expr::Cast(inner, ty) => format!("({})::{}", sql(inner), ty.name()),
+        Expr::Cast(inner, ty) => format!("({})::{}", sql(inner), type_name(*ty)),
         Expr::Case { branches, otherwise, .. } => {
             let mut text = "(case".to_owned();
             for (condition, result) in branches {
@@ -585,6 +583,25 @@ fn sql(expr: &Expr) -> String {
                 unreachable!("a constant field")
             };
             format!("extract({field} from {})", sql(&arguments[1]))
+        }
+        Expr::Call(function @ (Function::JsonPath | Function::JsonPathText), arguments) => {
+            let symbol = if *function == Function::JsonPath { "#>" } else { "#>>" };
+            format!("({} {symbol} array[{}]::text[])", sql(&arguments[0]), list(&arguments[1..]))
+        }
+        Expr::Call(
+            function @ (Function::JsonField
+            | Function::JsonFieldText
+            | Function::JsonContains
+            | Function::JsonExists),
+            arguments,
+        ) => {
+            let symbol = match function {
+                Function::JsonField => "->",
+                Function::JsonFieldText => "->>",
+                Function::JsonContains => "@>",
+                _ => "?",
+            };
+            format!("({} {symbol} {})", sql(&arguments[0]), sql(&arguments[1]))
         }
         Expr::Call(function, arguments) => {
             use Function::*;
@@ -632,6 +649,13 @@ fn sql(expr: &Expr) -> String {
                 Ascii => "ascii",
                 Chr => "chr",
                 Join => "concat_ws",
+                Encode => "encode",
+                Decode => "decode",
+                JsonTypeOf => "jsonb_typeof",
+                JsonArrayLength => "jsonb_array_length",
+                JsonField | JsonFieldText | JsonPath | JsonPathText | JsonContains | JsonExists => {
+                    unreachable!("written above")
+                }
                 Shift | Elapsed | IntervalText | IntervalField | Fit(_) => {
                     unreachable!("the door makes them of operators and casts; its own tests compare those")
                 }
@@ -641,10 +665,15 @@ fn sql(expr: &Expr) -> String {
     }
 }
 
+/// Returns a name that means the type without a modifier. `character` alone means one character.
+pub(crate) fn type_name(ty: Type) -> &'static str {
+    if ty == Type::Bpchar { "bpchar" } else { ty.name() }
+}
+
 pub(crate) fn literal(value: &Value, ty: Type) -> String {
     match value.text() {
-        None => format!("null::{}", ty.name()),
-        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), ty.name()),
+        None => format!("null::{}", type_name(ty)),
+        Some(text) => format!("'{}'::{}", text.replace('\'', "''"), type_name(ty)),
     }
 }
 

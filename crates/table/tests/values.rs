@@ -58,6 +58,25 @@ fn values_are_parsed_and_printed_as_in_postgresql() {
     check(Type::Timestamptz, "2013-01-31 05:06:07+05:30", "2013-01-30 23:36:07+00");
     check(Type::Timestamptz, "2013-01-31 05:06:07.5 Z", "2013-01-31 05:06:07.5+00");
     check(Type::Text, " as it is ", " as it is ");
+    check(Type::Float4, "1e6", "1e+06");
+    check(Type::Float4, "123456", "123456");
+    check(Type::Float4, "0.1", "0.1");
+    check(Type::Float4, "1e39", "22003: \"1e39\" is out of range for type real");
+    check(Type::Float4, "1e-46", "22003: \"1e-46\" is out of range for type real");
+    check(Type::Float4, "x", "22P02: invalid input syntax for type real: \"x\"");
+    check(Type::Time, "1:2:3.4567891", "01:02:03.456789");
+    check(Type::Time, "010203", "01:02:03");
+    check(Type::Time, "24:00", "24:00:00");
+    check(Type::Time, "2013-01-01 12:30+02", "12:30:00");
+    check(Type::Time, "24:01", "22008: date/time field value out of range: \"24:01\"");
+    check(Type::Time, "12", "22007: invalid input syntax for type time: \"12\"");
+    check(Type::Uuid, "{A0EEBC99-9C0B4EF8-bb6d6bb9-bd380a11}", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11");
+    check(Type::Uuid, "a0eebc99", "22P02: invalid input syntax for type uuid: \"a0eebc99\"");
+    check(Type::Bytea, "a\\000\\\\", "\\x61005c");
+    check(Type::Bytea, "\\x0", "22023: invalid hexadecimal data: odd number of digits");
+    check(Type::Json, " {\"b\":1, \"a\" : [ ] } ", " {\"b\":1, \"a\" : [ ] } ");
+    check(Type::Jsonb, " {\"b\":1, \"a\" : [ ] } ", "{\"a\": [], \"b\": 1}");
+    check(Type::Jsonb, "{", "22P02: invalid input syntax for type json");
 }
 
 #[test]
@@ -76,6 +95,40 @@ fn deep_expressions_are_refused_before_the_stack_ends() {
     assert_eq!(postcard::from_bytes::<Expr>(&bytes[2_000_000..]).expect("decodes again"), deepest);
     let many = (0..100_000).map(|_| nested(1)).collect();
     assert!(Expr::any(many).depth() < 20);
+}
+
+/// Generates a value of a type that earlier builds lack.
+fn later_value() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        Just("null".to_owned()),
+        any::<bool>().prop_map(|truth| truth.to_string()),
+        "-?(0|[1-9][0-9]{0,2})(\\.[0-9]{1,2})?(e-?[0-2])?",
+        "\"[a-c\u{e9}]{0,2}\"",
+    ];
+    let document = scalar.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(|all| format!("[{}]", all.join(","))),
+            proptest::collection::vec(("[a-b]{0,2}", inner), 0..3).prop_map(|all| {
+                let members: Vec<String> =
+                    all.iter().map(|(key, value)| format!("\"{key}\" : {value}")).collect();
+                format!("{{{}}}", members.join(" , "))
+            }),
+        ]
+    });
+    let read = |ty: Type| move |text: String| parse_text(ty, &text).expect("a document");
+    prop_oneof![
+        any::<[u8; 16]>().prop_map(Value::Uuid),
+        any::<f32>().prop_map(Value::Float4),
+        prop_oneof![Just(0.0), Just(-0.0), Just(f32::NAN), Just(1e6)].prop_map(Value::Float4),
+        (0i64..=86_400_000_000).prop_map(Value::Time),
+        "[ab]{0,2} {0,2}".prop_map(|text| Value::Bpchar(text.as_str().into())),
+        proptest::collection::vec(0u8..3, 0..3).prop_map(Value::bytes_of),
+        proptest::collection::vec(any::<u8>(), 0..40).prop_map(Value::bytes_of),
+        document.clone().prop_map(read(Type::Json)),
+        document.prop_map(read(Type::Jsonb)),
+        // Texts from another process may be malformed.
+        "[\\[\\]{}\":,0-9a]{0,4}".prop_map(|text| Value::Jsonb(text.as_str().into())),
+    ]
 }
 
 /// Generates any value of any type, often an extreme or close to another value.
@@ -101,6 +154,7 @@ pub(crate) fn any_value() -> impl Strategy<Value = Value> {
         (-2_000_000i32..4_000_000).prop_map(Value::Date),
         (-2_000_000_000_000_000i64..4_000_000_000_000_000).prop_map(Value::Timestamp),
         (-2_000_000_000_000_000i64..4_000_000_000_000_000).prop_map(Value::Timestamptz),
+        later_value(),
     ]
 }
 
@@ -119,7 +173,13 @@ proptest! {
         let bytes = postcard::to_stdvec(&value).expect("encodes");
         prop_assert_eq!(&postcard::from_bytes::<Value>(&bytes).expect("decodes"), &value);
         if let (Some(ty), Some(text)) = (value.ty(), value.text()) {
-            let read = parse_text(ty, &text).expect("reads what it wrote");
+            let Ok(read) = parse_text(ty, &text) else {
+                prop_assert!(ty == Type::Jsonb, "{ty:?} reads what it wrote");
+                return Ok(());
+            };
+            if ty == Type::Jsonb && read != value {
+                return Ok(());
+            }
             prop_assert_eq!(read.text().expect("not NULL"), text);
             prop_assert!(read.order(&value).is_eq());
         }

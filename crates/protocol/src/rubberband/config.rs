@@ -26,7 +26,8 @@ use crate::{
 /// The version of the routing logic of this build. The configuration of a domain names the version that its
 /// members agreed to use (S8). Since version 2 a domain has [maps](crate::partial::Maps), too. Since
 /// [`LATEST_SINCE`] routers inject the latest state. Since [`TRANSACTIONS_SINCE`] a write may have several
-/// statements. Since [`CONSTRAINTS_SINCE`] tables may have constraints.
+/// statements. Since [`CONSTRAINTS_SINCE`] tables may have constraints, and since
+/// [`TYPES_SINCE`] columns of more types.
 pub const ROUTING_VERSION: u32 = 5;
 
 /// The version of routing from which on all routers of a domain know
@@ -40,6 +41,10 @@ pub const TRANSACTIONS_SINCE: u32 = 4;
 
 /// The version of routing from which on all storage processes of a domain know tables with constraints.
 pub const CONSTRAINTS_SINCE: u32 = 5;
+
+/// The version of routing from which on all storage processes of a domain know `uuid`, `bytea` and the types
+/// after them.
+pub const TYPES_SINCE: u32 = 5;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
 /// its groups ([`Destinations::groups`]), and a group has 64 bits.

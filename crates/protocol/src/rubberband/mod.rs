@@ -130,7 +130,7 @@ pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
     config::{
         CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband,
-        StorageState, TRANSACTIONS_SINCE, TableEntry,
+        StorageState, TRANSACTIONS_SINCE, TYPES_SINCE, TableEntry,
     },
     control::{Control, Removal, TableChange},
     journal::{Began, Record, Unrecoverable},

@@ -34,7 +34,7 @@ use quorate_protocol::{
     relay::Relay,
     rubberband::{
         CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE,
-        TableChange,
+        TYPES_SINCE, TableChange,
     },
 };
 use quorate_roles::tables::{Command, Process, gateway};
@@ -202,6 +202,7 @@ impl ClusterBackend {
         request: gateway::TableRequest,
     ) -> Result<Vec<Answer>, OperationError> {
         let gateway::TableRequest { table, ranges, fallible, operation } = request;
+        self.require_readable(&operation)?;
         let WriteName { request, print, repeated } = name;
         let write = |token| ClientCommand::Write {
             token,
@@ -236,12 +237,27 @@ impl ClusterBackend {
         }
     }
 
+    /// Fails if the domain has an earlier version of routing and the operation has values, types or functions
+    /// that the storage processes of an earlier build cannot read.
+    fn require_readable(&self, operation: &Bytes) -> Result<(), OperationError> {
+        match self.requests.config() {
+            Some(config) if config.routing < TYPES_SINCE => {
+                match gateway::operation(operation).is_none_or(|operation| operation.is_of_first_form()) {
+                    true => Ok(()),
+                    false => self.require(TYPES_SINCE, "a statement with such a type or function"),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a read.
     fn ask(
         &self,
         strength: Strength,
         request: gateway::TableRequest,
     ) -> Result<PendingRead<'_>, OperationError> {
+        self.require_readable(&request.operation)?;
         let gateway::TableRequest { table, mut ranges, operation, .. } = request;
         if ranges.is_empty() {
             // No row can match. Any replica can return the empty answer, in the right form.

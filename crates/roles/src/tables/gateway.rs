@@ -13,7 +13,7 @@ use quorate_table::{
     failure::Failure,
     operation::{Conflict, Operation, Output, Select, TableTransaction, TransactionStatement, Trial},
     schema::{KeyRange, Schema, TEXT_BYTES_SHORT, TableId},
-    value::{Type, Value},
+    value::Value,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -284,10 +284,9 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
                 let nulls = schema.columns[*column].not_null
                     && !matches!(value, Expr::Constant(value, _) if !value.is_null());
                 // A text value may make its row too long.
-                let grows = schema.columns[*column].ty == Type::Text
+                let grows = schema.columns[*column].ty.has_length()
                     && match value {
-                        Expr::Constant(Value::Text(text), _) => text.len() > TEXT_BYTES_SHORT,
-                        Expr::Constant(..) => false,
+                        Expr::Constant(value, _) => value.text_bytes() > TEXT_BYTES_SHORT,
                         _ => true,
                     };
                 can_fail_at(value) || nulls || grows || schema.primary_key.contains(column)

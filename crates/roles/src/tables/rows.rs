@@ -39,6 +39,20 @@ pub enum Cell<'a> {
     Timestamp(i64),
     /// A timestamp with time zone, in microseconds since 2000-01-01 00:00 UTC.
     Timestamptz(i64),
+    /// A `uuid`.
+    Uuid([u8; 16]),
+    /// A string of bytes.
+    Bytea(&'a [u8]),
+    /// A `json`.
+    Json(&'a str),
+    /// A `jsonb`.
+    Jsonb(&'a str),
+    /// A `real`.
+    Float4(f32),
+    /// A time of day, in microseconds.
+    Time(i64),
+    /// A `character`.
+    Bpchar(&'a str),
 }
 
 impl Cell<'_> {
@@ -56,6 +70,13 @@ impl Cell<'_> {
             Cell::Date(days) => Value::Date(days),
             Cell::Timestamp(micros) => Value::Timestamp(micros),
             Cell::Timestamptz(micros) => Value::Timestamptz(micros),
+            Cell::Uuid(uuid) => Value::Uuid(uuid),
+            Cell::Bytea(bytes) => Value::bytes_of(bytes),
+            Cell::Json(text) => Value::Json(text.into()),
+            Cell::Jsonb(text) => Value::Jsonb(text.into()),
+            Cell::Float4(number) => Value::Float4(number),
+            Cell::Time(micros) => Value::Time(micros),
+            Cell::Bpchar(text) => Value::Bpchar(text.into()),
         }
     }
 }
@@ -154,6 +175,13 @@ mod tests {
             Value::Date(-1),
             Value::Timestamp(i64::MIN),
             Value::Timestamptz(1),
+            Value::Uuid([7; 16]),
+            Value::bytes_of([0, 255]),
+            Value::Json("[ 1]".into()),
+            Value::Float4(-0.5),
+            Value::Time(7),
+            Value::Bpchar("a  ".into()),
+            Value::Jsonb("{\"a\": 1.0}".into()),
         ];
         vec![all.clone(), Vec::new(), all.into_iter().rev().collect()]
     }

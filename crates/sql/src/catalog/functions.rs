@@ -42,7 +42,7 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
         ("array_lower", 2) => (ArrayLower(first_index(first)), PgType::INT4),
         ("array_upper", 2) => (ArrayUpper(first_index(first)), PgType::INT4),
         ("generate_subscripts", 2) => (Subscripts(first_index(first)), PgType::INT4),
-        ("json_build_object", _) => (JsonObject, PgType::Json),
+        ("json_build_object", _) => (JsonObject, PgType::Plain(Type::Json)),
         ("getdatabaseencoding", 0) => (Encoding, PgType::Name),
         ("array_to_string", 2 | 3) => (ArrayToString, PgType::TEXT),
         ("current_schemas", 1) => (CurrentSchemas, PgType::NameArray),
@@ -165,7 +165,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             let count = items(0)?.map_or(0, |items| items.len()) as i64;
             Datum::array((first..first + count).map(Datum::int8).collect())
         }
-        JsonObject => Datum::text(json_object(arguments)?),
+        JsonObject => Datum::Value(Value::Json(json_object(arguments)?.into())),
         Encoding => Datum::text("UTF8"),
         ArrayToString => match items(0)? {
             None => Datum::NULL,

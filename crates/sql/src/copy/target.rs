@@ -39,6 +39,8 @@ pub(super) struct CopyTarget {
     defaults: Row,
     /// The columns that take numbers from sequences, because the data lacks them. In `defaults` they are 0.
     numbered: Vec<(usize, Arc<Sequence>)>,
+    /// The columns that take random values, because the data lacks them.
+    random: Vec<usize>,
     /// The time zone that the client asked for, if the session uses another zone.
     rejected_time_zone: Option<String>,
 }
@@ -68,6 +70,11 @@ impl CopyTarget {
         };
         let defaults = write::defaults(catalog, &table.schema).into_iter().enumerate().map(default);
         let defaults = defaults.collect::<Result<Row>>()?;
+        let is_random = |column: &usize| {
+            let default = &table.schema.columns[*column].default;
+            !columns.contains(column) && default.as_ref().is_some_and(SessionValue::is_random)
+        };
+        let random = (0..table.schema.columns.len()).filter(is_random).collect();
         let types = columns.iter().map(|&column| Field::of(&table.schema.columns[column]).ty).collect();
         Ok(CopyTarget {
             table,
@@ -75,6 +82,7 @@ impl CopyTarget {
             types,
             defaults,
             numbered,
+            random,
             rejected_time_zone: rejected_time_zone.map(str::to_owned),
         })
     }
@@ -110,6 +118,15 @@ impl CopyTarget {
             .context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
     }
 
+    /// Returns a row of defaults.
+    fn unfilled(&self) -> Result<Row> {
+        let mut row = self.defaults.clone();
+        for &column in &self.random {
+            row[column] = cast(&SessionValue::random_uuid(), self.table.schema.columns[column].ty)?;
+        }
+        Ok(row)
+    }
+
     /// Makes a row from a line. `line` is the number of the line, for errors.
     pub(super) fn row(&self, record: &Record<'_>, format: &Format, line: u64) -> Result<Row> {
         let schema = &self.table.schema;
@@ -124,7 +141,7 @@ impl CopyTarget {
             let error = SqlError::new(code::BAD_COPY_FILE_FORMAT, "extra data after last expected column");
             return Err(self.context(error, line, whole()));
         }
-        let mut row = self.defaults.clone();
+        let mut row = self.unfilled()?;
         for (index, (field, &position)) in record.fields.iter().zip(&self.columns).enumerate() {
             let column = &schema.columns[position];
             let text = match field {
@@ -161,7 +178,7 @@ impl CopyTarget {
             let what = format!("row field count is {found}, expected {expected}");
             return Err(self.context(SqlError::new(code::BAD_COPY_FILE_FORMAT, what), line, None));
         }
-        let mut row = self.defaults.clone();
+        let mut row = self.unfilled()?;
         for ((field, &position), ty) in tuple.fields.iter().zip(&self.columns).zip(&self.types) {
             let column = &schema.columns[position];
             row[position] = match field {

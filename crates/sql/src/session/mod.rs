@@ -429,6 +429,7 @@ impl Session {
             SessionValue::Database => Value::text_of(&self.database),
             SessionValue::Schema => Value::text_of("public"),
             SessionValue::Pid => Value::Int4(self.pid),
+            SessionValue::RandomUuid => SessionValue::random_uuid(),
             SessionValue::SequenceResult(call) => {
                 self.numbers.results.get(call).cloned().unwrap_or(Value::Null)
             }

@@ -53,9 +53,8 @@ impl Session {
         };
         let mut is_remembered = false;
         if let Some(upkeep) = write.upkeep.as_ref().filter(|upkeep| upkeep.concerns(&write.action)) {
-            let are_remembered = !self.is_in_block()
-                && !self.numbers.results.is_empty()
-                && remember_numbers(write, &mut operation, &arguments);
+            let are_remembered =
+                !self.is_in_block() && remember_numbers(write, &mut operation, &arguments);
             if are_remembered {
                 returned.clear();
             }
@@ -70,8 +69,7 @@ impl Session {
             self.attempt_write(operation, &write.table).await
         } else {
             let request = self.request()?;
-            let is_numbered =
-                !self.numbers.results.is_empty() && remember_numbers(write, &mut operation, &arguments);
+            let is_numbered = remember_numbers(write, &mut operation, &arguments);
             self.in_flight = Some(InFlight::Write(request));
             let answered = self.backend.write(request.sent, operation).await;
             let written = self.written(answered, request);
@@ -228,7 +226,7 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
         assignments.iter().map(value).collect::<Vec<_>>()
     };
     Ok(match &write.action {
-        Action::Insert { rows, conflict } => {
+        Action::Insert { rows, conflict, .. } => {
             let mut computed = Vec::with_capacity(rows.len());
             for row in rows {
                 let row: Row = row.iter().map(|expr| fold::value(expr, arguments)).collect::<Result<_>>()?;
@@ -261,20 +259,18 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
     })
 }
 
-/// Lets the replicas compute RETURNING of an INSERT whose rows have numbers of sequences, so that they
-/// remember it, and a repetition of the statement returns the numbers that are stored. The last column is a
-/// number by which the rows are sorted. Returns whether the INSERT is of this kind.
+/// Lets the replicas compute RETURNING of an INSERT whose rows have numbers of sequences or random values, so
+/// that they remember it, and a repetition of the statement returns the values that are stored. The last
+/// column is a value by which the rows are sorted. Returns whether the INSERT is of this kind.
 fn remember_numbers(write: &Write, operation: &mut Operation, arguments: &Arguments<'_>) -> bool {
-    let (Action::Insert { rows, .. }, Operation::Insert { returning, .. }) = (&write.action, operation)
+    let (Action::Insert { rows, draws: true, .. }, Operation::Insert { returning, .. }) =
+        (&write.action, operation)
     else {
         return false;
     };
-    if write.returning.is_empty() {
-        return false;
-    }
     let is_result = |expr: &Expr| match expr {
         Expr::Parameter(number, _) => {
-            matches!(SessionValue::from_number(*number), Some(SessionValue::SequenceResult(_)))
+            SessionValue::from_number(*number).is_some_and(SessionValue::differs_by_row)
         }
         _ => false,
     };

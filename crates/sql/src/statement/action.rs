@@ -31,6 +31,9 @@ pub enum Action {
         rows: Vec<Vec<Expr>>,
         /// The action for a row whose key exists already.
         conflict: Option<OnConflict>,
+        /// Whether a row has a value that each execution draws again: a number of a sequence, or a random
+        /// value. Known only if there is RETURNING.
+        draws: bool,
     },
     /// UPDATE.
     Update {

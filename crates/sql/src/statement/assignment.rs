@@ -13,7 +13,7 @@ use sqlparser::{
 
 use super::{
     expr::Binder,
-    parameters::Parameters,
+    parameters::{Parameters, SessionValue},
     scope::{self, Scope},
 };
 use crate::{
@@ -103,6 +103,13 @@ fn assigned(
         if sequence::takes_numbers(default) {
             let what = format!(
                 "an UPDATE that sets column \"{}\" to DEFAULT, which takes a number from a sequence",
+                column.name
+            );
+            return Err(SqlError::unsupported(what).at(value.span()));
+        }
+        if SessionValue::is_random(default) {
+            let what = format!(
+                "an UPDATE that sets column \"{}\" to DEFAULT, which differs for each row",
                 column.name
             );
             return Err(SqlError::unsupported(what).at(value.span()));

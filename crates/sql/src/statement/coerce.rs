@@ -221,12 +221,19 @@ fn width(ty: Type) -> (u8, u8) {
         Type::Int4 => (0, 1),
         Type::Int8 => (0, 2),
         Type::Numeric => (0, 3),
-        Type::Float8 => (0, 4),
+        Type::Float4 => (0, 4),
+        Type::Float8 => (0, 5),
         Type::Date => (1, 0),
         Type::Timestamp => (1, 1),
         Type::Timestamptz => (1, 2),
         Type::Bool => (2, 0),
-        Type::Text => (3, 0),
+        Type::Bpchar => (3, 0),
+        Type::Text => (3, 1),
+        Type::Uuid => (4, 0),
+        Type::Bytea => (5, 0),
+        Type::Json => (6, 0),
+        Type::Jsonb => (7, 0),
+        Type::Time => (8, 0),
     }
 }
 
@@ -236,6 +243,16 @@ pub fn wider(a: Type, b: Type) -> Option<Type> {
     (family_a == family_b).then_some(if place_a >= place_b { a } else { b })
 }
 
+/// Returns the type in which an operator takes operands of two types. `None` for types of different families.
+/// PostgreSQL has operators of `real` and `real`, and those of `real` and another number take
+/// `double precision`.
+pub fn operator_type(a: Type, b: Type) -> Option<Type> {
+    match wider(a, b) {
+        Some(Type::Float4) if a != b => Some(Type::Float8),
+        wider => wider,
+    }
+}
+
 /// Returns the common type of the operands of CASE, COALESCE, IN and VALUES. `None` if no operand has a type.
 pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Type>> {
     let mut met: Option<Type> = None;
@@ -243,6 +260,11 @@ pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Typ
         met = Some(match met {
             None => ty,
             Some(so_far) => wider(so_far, ty).ok_or_else(|| {
+                if is_user_category(so_far) && is_user_category(ty) {
+                    let (from, to) = (ty.name(), so_far.name());
+                    let message = format!("{what} could not convert type {from} to {to}");
+                    return SqlError::new(code::CANNOT_COERCE, message).at(span);
+                }
                 SqlError::new(
                     code::DATATYPE_MISMATCH,
                     format!("{what} types {} and {} cannot be matched", so_far.name(), ty.name()),
@@ -254,15 +276,62 @@ pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Typ
     Ok(met)
 }
 
+/// Whether the type is in PostgreSQL's category of user-defined types.
+fn is_user_category(ty: Type) -> bool {
+    matches!(ty, Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb)
+}
+
+/// Refuses a type whose values have no equality, for DISTINCT and GROUP BY.
+pub fn check_equality(ty: Type, span: Span) -> Result<()> {
+    match ty {
+        Type::Json => Err(no_operation("an equality operator", ty, span)),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a type whose values have no order, for ORDER BY.
+pub fn check_order(ty: Type, span: Span) -> Result<()> {
+    match ty {
+        Type::Json => Err(no_operation("an ordering operator", ty, span)
+            .hint("Use an explicit ordering operator or modify the query.")),
+        _ => Ok(()),
+    }
+}
+
+fn no_operation(what: &str, ty: Type, span: Span) -> SqlError {
+    SqlError::new(code::UNDEFINED_FUNCTION, format!("could not identify {what} for type {}", ty.name()))
+        .at(span)
+}
+
+/// Refuses a key of a type whose values have no order.
+pub fn check_key(ty: Type) -> Result<()> {
+    match ty {
+        Type::Json => {
+            let message =
+                format!("data type {} has no default operator class for access method \"btree\"", ty.name());
+            Err(SqlError::new(code::UNDEFINED_OBJECT, message).hint(
+                "You must specify an operator class for the index or define a default operator class for the data type.",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn castable(from: Type, to: Type) -> bool {
     use Type::*;
     match (from, to) {
-        (Text, _) | (_, Text) => true,
-        (Bool, Int4) | (Int4, Bool) => true,
+        (Text | Bpchar, _) | (_, Text | Bpchar) => true,
+        (Bool, Int4) | (Int4, Bool) | (Json, Jsonb) | (Jsonb, Json) => true,
+        (Timestamp | Timestamptz, Time) => true,
+        (Jsonb, to) => to == Bool || to.is_number(),
         _ => width(from).0 == width(to).0,
     }
 }
 
 fn assignable(from: Type, to: Type) -> bool {
-    to == Type::Text || (width(from).0 == width(to).0)
+    let timed = matches!(from, Type::Timestamp | Type::Timestamptz) && to == Type::Time;
+    timed
+        || matches!(to, Type::Text | Type::Bpchar)
+        || width(from).0 == width(to).0
+        || (from.is_json() && to.is_json())
 }

@@ -3,7 +3,7 @@
 use quorate_table::schema::Schema;
 use sqlparser::ast::{self, Spanned};
 
-use super::{ddl::DropTable, scope};
+use super::{coerce, ddl::DropTable, scope};
 use crate::{
     backend::Catalog,
     catalog,
@@ -115,7 +115,9 @@ fn key(column: &ast::IndexColumn, schema: &Schema) -> Result<IndexKey> {
         return Err(SqlError::unsupported("an index over an expression").at(expr.span()));
     };
     let name = scope::fold(ident);
-    if !schema.columns.iter().any(|column| column.name == name) {
+    if let Some(column) = schema.columns.iter().find(|column| column.name == name) {
+        coerce::check_key(column.ty)?;
+    } else {
         let message = format!("column \"{name}\" does not exist");
         return Err(SqlError::new(code::UNDEFINED_COLUMN, message).at(ident.span));
     }

@@ -13,6 +13,7 @@ use sqlparser::ast::{self, Spanned};
 
 use super::{
     check,
+    coerce,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -110,6 +111,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     let primary_key = primary_key.unwrap_or_default();
     for &position in &primary_key {
         columns[position].not_null = true;
+        coerce::check_key(columns[position].ty)?;
     }
     let options = Options::bind(&create.table_options, &columns)?;
     let partition =

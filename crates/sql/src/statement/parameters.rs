@@ -6,6 +6,7 @@ use quorate_table::{
     calendar,
     expr::Expr,
     interval::Interval,
+    uuid,
     value::{Type, Value},
 };
 use sqlparser::tokenizer::Span;
@@ -177,6 +178,8 @@ pub enum SessionValue {
     Schema,
     /// `pg_backend_pid()`.
     Pid,
+    /// `gen_random_uuid()`, a new value for each row.
+    RandomUuid,
     /// The result of a call of a sequence function, by the call's number within the statement.
     SequenceResult(usize),
 }
@@ -187,7 +190,7 @@ const SESSION: usize = 1 << 32;
 impl SessionValue {
     /// All session values that a default can have. Defaults in stored tables refer to a value by its index
     /// here, so the order is fixed.
-    const ALL: [SessionValue; 7] = [
+    const ALL: [SessionValue; 8] = [
         SessionValue::Now,
         SessionValue::Today,
         SessionValue::LocalNow,
@@ -195,6 +198,7 @@ impl SessionValue {
         SessionValue::Database,
         SessionValue::Schema,
         SessionValue::Pid,
+        SessionValue::RandomUuid,
     ];
 
     /// Returns the session value that a function or keyword of this name stands for.
@@ -209,8 +213,28 @@ impl SessionValue {
             "current_database" | "current_catalog" => SessionValue::Database,
             "current_schema" => SessionValue::Schema,
             "pg_backend_pid" => SessionValue::Pid,
+            "gen_random_uuid" => SessionValue::RandomUuid,
             _ => return None,
         })
+    }
+
+    /// Whether each row of a statement gets another value.
+    pub fn differs_by_row(self) -> bool {
+        matches!(self, SessionValue::RandomUuid | SessionValue::SequenceResult(_))
+    }
+
+    /// Whether a default takes another value for each row.
+    pub fn is_random(default: &Expr) -> bool {
+        match default {
+            Expr::Parameter(number, _) => Self::from_number(*number) == Some(SessionValue::RandomUuid),
+            Expr::Cast(inner, _) => Self::is_random(inner),
+            _ => false,
+        }
+    }
+
+    /// Returns a value for `gen_random_uuid()`.
+    pub fn random_uuid() -> Value {
+        Value::Uuid(uuid::random(rand::random()))
     }
 
     /// Returns the value's expression in PostgreSQL's SQL.
@@ -223,6 +247,7 @@ impl SessionValue {
             SessionValue::Database => "current_database()",
             SessionValue::Schema => "CURRENT_SCHEMA",
             SessionValue::Pid => "pg_backend_pid()",
+            SessionValue::RandomUuid => "gen_random_uuid()",
             SessionValue::SequenceResult(_) => "nextval()",
         }
     }
@@ -235,6 +260,7 @@ impl SessionValue {
             SessionValue::LocalNow => PgType::Plain(Type::Timestamp),
             SessionValue::User | SessionValue::Database | SessionValue::Schema => PgType::Name,
             SessionValue::Pid => PgType::INT4,
+            SessionValue::RandomUuid => PgType::Plain(Type::Uuid),
             SessionValue::SequenceResult(_) => PgType::INT8,
         }
     }

@@ -18,7 +18,8 @@ use super::{
     assignment::{assignments, filter, is_default},
     coerce, conflict,
     expr::Binder,
-    parameters::Parameters,
+    fold,
+    parameters::{Parameters, SessionValue},
     scope::{self, Scope},
     select::{self, clauses},
     spelling::{Overriding, overriding_of},
@@ -48,6 +49,7 @@ pub struct Write {
     pub restarts: bool,
     /// The constraints of the table that concern other tables.
     pub upkeep: Option<Arc<Upkeep>>,
+}
 }
 
 /// Returns the tag of a command with this verb, for this number of rows.
@@ -129,7 +131,14 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     let target = (schema, upkeep.as_deref());
     let conflict = conflict::bind(insert.on.as_ref(), target, alias.clone(), parameters)?;
     let (returning, fields) = returning(insert.returning.as_deref(), &table, alias, parameters)?;
-    let action = Action::Insert { rows, conflict };
+    let is_drawn = |part: &Expr| match part {
+        Expr::Parameter(number, _) => {
+            SessionValue::from_number(*number).is_some_and(SessionValue::differs_by_row)
+        }
+        _ => false,
+    };
+    let draws = !returning.is_empty() && rows.iter().flatten().any(|expr| fold::any(expr, &is_drawn));
+    let action = Action::Insert { rows, conflict, draws };
     Ok(Write { table, action, returning, fields, restarts: false, upkeep })
 }
 

@@ -6,4 +6,5 @@ mod refusals;
 mod sequences;
 mod statements;
 mod transactions;
+mod types;
 mod unique;

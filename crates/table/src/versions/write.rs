@@ -19,18 +19,14 @@ use super::{
     staged::Staged,
 };
 
-fn text_bytes(value: &Value) -> usize {
-    if let Value::Text(text) = value { text.len() } else { 0 }
-}
-
 /// Whether a value may make a row too long.
 pub(super) fn is_long(value: &Value) -> bool {
-    text_bytes(value) > TEXT_BYTES_SHORT
+    value.text_bytes() > TEXT_BYTES_SHORT
 }
 
 /// Refuses a row, given by its values, that exceeds the length limit: a move could not carry it.
 pub(super) fn check_length<'a>(row: impl Iterator<Item = &'a Value>) -> Result<(), Failure> {
-    let bytes: usize = row.map(text_bytes).sum();
+    let bytes: usize = row.map(Value::text_bytes).sum();
     if bytes <= ROW_BYTES_MAX {
         return Ok(());
     }

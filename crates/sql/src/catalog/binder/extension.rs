@@ -77,15 +77,11 @@ impl Extension for Binder<'_> {
         &mut self,
         operand: &Operand,
         data_type: &ast::DataType,
-        span: Span,
+        _span: Span,
         parameters: &mut Parameters,
     ) -> Result<Option<Operand>> {
         let Ok(to) = types::named(data_type) else { return Ok(None) };
         let from = self.type_of(operand);
-        let is_column = matches!(operand, Operand::Typed(Expr::Column(..), _));
-        if matches!(to, PgType::Float4 | PgType::Float4Array) && !is_column {
-            return Err(types::no_real().at(span));
-        }
         if matches!((from, to), (PgType::Plain(_) | PgType::Unknown, PgType::Plain(_)))
             || matches!(operand, Operand::Interval(_))
         {

@@ -7,7 +7,7 @@ use super::{Binder, Column, SetReturningCalls, Typed, Using};
 use crate::{
     catalog::plan::{Body, From, LeafNode, Select, visit},
     error::{Result, SqlError},
-    statement::{expr::name::column_name, scope, select::clauses},
+    statement::{coerce, expr::name::column_name, scope, select::clauses},
     types::PgType,
 };
 
@@ -117,6 +117,7 @@ impl Binder<'_> {
                     nodes.len() - 1
                 }
             };
+            coerce::check_order(nodes[column].ty(), key.expr.span())?;
             keys.push(clauses::direction(column, &key.options));
         }
         let groups = match &select.group_by {
@@ -132,7 +133,12 @@ impl Binder<'_> {
                 },
                 _ => self.expr(item)?.0,
             };
+            coerce::check_equality(node.ty(), item.span())?;
             group_nodes.push(node);
+        }
+        let distinct = matches!(select.distinct, Some(ast::Distinct::Distinct));
+        for node in nodes[..visible].iter().filter(|_| distinct) {
+            coerce::check_equality(node.ty(), select.span())?;
         }
         let having = match &select.having {
             Some(having) => Some(self.condition(having, "HAVING")?),
@@ -150,7 +156,7 @@ impl Binder<'_> {
             conjuncts,
             groups: aggregated.then_some(group_nodes),
             having,
-            distinct: matches!(select.distinct, Some(ast::Distinct::Distinct)),
+            distinct,
             columns: nodes,
             windows: std::mem::take(&mut self.windows),
         };

@@ -39,6 +39,7 @@ pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
                 Type::Int2 => (Datum::int8(16), Datum::int8(2), Datum::int8(0)),
                 Type::Int4 => (Datum::int8(32), Datum::int8(2), Datum::int8(0)),
                 Type::Int8 => (Datum::int8(64), Datum::int8(2), Datum::int8(0)),
+                Type::Float4 => (Datum::int8(24), Datum::int8(2), Datum::NULL),
                 Type::Float8 => (Datum::int8(53), Datum::int8(2), Datum::NULL),
                 Type::Numeric if let Some(Modifier::Digits { precision, scale }) = column.modifier => {
                     (Datum::int8(precision), Datum::int8(10), Datum::int8(scale))
@@ -47,11 +48,11 @@ pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
                 _ => (Datum::NULL, Datum::NULL, Datum::NULL),
             };
             let length = match column.modifier {
-                Some(Modifier::Varchar(Some(most))) => Datum::int8(most),
+                Some(Modifier::Varchar(Some(most)) | Modifier::Char(most)) => Datum::int8(most),
                 _ => Datum::NULL,
             };
             let subsecond = match column.ty {
-                Type::Timestamp | Type::Timestamptz => Datum::int8(6),
+                Type::Timestamp | Type::Timestamptz | Type::Time => Datum::int8(6),
                 Type::Date => Datum::int8(0),
                 _ => Datum::NULL,
             };

@@ -84,7 +84,7 @@ fn absent(ty: PgType) -> Datum {
     match ty {
         PgType::Plain(Type::Bool) => Datum::bool(false),
         PgType::Plain(Type::Int2 | Type::Int4 | Type::Int8) => Datum::int8(0),
-        PgType::Float4 => Datum::Value(Value::Float8(0.0)),
+        PgType::Plain(Type::Float4) => Datum::Value(Value::Float4(0.0)),
         ty if ty.is_oid() => Datum::int8(0),
         PgType::Char => Datum::text(""),
         _ => Datum::NULL,

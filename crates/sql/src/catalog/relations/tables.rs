@@ -45,7 +45,7 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
         row.extend([
             ("relam", Datum::int8(oid::HEAP)),
             ("relhasindex", Datum::bool(has_index(context, table))),
-            ("reltuples", Datum::Value(Value::Float8(table.rows.map_or(-1.0, |rows| rows as f64)))),
+            ("reltuples", Datum::Value(Value::Float4(table.rows.map_or(-1.0, |rows| rows as f32)))),
             ("reloptions", Datum::array(options(table).into_iter().map(Datum::text).collect())),
         ]);
         rows.push(row);
@@ -70,7 +70,7 @@ fn class(oid: u32, name: &str, namespace: u32, kind: &str, columns: usize) -> Co
         ("relpersistence", Datum::text("p")),
         ("relreplident", Datum::text("d")),
         ("relispopulated", Datum::bool(true)),
-        ("reltuples", Datum::Value(Value::Float8(-1.0))),
+        ("reltuples", Datum::Value(Value::Float4(-1.0))),
     ]
 }
 
@@ -138,7 +138,7 @@ fn attribute(relation: u32, number: usize, name: &str, (ty, modifier): (PgType, 
 
 pub(super) fn collation(ty: PgType) -> u32 {
     match ty {
-        PgType::Plain(Type::Text) | PgType::Varchar | PgType::Bpchar => oid::DEFAULT_COLLATION,
+        PgType::Plain(Type::Text | Type::Bpchar) | PgType::Varchar => oid::DEFAULT_COLLATION,
         PgType::Name => oid::C_COLLATION,
         _ => 0,
     }
@@ -185,15 +185,18 @@ pub(super) fn default_text(context: &CatalogContext<'_>, table: &Table, column: 
         let next = format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"));
         return identity(context, table, column).is_none().then_some(next);
     }
-    let shown = types::of_column(column).0.display();
+    // A bare `character` would mean one character.
+    let shown = match column.ty {
+        Type::Bpchar => "bpchar",
+        _ => types::of_column(column).0.display(),
+    };
     Some(match column.default.as_ref()? {
         Expr::Constant(value, ty) => match (value.text(), ty) {
             (None, _) => format!("NULL::{shown}"),
-            (Some(text), Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8)
-                if text.starts_with(|c: char| c.is_ascii_digit()) =>
-            {
-                text
-            }
+            (
+                Some(text),
+                Type::Int2 | Type::Int4 | Type::Int8 | Type::Numeric | Type::Float8 | Type::Float4,
+            ) if text.starts_with(|c: char| c.is_ascii_digit()) => text,
             (Some(text), Type::Bool) => if text == "t" { "true" } else { "false" }.to_owned(),
             (Some(text), _) => format!("'{}'::{shown}", text.replace('\'', "''")),
         },

@@ -90,6 +90,11 @@ impl Binder<'_> {
         if arguments.is_empty()
             && let Some(value) = SessionValue::named(&name)
         {
+            if value.differs_by_row() && (self.scope.schema.is_some() || self.extension.is_some()) {
+                return Err(SqlError::unsupported(format!("{name} in an expression over rows"))
+                    .hint("Call it in VALUES, as a DEFAULT, or in a SELECT without FROM.")
+                    .at(span));
+            }
             return Ok(session_value(value));
         }
         if name == "version" && arguments.is_empty() {
@@ -152,11 +157,20 @@ impl Binder<'_> {
                 let defined = match function {
                     AggregateFunction::Count => true,
                     // The minimum of two booleans is their AND, the maximum their OR.
-                    AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
+                    AggregateFunction::Min | AggregateFunction::Max if is_boolean(name) => ty == Type::Bool,
+                    AggregateFunction::Min | AggregateFunction::Max => {
+                        !matches!(ty, Type::Bool | Type::Uuid | Type::Bytea | Type::Json | Type::Jsonb)
+                    }
                     _ => ty.is_number(),
                 };
+                if !defined && ty == Type::Time && is_of_numbers(function) {
+                    return Err(SqlError::unsupported(format!("{name} of time")).at(span));
+                }
                 if !defined {
                     return Err(no_function(name, &[ty.name()], span));
+                }
+                if distinct {
+                    coerce::check_equality(ty, span)?;
                 }
                 Some(argument)
             }
@@ -176,6 +190,9 @@ impl Binder<'_> {
             None => argument,
             Some(filter) => Some(self.filtered(argument, filter)?),
         };
+        // The engine adds values of type real as double precision.
+        let added = is_of_numbers(function) && argument.as_ref().is_some_and(|one| one.ty() == Type::Float4);
+        let argument = if added { argument.map(|one| coerce::cast(one, Type::Float8)) } else { argument };
         let aggregate = Aggregate { function, argument, distinct };
         let ty = aggregate.ty();
         let Ok(aggregates) = &mut self.aggregates else { unreachable!("checked above") };
@@ -183,7 +200,11 @@ impl Binder<'_> {
             aggregates.push(aggregate);
             aggregates.len() - 1
         });
-        Ok(Operand::Typed(Expr::Column(AGGREGATE + index, ty), ty))
+        let result = Expr::Column(AGGREGATE + index, ty);
+        if added && function == AggregateFunction::Sum {
+            return Ok(Operand::Typed(coerce::cast(result, Type::Float4), Type::Float4));
+        }
+        Ok(Operand::Typed(result, ty))
     }
 
     /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL in rows for which the condition is
@@ -228,13 +249,19 @@ impl Binder<'_> {
             self.meet(&mut arguments)?;
         }
         let first = arguments.first().and_then(Operand::ty);
-        use Type::{Date, Float8, Int4, Numeric, Text, Timestamp, Timestamptz};
+        use Type::{Bytea, Date, Float8, Int4, Json, Jsonb, Numeric, Text, Time, Timestamp, Timestamptz};
         let same = |arguments: &[Operand], what: &str| -> Result<Vec<Type>> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
+            if ty == Json && what != "COALESCE" {
+                let message = "could not identify a comparison function for type json";
+                return Err(SqlError::new(code::UNDEFINED_FUNCTION, message).at(span));
+            }
             Ok(vec![ty; arguments.len()])
         };
         // The type is numeric if the argument is numeric, otherwise a float.
         let float = if first == Some(Numeric) { Numeric } else { Float8 };
+        // The type is bytea if the argument is bytea, otherwise text.
+        let string = if first == Some(Bytea) { Bytea } else { Text };
         let (function, wanted): (Function, Vec<Type>) = match (name, count) {
             ("abs", 1) => (Function::Abs, vec![first.filter(|ty| ty.is_number()).unwrap_or(Float8)]),
             ("sign", 1) => (Function::Sign, vec![float]),
@@ -269,9 +296,13 @@ impl Binder<'_> {
             }
             ("lower", 1) => (Function::Lower, vec![Text]),
             ("upper", 1) => (Function::Upper, vec![Text]),
-            ("length" | "char_length" | "character_length", 1) => (Function::Length, vec![Text]),
-            ("octet_length", 1) => (Function::OctetLength, vec![Text]),
-            ("substring" | "substr", 2 | 3) => (Function::Substring, [Text, Int4, Int4][..count].to_vec()),
+            ("length", 1) => (Function::Length, vec![string]),
+            ("char_length" | "character_length", 1) => (Function::Length, vec![Text]),
+            ("octet_length", 1) if first == Some(Type::Bpchar) => (Function::OctetLength, vec![Type::Bpchar]),
+            ("octet_length", 1) => (Function::OctetLength, vec![string]),
+            ("substring" | "substr", 2 | 3) => (Function::Substring, [string, Int4, Int4][..count].to_vec()),
+            ("encode", 2) => (Function::Encode, vec![Bytea, Text]),
+            ("decode", 2) => (Function::Decode, vec![Text, Text]),
             ("left", 2) => (Function::Left, vec![Text, Int4]),
             ("right", 2) => (Function::Right, vec![Text, Int4]),
             ("btrim", 1 | 2) => (Function::Trim, vec![Text; count]),
@@ -313,7 +344,7 @@ impl Binder<'_> {
             ("coalesce", 1..) => (Function::Coalesce, same(&arguments, "COALESCE")?),
             ("greatest", 1..) => (Function::Greatest, same(&arguments, "GREATEST")?),
             ("least", 1..) => (Function::Least, same(&arguments, "LEAST")?),
-            ("nullif", 2) => (Function::NullIf, vec![self.comparable(&arguments, span)?; 2]),
+            ("nullif", 2) => (Function::NullIf, vec![self.comparable_by_operator(&arguments, span)?; 2]),
             ("date_trunc", 2) => {
                 let source = if arguments[1].ty() == Some(Timestamp) { Timestamp } else { Timestamptz };
                 (Function::DateTrunc, vec![Text, source])
@@ -321,11 +352,15 @@ impl Binder<'_> {
             ("extract", 2) => {
                 let source = match arguments[1].ty() {
                     None => Timestamptz,
-                    Some(ty @ (Date | Timestamp | Timestamptz)) => ty,
+                    Some(ty @ (Date | Timestamp | Timestamptz | Time)) => ty,
                     Some(_) => return Err(absent()),
                 };
                 (Function::Extract, vec![Text, source])
             }
+            ("json_typeof", 1) => (Function::JsonTypeOf, vec![Json]),
+            ("jsonb_typeof", 1) => (Function::JsonTypeOf, vec![Jsonb]),
+            ("json_array_length", 1) => (Function::JsonArrayLength, vec![Json]),
+            ("jsonb_array_length", 1) => (Function::JsonArrayLength, vec![Jsonb]),
             ("make_date", 3) => (Function::MakeDate, vec![Int4; 3]),
             _ => {
                 self.parameters.needs_catalog |= !is_named(SCALARS, name);
@@ -346,6 +381,9 @@ impl Binder<'_> {
 
     /// Converts an operand to its printed text, which for booleans differs from their cast to text.
     fn printed(&mut self, operand: Operand) -> Result<Expr> {
+        if let Operand::Typed(padded, Type::Bpchar) = operand {
+            return Ok(padded);
+        }
         let Operand::Typed(truth, Type::Bool) = operand else {
             return operand.coerce_implicit(Type::Text, self.parameters);
         };
@@ -361,7 +399,7 @@ const SCALARS: &str = "\
     abs sign round trunc floor ceil ceiling sqrt power pow exp ln log log10 lower upper length \
     char_length character_length octet_length substring substr left right btrim ltrim rtrim lpad rpad \
     replace repeat reverse strpos starts_with split_part concat concat_ws mod to_char initcap translate \
-    ascii chr coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
+    ascii chr encode decode json_typeof jsonb_typeof json_array_length jsonb_array_length coalesce greatest least nullif date_trunc extract date_part date_bin make_date";
 
 fn is_boolean(aggregate: &str) -> bool {
     matches!(aggregate, "bool_and" | "every" | "bool_or")

@@ -83,6 +83,9 @@ impl Binder<'_> {
         right: Operand,
         span: Span,
     ) -> Result<Operand> {
+        if [left.ty(), right.ty()].contains(&Some(Type::Time)) {
+            return Err(SqlError::unsupported(format!("operator {symbol} of time")).at(span));
+        }
         let absent = || no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span);
         let is_moment = |operand: &Operand| {
             matches!(operand.ty(), Some(Type::Date | Type::Timestamp | Type::Timestamptz))

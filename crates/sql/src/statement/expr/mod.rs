@@ -1,16 +1,17 @@
 //! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
-//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, `sequence` calls
-//! of sequence functions, and `name` the name of a column without an alias. `binder` has the state that all
-//! these files share, and `operand` the operands that they build. `extension` names the places where a query
-//! of the catalog has forms of its own.
+//! `case` CASE, `quantified` ANY and ALL of arrays, `interval` intervals, `json` operators of documents,
+//! `function` calls, `sequence` calls of sequence functions, and `name` the name of a column without an
+//! alias. `binder` has the state that all these files share, and `operand` the operands that they build.
+//! `extension` names the places where a query of the catalog has forms of its own.
 
 mod binder;
 mod case;
 mod extension;
 mod function;
 mod interval;
+mod json;
 pub mod name;
 mod operand;
 mod operator;
@@ -28,7 +29,7 @@ use sqlparser::{
 };
 
 use super::{
-    coerce::{IntervalParts, Operand},
+    coerce::{self, IntervalParts, Operand},
     depth, fold,
     parameters::SessionValue,
     scope,
@@ -209,7 +210,7 @@ impl Binder<'_> {
                     return Err(SqlError::unsupported(format!("collation \"{name}\"")).at(span));
                 }
                 match self.operand(expr)? {
-                    operand @ Operand::Typed(_, Type::Text) => Ok(operand),
+                    operand @ Operand::Typed(_, Type::Text | Type::Bpchar) => Ok(operand),
                     Operand::Typed(_, ty) => Err(no_collation(ty.name(), span)),
                     Operand::Interval(_) => Err(no_collation("interval", span)),
                     undecided => Ok(undecided),
@@ -263,9 +264,6 @@ impl Binder<'_> {
         {
             return Ok(cast);
         }
-        if types::named(data_type).is_ok_and(|ty| ty == PgType::Float4) {
-            return Err(types::no_real().at(span));
-        }
         // The catalog has more types (`regclass`, `oid`, arrays).
         let (ty, modifier) = types::modified(data_type).map_err(|error| {
             self.parameters.needs_catalog |= types::named(data_type).is_ok();
@@ -278,6 +276,12 @@ impl Binder<'_> {
             Some(Modifier::Varchar(Some(most))) => {
                 let most = Value::Int4(i32::try_from(most).unwrap_or(i32::MAX));
                 Expr::Call(Function::Left, vec![expr, Expr::Constant(most, Type::Int4)])
+            }
+            Some(padded @ Modifier::Char(length)) => {
+                let length = Value::Int4(i32::try_from(length).unwrap_or(i32::MAX));
+                let text = coerce::cast(expr, Type::Text);
+                let cut = Expr::Call(Function::Left, vec![text, Expr::Constant(length, Type::Int4)]);
+                Expr::Call(Function::Fit(padded), vec![coerce::cast(fold::constant(cut), Type::Bpchar)])
             }
             Some(digits) => Expr::Call(Function::Fit(digits), vec![expr]),
         };
@@ -298,6 +302,7 @@ impl Binder<'_> {
             && let Some(value) = SessionValue::named(&ident.value.to_lowercase())
             && column.is_err()
             && !ident.value.eq_ignore_ascii_case("now")
+            && !value.differs_by_row()
         {
             return Ok(session_value(value));
         }

@@ -65,6 +65,13 @@ impl Binder<'_> {
         if let (ast::Expr::Tuple(a), ast::Expr::Tuple(b)) = (left, right) {
             return self.rows_compared(op, a, b, span);
         }
+        if let BinaryOperator::HashArrow
+        | BinaryOperator::HashLongArrow
+        | BinaryOperator::QuestionAnd
+        | BinaryOperator::QuestionPipe = op
+        {
+            return self.json_path(left, op, right, span);
+        }
         let (left, right) = (self.operand(left)?, self.operand(right)?);
         self.applied(op, left, right, span)
     }
@@ -112,6 +119,11 @@ impl Binder<'_> {
             BinaryOperator::PGNotILikeMatch => {
                 return self.matched(left, right, Some('\\'), true, span).map(negated);
             }
+            op @ (BinaryOperator::Arrow
+            | BinaryOperator::LongArrow
+            | BinaryOperator::AtArrow
+            | BinaryOperator::ArrowAt
+            | BinaryOperator::Question) => return self.on_json(op, left, right, span),
             _ => {
                 self.parameters.needs_catalog = true;
                 return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
@@ -177,11 +189,14 @@ impl Binder<'_> {
         self.meet(&mut operands)?;
         let [left, right] = operands;
         let ty = match (left.ty(), right.ty()) {
-            (Some(a), Some(b)) => coerce::wider(a, b)
+            (Some(a), Some(b)) => coerce::operator_type(a, b)
                 .ok_or_else(|| no_operator(&format!("{} {symbol} {}", a.name(), b.name()), span))?,
             (Some(ty), None) | (None, Some(ty)) => ty,
             (None, None) => Type::Text,
         };
+        if ty == Type::Json {
+            return Err(no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span));
+        }
         let (left, right) = self.both(left, right, ty)?;
         Ok(boolean(Expr::binary(op, left, right)))
     }
@@ -194,6 +209,12 @@ impl Binder<'_> {
         right: Operand,
         span: Span,
     ) -> Result<Operand> {
+        if left.ty() == Some(Type::Jsonb) && op == Binary::Subtract {
+            return Err(SqlError::unsupported("operator - of jsonb").at(span));
+        }
+        if [left.ty(), right.ty()].contains(&Some(Type::Time)) {
+            return Err(SqlError::unsupported(format!("operator {symbol} of time")).at(span));
+        }
         let absent = |left: &Operand, right: &Operand| {
             no_operator(&format!("{} {symbol} {}", left.type_name(), right.type_name()), span)
         };
@@ -209,7 +230,7 @@ impl Binder<'_> {
                 return Err(ambiguous(&shown, span));
             }
             (Some(a), Some(b)) if a.is_number() && b.is_number() => {
-                let ty = coerce::wider(a, b).expect("two types of numbers have a common wider type");
+                let ty = coerce::operator_type(a, b).expect("two types of numbers have a common wider type");
                 ((ty, ty), ty)
             }
             (Some(Type::Date), Some(Type::Date)) if op == Binary::Subtract => {
@@ -249,7 +270,7 @@ impl Binder<'_> {
             }
             _ => return Err(absent(&left, &right)),
         };
-        if op == Binary::Modulo && result == Type::Float8 {
+        if op == Binary::Modulo && matches!(result, Type::Float4 | Type::Float8) {
             return Err(absent(&left, &right));
         }
         let left = left.coerce_implicit(operands.0, self.parameters)?;
@@ -258,7 +279,14 @@ impl Binder<'_> {
     }
 
     fn concat(&mut self, left: Operand, right: Operand, span: Span) -> Result<Operand> {
-        let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text));
+        for ty in [Type::Bytea, Type::Jsonb] {
+            let types = [left.ty(), right.ty()];
+            if types.contains(&Some(ty)) && types.iter().all(|known| known.is_none_or(|known| known == ty)) {
+                let (left, right) = self.both(left, right, ty)?;
+                return Ok(Operand::Typed(fold::constant(Expr::binary(Binary::Concat, left, right)), ty));
+            }
+        }
+        let is_text = |operand: &Operand| matches!(operand.ty(), None | Some(Type::Text | Type::Bpchar));
         if !is_text(&left) && !is_text(&right) {
             return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
         }
@@ -295,7 +323,7 @@ impl Binder<'_> {
     pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
         let mut operands = [self.operand(a)?, self.operand(b)?];
         self.meet(&mut operands)?;
-        let ty = self.comparable(&operands, span)?;
+        let ty = self.comparable_by_operator(&operands, span)?;
         let [a, b] = operands;
         let (a, b) = self.both(a, b, ty)?;
         let mut nulls = |op| -> Result<Expr> {
@@ -329,6 +357,13 @@ impl Binder<'_> {
         Ok((left, right.coerce_implicit(ty, self.parameters)?))
     }
 
+    /// Returns the type in which `=` compares two operands.
+    pub(super) fn comparable_by_operator(&self, operands: &[Operand], span: Span) -> Result<Type> {
+        let ty = self.comparable(operands, span)?;
+        let is_mixed = operands.iter().filter_map(Operand::ty).any(|own| own != ty);
+        Ok(if ty == Type::Float4 && is_mixed { Type::Float8 } else { ty })
+    }
+
     pub(super) fn comparable(&self, operands: &[Operand], span: Span) -> Result<Type> {
         let mut met = operands[0].ty();
         for ty in operands[1..].iter().filter_map(Operand::ty) {
@@ -337,6 +372,10 @@ impl Binder<'_> {
                 Some(so_far) => coerce::wider(so_far, ty)
                     .ok_or_else(|| no_operator(&format!("{} = {}", so_far.name(), ty.name()), span))?,
             });
+        }
+        if met == Some(Type::Json) {
+            let other = operands[1..].iter().find_map(Operand::ty).map_or("unknown", Type::name);
+            return Err(no_operator(&format!("{} = {other}", operands[0].type_name()), span));
         }
         Ok(met.unwrap_or(Type::Text))
     }
@@ -380,7 +419,10 @@ impl Binder<'_> {
         span: Span,
     ) -> Result<Operand> {
         for operand in [&text, &pattern] {
-            if !matches!(operand.ty(), None | Some(Type::Text)) {
+            if operand.ty() == Some(Type::Bytea) {
+                return Err(SqlError::unsupported("LIKE of bytea").at(span));
+            }
+            if !matches!(operand.ty(), None | Some(Type::Text | Type::Bpchar)) {
                 let symbol = if case_insensitive { "~~*" } else { "~~" };
                 return Err(no_operator(
                     &format!("{} {symbol} {}", text.type_name(), pattern.type_name()),
@@ -388,7 +430,9 @@ impl Binder<'_> {
                 ));
             }
         }
-        let (text, pattern) = self.both(text, pattern, Type::Text)?;
+        let ty = if text.ty() == Some(Type::Bpchar) { Type::Bpchar } else { Type::Text };
+        let text = text.coerce_implicit(ty, self.parameters)?;
+        let pattern = pattern.coerce_implicit(Type::Text, self.parameters)?;
         Ok(boolean(Expr::Like { text: Box::new(text), pattern: Box::new(pattern), escape, case_insensitive }))
     }
 }
@@ -413,7 +457,7 @@ static STANDARD: [BinaryOperator; 16] = [
     BinaryOperator::PGNotILikeMatch,
 ];
 
-fn ambiguous(shown: &str, span: Span) -> SqlError {
+pub(super) fn ambiguous(shown: &str, span: Span) -> SqlError {
     SqlError::new(code::AMBIGUOUS_FUNCTION, format!("operator is not unique: {shown}"))
         .hint("Could not choose a best candidate operator. You might need to add explicit type casts.")
         .at(span)

@@ -72,7 +72,7 @@ impl Binder<'_> {
     }
 
     /// Returns the elements of an array. For a parameter, returns one item that stands for all elements.
-    fn elements(&mut self, expr: &ast::Expr, compared: Option<Type>) -> Result<Vec<Operand>> {
+    pub(super) fn elements(&mut self, expr: &ast::Expr, compared: Option<Type>) -> Result<Vec<Operand>> {
         let span = ast::Spanned::span(expr);
         let no_array = || SqlError::new("42809", "op ANY/ALL (array) requires array on right side").at(span);
         match expr {

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     error::{Result, SqlError, code},
     statement::{
+        coerce,
         expr::{AGGREGATE, Binder, name::column_name},
         fold,
         parameters::Parameters,
@@ -99,6 +100,7 @@ impl Body<'_> {
         let mut order = self.order(&mut items, &mut hidden, distinct, parameters, &mut aggregates)?;
         if distinct {
             items.iter().try_for_each(OutputItem::check_order)?;
+            items.iter().try_for_each(|item| coerce::check_equality(item.expr.ty(), item.span))?;
             let sorted: Vec<usize> = order.iter().map(|key| key.column).collect();
             order.extend((0..items.len()).filter(|column| !sorted.contains(column)).map(|column| Order {
                 column,
@@ -166,6 +168,7 @@ impl Body<'_> {
                     binder.resolve_unknown(item)?.0
                 }
             };
+            coerce::check_equality(key.ty(), span)?;
             if !keys.contains(&key) {
                 keys.push(key);
             }
@@ -218,6 +221,11 @@ impl Body<'_> {
                     }
                 }
             };
+            let sorted = match column.checked_sub(items.len()) {
+                None => &items[column].expr,
+                Some(index) => &hidden[index],
+            };
+            coerce::check_order(sorted.ty(), span)?;
             order.push(direction(column, &key.options));
         }
         Ok(order)

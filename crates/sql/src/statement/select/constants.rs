@@ -88,6 +88,7 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
                         SqlError::unsupported("ORDER BY an expression over VALUES").at(key.expr.span())
                     );
                 };
+                coerce::check_order(types[column], key.expr.span())?;
                 order.push(direction(column, &key.options));
             }
             Ok(Query {

@@ -1,6 +1,7 @@
 //! Dictionaries: codes for the texts or numerics of a column.
 //!
-//! Codes of the *sorted* part have the order of their values, so a range of values is a range of codes. New
+//! Codes of the *sorted* part have the order of their values (of their bytes for `jsonb`), so a range of
+//! values is a range of codes. New
 //! values get the next codes, in the *tail*, in the order of arrival. A tail that is long relative to the
 //! sorted part is merged (`block/change.rs`). All values in use then get new codes, the column's chunks are
 //! rebuilt, and values that no row holds are dropped. Versions share the sorted part and copy the tail.
@@ -114,8 +115,8 @@ impl Values {
     fn order(&self, position: usize, value: &Value) -> Ordering {
         match (self, value) {
             (Values::Texts(texts), Value::Text(text)) => texts.text(position).as_bytes().cmp(text.as_bytes()),
-            (Values::Each(values), value) => values[position].order(value),
-            (values, value) => values.value(position).order(value),
+            (Values::Each(values), value) => code_order(&values[position], value),
+            (values, value) => code_order(&values.value(position), value),
         }
     }
 
@@ -236,13 +237,22 @@ fn hash(value: &Value) -> u32 {
     FxBuildHasher.hash_one(value) as u32
 }
 
-/// Compares by value, and equal numerics (1.0 and 1.00) by scale.
+/// Compares by value. But documents compare by their bytes, because their own order has to parse them. So no
+/// condition on documents is a range of codes.
+fn code_order(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::Jsonb(a), Value::Jsonb(b)) => a.as_bytes().cmp(b.as_bytes()),
+        (a, b) => a.order(b),
+    }
+}
+
+/// Compares by value, equal numerics (1.0 and 1.00) by scale, and equal `character`s by length.
 fn identity_order(a: &Value, b: &Value) -> Ordering {
-    let scale = |value: &Value| match value {
-        Value::Numeric(number) => number.scale(),
-        _ => 0,
-    };
-    a.order(b).then_with(|| scale(a).cmp(&scale(b)))
+    code_order(a, b).then_with(|| match (a, b) {
+        (Value::Numeric(a), Value::Numeric(b)) => a.scale().cmp(&b.scale()),
+        (Value::Bpchar(a), Value::Bpchar(b)) => a.len().cmp(&b.len()),
+        _ => Ordering::Equal,
+    })
 }
 
 impl Sorted {

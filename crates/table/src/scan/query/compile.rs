@@ -293,6 +293,10 @@ impl Binder<'_> {
             // all rows satisfy it.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
+        if self.schema.columns[column].ty == Type::Jsonb {
+            // Codes of documents have another order than the documents.
+            return None;
+        }
         let (below, above) = nearest(self.schema.columns[column].ty, value)?;
         let exact = match (&below, &above) {
             (Some(below), Some(above)) => below.order(above).is_eq(),
@@ -322,7 +326,7 @@ impl Binder<'_> {
     fn equal(&self, column: usize, value: &Value) -> Option<Term> {
         match (&self.dictionaries[column], value) {
             // Equal texts are identical, so one code is enough.
-            (Some(dictionary), Value::Text(_)) => {
+            (Some(dictionary), Value::Text(_) | Value::Uuid(_) | Value::Bytea(_)) => {
                 Some(self.range(column, dictionary.find(value).map_or(NONE, |code| (code, code))))
             }
             (Some(_), _) => self.between(column, Some((value, true)), Some((value, true))),

@@ -1,0 +1,26 @@
+//! `jsonb || jsonb`.
+
+use super::{
+    parse::{Escapes, Json, JsonNode, parse},
+    write_array, write_object,
+};
+use crate::failure::Failure;
+
+/// Evaluates `left || right`: the members of both objects, of which those of `right` win, or the elements of
+/// both arrays. Anything else next to an array, and a scalar, counts as an array of one element.
+pub(crate) fn concat(left: &str, right: &str) -> Result<String, Failure> {
+    let (left, right) = (parse(left, Escapes::Decoded)?, parse(right, Escapes::Decoded)?);
+    let mut joined = String::with_capacity(left.raw.len() + right.raw.len());
+    match (&left.node, &right.node) {
+        (JsonNode::Object(a), JsonNode::Object(b)) => write_object(a.iter().chain(b), &mut joined)?,
+        _ => write_array(elements(&left).iter().chain(elements(&right)), &mut joined)?,
+    }
+    Ok(joined)
+}
+
+fn elements<'j, 'a>(json: &'j Json<'a>) -> &'j [Json<'a>] {
+    match &json.node {
+        JsonNode::Array(elements) => elements,
+        _ => std::slice::from_ref(json),
+    }
+}
