@@ -53,8 +53,7 @@ impl Session {
         };
         let mut is_remembered = false;
         if let Some(upkeep) = write.upkeep.as_ref().filter(|upkeep| upkeep.concerns(&write.action)) {
-            let are_remembered =
-                !self.is_in_block() && remember_numbers(write, &mut operation, &arguments);
+            let are_remembered = !self.is_in_block() && remember_numbers(write, &mut operation, &arguments);
             if are_remembered {
                 returned.clear();
             }

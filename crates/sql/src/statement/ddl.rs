@@ -12,8 +12,7 @@ use quorate_table::{
 use sqlparser::ast::{self, Spanned};
 
 use super::{
-    check,
-    coerce,
+    check, coerce,
     expr::{Binder, constant_sequence},
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},

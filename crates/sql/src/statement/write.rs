@@ -50,7 +50,6 @@ pub struct Write {
     /// The constraints of the table that concern other tables.
     pub upkeep: Option<Arc<Upkeep>>,
 }
-}
 
 /// Returns the tag of a command with this verb, for this number of rows.
 pub fn tag(verb: &str, rows: u64) -> String {
