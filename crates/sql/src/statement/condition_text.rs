@@ -260,6 +260,17 @@ fn function_name(function: Function) -> Option<&'static str> {
         Function::MakeDate => "make_date",
         Function::ToChar => "to_char",
         Function::InitCap => "initcap",
+        Function::Encode => "encode",
+        Function::Decode => "decode",
+        Function::JsonTypeOf => "jsonb_typeof",
+        Function::JsonArrayLength => "jsonb_array_length",
+        // These are operators.
+        Function::JsonField
+        | Function::JsonFieldText
+        | Function::JsonPath
+        | Function::JsonPathText
+        | Function::JsonContains
+        | Function::JsonExists => return None,
         Function::Translate => "translate",
         Function::Ascii => "ascii",
         Function::Chr => "chr",
