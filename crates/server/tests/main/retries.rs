@@ -15,6 +15,7 @@ use quorate_sql::{
     session::Session,
 };
 use quorate_table::{
+    alter::Alteration,
     engine::Answer,
     operation::{Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
@@ -106,6 +107,14 @@ impl Backend for Troubled {
         replicas: Option<u32>,
     ) -> Result<(), OperationError> {
         self.tables.create_table(id, schema, replicas).await
+    }
+
+    async fn alter_tables(
+        &self,
+        id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError> {
+        self.tables.alter_tables(id, alterations).await
     }
 
     async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {

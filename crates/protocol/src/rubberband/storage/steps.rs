@@ -16,7 +16,7 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState},
+    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState, TableAlteration},
     seam::{Context, Sink},
     time::Time,
 };
@@ -123,6 +123,13 @@ impl Storage {
             Control::CreateTable { name, definition } => {
                 let (table, _) = config.table(&name).expect("a delivered control message was not refused");
                 self.queue.push(QueuedStep::Create { at, table, definition });
+            }
+            Control::AlterTables { alterations } => {
+                for TableAlteration { table, name, definition, columns } in alterations {
+                    let (altered, _) =
+                        config.table(&name).expect("a delivered control message was not refused");
+                    self.queue.push(QueuedStep::Alter { at, table, altered, definition, columns });
+                }
             }
             Control::DropTable { table } => self.queue.push(QueuedStep::Drop { at, table }),
             Control::Expire { through } => self.queue.push(QueuedStep::Expire { through }),
