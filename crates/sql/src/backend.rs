@@ -21,6 +21,7 @@ pub use quorate_protocol::{
 };
 use quorate_roles::tables::gateway;
 use quorate_table::{
+    alter::Alteration,
     engine::Answer,
     explain::Explanation,
     failure::Failure,
@@ -309,6 +310,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Changes the tables: all changes take effect at one position, or none does. Returns once
     /// [`Backend::catalog`] shows them.
     async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError>;
+
+    /// Gives tables new definitions, all at one position. Returns once [`Backend::catalog`] shows them. Fails
+    /// with 42P01 if one of the tables has ended; then nothing was changed.
+    async fn alter_tables(
+        &self,
+        id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError>;
 
     /// Executes a write once, even if it is sent repeatedly under the same name. Returns one answer per
     /// range.

@@ -12,6 +12,7 @@
 //! the code is 40003 with the same id.
 
 use quorate_protocol::Fate;
+use quorate_table::failure::Failure;
 
 use crate::{
     backend::{ClientError, OperationError, refusal, words},
@@ -33,13 +34,29 @@ pub const RETRY: &str = "The transaction might succeed if retried.";
 
 /// Returns the error of a statement that was tried in an open block. The whole block has to be repeated.
 pub fn trial_error(fault: OperationError) -> SqlError {
-    let error = read_error(fault);
+    let error = in_block(read_error(fault));
     if error.code == code::SERIALIZATION_FAILURE { error.hint(RETRY) } else { error }
+}
+
+/// Whether a statement failed because its table was dropped, or altered, after the statement was bound. Then
+/// nothing was executed.
+pub fn is_outdated(error: &SqlError) -> bool {
+    error.code == code::UNDEFINED_TABLE && error.message == Failure::TABLE_ENDED
+}
+
+/// Returns the error of a statement of a block. If its table was altered, the whole block has to be repeated,
+/// because the results that the client received are those of the earlier table.
+pub fn in_block(error: SqlError) -> SqlError {
+    if !is_outdated(&error) {
+        return error;
+    }
+    let message = "could not serialize access due to a concurrent ALTER TABLE or DROP TABLE";
+    SqlError::new(code::SERIALIZATION_FAILURE, message).with_fate(error.fate).hint(RETRY)
 }
 
 /// Returns the error of a COMMIT that was sent under `id`.
 pub fn commit_error(fault: OperationError, id: RequestName, retried: bool) -> SqlError {
-    let error = write_error(fault, id, retried);
+    let error = in_block(write_error(fault, id, retried));
     match error.code.as_ref() {
         code::SERIALIZATION_FAILURE => error.hint(RETRY),
         code::STATEMENT_COMPLETION_UNKNOWN

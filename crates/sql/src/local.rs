@@ -12,6 +12,7 @@ use std::{
 use async_trait::async_trait;
 use quorate_roles::tables::gateway;
 use quorate_table::{
+    alter::Alteration,
     engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
     operation::{Operation, Output, Select, TableTransaction, Trial},
@@ -181,6 +182,44 @@ impl Backend for LocalBackend {
         defined.map(drop)
     }
 
+    async fn alter_tables(
+        &self,
+        id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError> {
+        let mut state = self.state();
+        state
+            .once(WriteName::nameless(id), |state| {
+                let failed = |code, message: String| Err(OperationError::Failed(Failure::new(code, message)));
+                let ids: Vec<TableId> = alterations.iter().map(|(id, _)| *id).collect();
+                for (id, alteration) in &alterations {
+                    if !state.catalog.tables.iter().any(|table| table.id == *id) {
+                        return Err(OperationError::Failed(Failure::table_ended()));
+                    }
+                    let name = &alteration.schema.name;
+                    let is_taken =
+                        |table: &&Arc<Table>| table.schema.name == *name && !ids.contains(&table.id);
+                    if state.catalog.tables.iter().find(is_taken).is_some() {
+                        return failed(code::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
+                    }
+                }
+                for (table, alteration) in alterations {
+                    state.tables += 1;
+                    let altered = TableId(state.tables);
+                    let schema = alteration.schema.clone();
+                    state.run(Operation::AlterTable { table, altered, alteration })?;
+                    state.change_catalog(|tables| {
+                        for known in tables.iter_mut().filter(|known| known.id == table) {
+                            let Table { replicas, rows, .. } = **known;
+                            *known = Arc::new(Table { id: altered, schema: schema.clone(), replicas, rows });
+                        }
+                    });
+                }
+                Ok(Vec::new())
+            })
+            .map(drop)
+    }
+
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         self.state().once(name, |state| state.run(operation))
     }
@@ -205,9 +244,8 @@ impl Backend for LocalBackend {
             let catalog = state.catalog.clone();
             let schema = |id| catalog.tables.iter().find(|table| table.id == id).map(|table| &table.schema);
             // A trial has only the earlier steps that concern its own ranges.
-            let concerned = gateway::trial(trial.clone(), schema).map_err(|_| {
-                OperationError::Failed(Failure::new(code::UNDEFINED_TABLE, "the table does not exist"))
-            })?;
+            let concerned = gateway::trial(trial.clone(), schema);
+            let concerned = concerned.map_err(|_| OperationError::Failed(Failure::table_ended()))?;
             let job = |range: KeyRange| {
                 let operation = Operation::Trial(Box::new(trial.clone()));
                 let within = concerned.ranges.iter().filter_map(|concerned| {

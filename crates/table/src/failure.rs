@@ -45,6 +45,14 @@ impl Failure {
     /// The SQLSTATE of a transaction that may succeed if it is tried again.
     pub const CONFLICT: &str = "40001";
 
+    /// The message of an operation on a table that was dropped, or altered, after the operation was bound.
+    pub const TABLE_ENDED: &str = "the table no longer exists";
+
+    /// Returns the failure (42P01) of an operation whose table was dropped or altered.
+    pub fn table_ended() -> Failure {
+        Failure::new("42P01", Failure::TABLE_ENDED)
+    }
+
     /// Creates a failure without detail.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Failure {
         debug_assert_eq!(sqlstate.len(), 5, "a SQLSTATE has five characters");

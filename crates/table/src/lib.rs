@@ -51,6 +51,7 @@
 //! ```
 
 pub mod aggregate;
+pub mod alter;
 pub mod bytea;
 pub mod calendar;
 pub mod cast;

@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    alter::Alteration,
     expr::{Aggregate, Expr},
     failure::Failure,
     fingerprint::Fingerprint,
@@ -108,6 +109,15 @@ pub enum Operation {
     Transaction(TableTransaction),
     /// Tries a statement of a transaction that is not sent yet. A read: it changes nothing.
     Trial(Box<Trial>),
+    /// Ends a table, and begins a table with its rows under another definition ([`crate::alter`]).
+    AlterTable {
+        /// The table that ends.
+        table: TableId,
+        /// The number of the table that begins.
+        altered: TableId,
+        /// The definition of the table that begins, and the sources of its columns.
+        alteration: Alteration,
+    },
 }
 
 impl Operation {
@@ -116,6 +126,7 @@ impl Operation {
         match self {
             Operation::CreateTable { table, .. }
             | Operation::DropTable { table }
+            | Operation::AlterTable { table, .. }
             | Operation::Insert { table, .. }
             | Operation::Upsert { table, .. }
             | Operation::Update { table, .. }
@@ -190,6 +201,7 @@ impl Operation {
             ),
             Operation::CreateTable { .. }
             | Operation::DropTable { .. }
+            | Operation::AlterTable { .. }
             | Operation::Stage { .. }
             | Operation::Publish { .. }
             | Operation::Discard { .. }

@@ -9,6 +9,7 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 use rustc_hash::FxHashSet;
 
 use crate::{
+    alter::Alteration,
     engine::{Answer, Epoch, Failure, RowId},
     explain::{self, Explanation},
     expr::Expr,
@@ -136,6 +137,15 @@ impl Blocks {
 impl Rows for Blocks {
     fn new(_: &Arc<Schema>) -> Blocks {
         Blocks::default()
+    }
+
+    fn altered(&self, _: &Arc<Schema>, alteration: &Alteration) -> Blocks {
+        let altered = |(place, row): &(RowPlace, OwnedRow)| (*place, alteration.row(row).into());
+        let blocks = self.blocks.iter().map(|block| {
+            let rows = block.rows.iter().map(altered).collect();
+            Arc::new(Block::new(rows))
+        });
+        Blocks { blocks: blocks.collect(), rows: self.rows }
     }
 
     fn gathered<'a>(_: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Blocks {

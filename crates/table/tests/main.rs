@@ -1,6 +1,7 @@
 //! Tests of the table crate through its public interface.
 
 mod aggregates;
+mod alter;
 mod batches;
 mod bounds;
 mod engine;

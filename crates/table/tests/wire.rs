@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use quorate_table::{
     aggregate::State,
+    alter::{Alteration, ColumnSource},
+    constraint::Check,
     engine::{Answer, Chunk, Engine, Epoch, Exported, Group, Job, RowId, Written},
     expr::{Aggregate, AggregateFunction, Binary, Expr, Function},
     merge::{Finish, Input, Merge},
@@ -116,6 +118,28 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
+/// Returns an alteration that keeps the first columns and adds a constant, with a condition.
+fn alteration() -> Operation {
+    let mut schema = schema();
+    let last = schema.columns.len() - 1;
+    let mut columns: Vec<ColumnSource> = (0..last).map(ColumnSource::Column).collect();
+    columns.push(ColumnSource::Constant(Value::Null));
+    let condition = Expr::IsNull(Box::new(Expr::Column(last, schema.columns[last].ty)));
+    schema.add_check(Check { name: "c".to_owned(), condition, text: String::new() });
+    let alteration = Alteration { schema, columns };
+    Operation::AlterTable { table: TABLE, altered: TableId(TABLE.0 + 1), alteration }
+}
+
+#[test]
+fn an_alteration_is_accepted_undamaged() {
+    let mut engine = PlainEngine::default();
+    let job =
+        |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+    engine.apply(&[job(1, Operation::CreateTable { table: TABLE, schema: schema() })]);
+    let answers = engine.apply(&[job(2, alteration())]);
+    assert!(matches!(answers[..], [Answer::Written(_)]), "{answers:?}");
+}
+
 #[test]
 fn bytes_between_processes_are_pinned() {
     check(&row(), "0603010702c3b6060202e20408d64a05000000000000e03f00");
@@ -139,7 +163,7 @@ proptest! {
 
     #[test]
     fn damaged_operations_do_not_panic(
-        which in 0..operations().len(),
+        which in 0..operations().len() + 1,
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let mut engine = PlainEngine::default();
@@ -148,7 +172,8 @@ proptest! {
             job(1, Operation::CreateTable { table: TABLE, schema: schema() }),
             job(2, Operation::Insert { table: TABLE, rows: vec![row()], returning: vec![] }),
         ]);
-        let mut bytes = postcard::to_stdvec(&operations()[which]).expect("encodes");
+        let operation = operations().into_iter().nth(which).unwrap_or_else(alteration);
+        let mut bytes = postcard::to_stdvec(&operation).expect("encodes");
         for (index, byte) in damage {
             let place = index.index(bytes.len());
             bytes[place] = byte;

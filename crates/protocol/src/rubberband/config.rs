@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Control, DataHeader, DataKind, KeptRows, MadeUpIds, Range, RequestId, Role,
-    control::{Removal, TableChange},
+    control::{Removal, TableAlteration, TableChange},
     message::TAG,
     range::Segment,
     refusal,
@@ -45,6 +45,9 @@ pub const CONSTRAINTS_SINCE: u32 = 5;
 /// The version of routing from which on all storage processes of a domain know `uuid`, `bytea` and the types
 /// after them.
 pub const TYPES_SINCE: u32 = 5;
+
+/// The version of routing from which on all processes of a domain know [altering](super::altering).
+pub const ALTERATIONS_SINCE: u32 = 5;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
 /// its groups ([`Destinations::groups`]), and a group has 64 bits.
@@ -593,6 +596,25 @@ impl Routing for Rubberband {
             Control::Define { changes } => {
                 for one in changes {
                     change.define(at, one)?;
+                }
+            }
+            Control::AlterTables { .. } if config.routing < ALTERATIONS_SINCE => {
+                return Err(refusal::MALFORMED);
+            }
+            Control::AlterTables { alterations } => {
+                if !config.segments().iter().all(|segment| config.complete(segment).next().is_some()) {
+                    return Err(refusal::WRONG_STATE);
+                }
+                // All tables end before one begins, so that they may exchange their names.
+                for TableAlteration { table, .. } in &alterations {
+                    state.tables.remove(table).ok_or(refusal::NO_SUCH_TABLE)?;
+                }
+                for TableAlteration { table: _, name, definition, columns: _ } in alterations {
+                    if state.tables.values().any(|other| other.name == name) {
+                        return Err(refusal::TABLE_EXISTS);
+                    }
+                    state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
+                    state.table_next += 1;
                 }
             }
             Control::Forget { session, below, kept } => {

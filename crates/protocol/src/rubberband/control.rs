@@ -126,6 +126,13 @@ pub enum Control {
         /// The changes, in order.
         changes: Vec<TableChange>,
     },
+    /// Gives tables new definitions and new numbers, all at once ([altering](super::altering)). Routers of a
+    /// domain of a version before [`ALTERATIONS_SINCE`](super::ALTERATIONS_SINCE) refuse the message, as
+    /// earlier builds do, which cannot decode it.
+    AlterTables {
+        /// The alterations, of different tables.
+        alterations: Vec<TableAlteration>,
+    },
 }
 
 /// A change of the tables.
@@ -143,6 +150,19 @@ pub enum TableChange {
         /// The table's number.
         table: u32,
     },
+}
+
+/// A new definition of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableAlteration {
+    /// The number of the table that ends.
+    pub table: u32,
+    /// The name of the table that begins.
+    pub name: String,
+    /// The definition of the table that begins, opaque here.
+    pub definition: Bytes,
+    /// The sources of its columns, opaque here.
+    pub columns: Bytes,
 }
 
 /// A process to be removed, with the evidence.

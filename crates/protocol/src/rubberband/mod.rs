@@ -105,6 +105,7 @@
 //!
 //! The `token` of a [`DataHeader`] and of a [`Reply`] is the client's attempt.
 
+pub mod altering;
 pub mod away;
 mod client;
 mod config;
@@ -129,10 +130,10 @@ use crate::{id::RequestId, role::Role};
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
     config::{
-        CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband,
-        StorageState, TRANSACTIONS_SINCE, TYPES_SINCE, TableEntry,
+        ALTERATIONS_SINCE, CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION,
+        Rubberband, StorageState, TRANSACTIONS_SINCE, TYPES_SINCE, TableEntry,
     },
-    control::{Control, Removal, TableChange},
+    control::{Control, Removal, TableAlteration, TableChange},
     journal::{Began, Record, Unrecoverable},
     kept::KeptRows,
     made_up::MadeUpIds,

@@ -147,6 +147,11 @@ impl Engine {
                 self.tables.retain(|known| known != table);
                 TaskResult::Done
             }
+            TaskKind::AlterTable { table, altered, .. } => {
+                self.tables.retain(|known| known != table);
+                self.tables.push(*altered);
+                TaskResult::Done
+            }
             TaskKind::Pin => {
                 self.pin(at);
                 TaskResult::Done
@@ -198,6 +203,7 @@ pub(crate) fn shown(task: &Task, result: &TaskResult) -> String {
         TaskKind::Page { ranges, .. } => format!("reads on in {}", range_names(ranges)),
         TaskKind::CreateTable { table, .. } => format!("creates table {table}"),
         TaskKind::DropTable { table } => format!("drops table {table}"),
+        TaskKind::AlterTable { table, altered, .. } => format!("alters table {table} to {altered}"),
         TaskKind::Pin => "pins".to_owned(),
         TaskKind::Finish | TaskKind::Release => "releases".to_owned(),
         TaskKind::Save { .. } | TaskKind::Restore { .. } => panic!("no process has a disk here"),

@@ -57,7 +57,7 @@ impl Requests {
 }
 
 pub(super) fn no_such_table() -> OperationError {
-    Failure::new("42P01", "the table no longer exists").into()
+    Failure::table_ended().into()
 }
 
 pub(super) const ADRIFT: &str = "no majority of the routers leads, as far as this gateway can tell";

@@ -33,8 +33,8 @@ use quorate_protocol::{
     ProcessId,
     relay::Relay,
     rubberband::{
-        CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range, TRANSACTIONS_SINCE,
-        TYPES_SINCE, TableChange,
+        ALTERATIONS_SINCE, CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range,
+        TRANSACTIONS_SINCE, TYPES_SINCE, TableAlteration, TableChange,
     },
 };
 use quorate_roles::tables::{Command, Process, gateway};
@@ -44,6 +44,7 @@ use quorate_sql::backend::{
     RequestId, Strength, Table, WriteName,
 };
 use quorate_table::{
+    alter::Alteration,
     engine::{Answer, Failure},
     operation::{Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
@@ -286,6 +287,10 @@ impl ClusterBackend {
         let (token, life, arrived) = self.ask(strength, request)?.arrived().await?;
         let parts = match arrived {
             Arrived::Whole(parts) => {
+                // The session binds such a read again, so it must learn of it before it passes rows on.
+                if parts.iter().flat_map(|part| &part.pieces).any(gateway::is_of_ended_table) {
+                    return Err(no_such_table());
+                }
                 let whole = |answered: ProcessAnswer| RangeAnswers::Whole(answered.pieces.into_iter());
                 parts.into_iter().map(whole).collect()
             }
@@ -367,6 +372,28 @@ impl Backend for ClusterBackend {
             .await?;
         }
         Ok(())
+    }
+
+    async fn alter_tables(
+        &self,
+        _id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError> {
+        self.require(ALTERATIONS_SINCE, "ALTER TABLE")?;
+        let catalog = self.requests.catalog();
+        let mut ordered = Vec::with_capacity(alterations.len());
+        for (table, alteration) in alterations {
+            // Storage processes must be able to follow every alteration that is ordered.
+            alteration.check(schema_in(&catalog, table).ok_or_else(no_such_table)?)?;
+            ordered.push(TableAlteration {
+                table: table.0,
+                definition: gateway::definition(&alteration.schema),
+                columns: gateway::column_sources(&alteration.columns),
+                name: alteration.schema.name,
+            });
+        }
+        let control = Control::AlterTables { alterations: ordered };
+        self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

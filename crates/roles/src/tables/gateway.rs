@@ -8,6 +8,7 @@ use quorate_protocol::{
     wire::FRAME_BYTES_MAX,
 };
 use quorate_table::{
+    alter::ColumnSource,
     engine::Answer,
     expr::{Binary, Expr, Unary},
     failure::Failure,
@@ -168,6 +169,9 @@ const EXPLAIN: u32 = 9;
 /// The variant number of a piece of a backup in `Answer`.
 const BACKUP: u32 = 5;
 
+/// The variant number of a failure in `Answer`.
+const FAILED: u32 = 3;
+
 /// Memory reserved for an encoded read, in bytes. It suffices for nearly every read.
 const READ_BYTES: usize = 256;
 
@@ -224,6 +228,13 @@ pub fn backed_up(piece: &Bytes) -> Option<(Position, Bytes)> {
     (variant == BACKUP).then(|| (Position(at), piece.slice_ref(rest)))
 }
 
+/// Whether an answer says that the operation's table was dropped or altered before it could be executed.
+pub fn is_of_ended_table(piece: &Bytes) -> bool {
+    let begins_as_failure =
+        postcard::take_from_bytes::<u32>(piece).is_ok_and(|(variant, _)| variant == FAILED);
+    begins_as_failure && answer(piece) == Some(Answer::Failed(Failure::table_ended()))
+}
+
 /// Returns a read's byte form.
 pub fn encoded(select: &Select) -> Vec<u8> {
     encode(SELECT, select)
@@ -247,6 +258,11 @@ pub fn answer(content: &[u8]) -> Option<Answer> {
 /// Encodes a table's definition for control messages.
 pub fn definition(schema: &Schema) -> Bytes {
     postcard::to_stdvec(schema).expect("our own types always serialise").into()
+}
+
+/// Encodes the sources of an altered table's columns for control messages.
+pub fn column_sources(columns: &[ColumnSource]) -> Bytes {
+    postcard::to_stdvec(columns).expect("our own types always serialise").into()
 }
 
 /// Decodes a table's definition. Returns `None` if the bytes are malformed.
@@ -303,6 +319,7 @@ fn can_fail(operation: &Operation, schema: &Schema) -> bool {
         }
         Operation::CreateTable { .. }
         | Operation::DropTable { .. }
+        | Operation::AlterTable { .. }
         | Operation::Select(_)
         | Operation::Explain(_)
         | Operation::Backup(_)
@@ -381,5 +398,14 @@ mod tests {
         assert_eq!(backed_up(&piece), Some((Position(1000), rest.into())));
         assert_eq!(backed_up(&answer(&Answer::Rows(rows))), None);
         assert_eq!(backed_up(&Bytes::new()), None);
+    }
+
+    #[test]
+    fn only_the_failure_about_a_table_that_ended_is_recognized() {
+        let encoded = |answer: &Answer| Bytes::from(postcard::to_stdvec(answer).unwrap());
+        assert!(is_of_ended_table(&encoded(&Answer::Failed(Failure::table_ended()))));
+        assert!(!is_of_ended_table(&encoded(&Answer::Failed(Failure::division_by_zero()))));
+        assert!(!is_of_ended_table(&encoded(&Answer::Rows(Vec::new()))));
+        assert!(!is_of_ended_table(&Bytes::new()));
     }
 }

@@ -10,6 +10,7 @@ use quorate_protocol::{
     wire::FRAME_BYTES_MAX,
 };
 use quorate_table::{
+    alter::Alteration,
     engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job, SaveTarget, SavedPart},
     failure::{Failure, catch_panic},
     fingerprint::Fingerprint,
@@ -70,6 +71,21 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
             }
             TaskKind::DropTable { table } => {
                 jobs.push_definition(epoch, Operation::DropTable { table: TableId(table) }, &mut results);
+            }
+            TaskKind::AlterTable { table, altered, definition, columns } => {
+                let decoded = postcard::from_bytes(&definition).and_then(|schema| {
+                    let columns = postcard::from_bytes(&columns)?;
+                    Ok(Alteration { schema, columns })
+                });
+                match decoded {
+                    Ok(alteration) => {
+                        let (table, altered) = (TableId(table), TableId(altered));
+                        let operation = Operation::AlterTable { table, altered, alteration };
+                        jobs.push_definition(epoch, operation, &mut results);
+                    }
+                    // As for a malformed definition of a new table.
+                    Err(_) => results.push(TaskResult::Done),
+                }
             }
             other => {
                 jobs.run(engine, &mut results, host);
@@ -133,7 +149,8 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         | TaskKind::Read { .. }
         | TaskKind::Page { .. }
         | TaskKind::CreateTable { .. }
-        | TaskKind::DropTable { .. } => unreachable!("these are jobs"),
+        | TaskKind::DropTable { .. }
+        | TaskKind::AlterTable { .. } => unreachable!("these are jobs"),
     }
     TaskResult::Done
 }

@@ -17,9 +17,10 @@ use quorate_sql::{
     local::LocalBackend,
 };
 use quorate_table::{
+    alter::Alteration,
     engine::Answer,
     operation::{LoadId, Operation, Select, TableTransaction, Trial},
-    schema::{Schema, TableId},
+    schema::TableId,
 };
 use tokio_postgres::Client;
 
@@ -73,6 +74,14 @@ impl Backend for Observed {
 
     async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
         self.tables.define(id, definitions).await
+    }
+
+    async fn alter_tables(
+        &self,
+        id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError> {
+        self.tables.alter_tables(id, alterations).await
     }
 
     async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, OperationError> {

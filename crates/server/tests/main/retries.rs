@@ -15,9 +15,10 @@ use quorate_sql::{
     session::Session,
 };
 use quorate_table::{
+    alter::Alteration,
     engine::Answer,
     operation::{Operation, Select, TableTransaction, Trial},
-    schema::{Schema, TableId},
+    schema::TableId,
 };
 
 use super::{
@@ -101,6 +102,14 @@ impl Backend for Troubled {
 
     async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
         self.tables.define(id, definitions).await
+    }
+
+    async fn alter_tables(
+        &self,
+        id: RequestId,
+        alterations: Vec<(TableId, Alteration)>,
+    ) -> Result<(), OperationError> {
+        self.tables.alter_tables(id, alterations).await
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

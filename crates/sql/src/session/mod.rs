@@ -12,6 +12,7 @@
 //! outcome is unknown, the error names the id, and `SET quorate.request_id` sends the next write under the
 //! same id.
 
+mod alter_table;
 mod attempt;
 mod batch;
 mod block;
@@ -39,13 +40,13 @@ mod write;
 use std::{
     collections::BTreeMap,
     sync::Arc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use quorate_table::value::{Row, Value};
 
 use crate::{
-    backend::Backend,
+    backend::{Backend, Catalog},
     budget::{Account, MemoryReservation},
     cache::{Cache, Prepared},
     copy::CopyIn,
@@ -65,12 +66,20 @@ use block::{Cursor, TransactionBlock};
 pub use deferred::WriteResult;
 use in_flight::{CurrentStatement, InFlight};
 use numbers::SessionNumbers;
+use request::REQUEST_ID;
 use setting::Settings;
 
 pub use crate::statement::parameters::ambiguous_time_error;
 
 /// Seconds from 1970 to 2000, the origin of PostgreSQL's time.
 const EPOCH_2000: u64 = 946_684_800;
+
+/// Longest time during which a statement is bound again and again, because its table keeps changing.
+const DEFINITION_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Time between two looks for a later catalog, and their most number.
+const DEFINITION_CHECK_EVERY: Duration = Duration::from_millis(2);
+const DEFINITION_CHECKS: u32 = 25;
 
 /// The state of one connection.
 pub struct Session {
@@ -251,8 +260,55 @@ impl Session {
             TransactionBlock::None => now(),
             TransactionBlock::Open(open) | TransactionBlock::Failed(open) => open.began,
         };
-        let catalog = self.backend.catalog();
-        let prepared = prepared.current(&catalog)?;
+        let mut began: Option<Instant> = None;
+        loop {
+            let catalog = self.backend.catalog();
+            let chosen = self.settings.get(REQUEST_ID).cloned();
+            let outcome = self.execute_by(prepared, values, &catalog).await;
+            match outcome {
+                Err(error)
+                    if self.is_outdated(prepared, &error)
+                        && began.get_or_insert_with(Instant::now).elapsed() < DEFINITION_WAIT_MAX =>
+                {
+                    // Nothing was executed, so the statement keeps the name that the client chose for it.
+                    if let Some(chosen) = chosen {
+                        self.settings.insert(REQUEST_ID.to_owned(), chosen);
+                    }
+                    self.await_definitions(catalog.version).await;
+                }
+                Err(error) if self.is_in_block() => return Err(fault::in_block(error)),
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Whether a statement may be bound again, because its table ended after it was bound. In a block, the
+    /// whole block has to be repeated.
+    fn is_outdated(&self, prepared: &Prepared, error: &SqlError) -> bool {
+        let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
+        fault::is_outdated(error)
+            && !self.is_in_block()
+            && matches!(statement, Some(Statement::Query(_) | Statement::Write(_) | Statement::AlterTable(_)))
+    }
+
+    /// Waits until the catalog has another version than `known`, but not for long.
+    async fn await_definitions(&self, known: u64) {
+        for _ in 0..DEFINITION_CHECKS {
+            if self.backend.catalog().version != known {
+                return;
+            }
+            self.backend.sleep(DEFINITION_CHECK_EVERY).await;
+        }
+    }
+
+    /// Executes a statement, bound by this catalog.
+    async fn execute_by(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        values: &[Value],
+        catalog: &Arc<Catalog>,
+    ) -> Result<StatementOutcome> {
+        let prepared = prepared.current(catalog)?;
         let Some(bound) = &prepared.bound else { return Ok(StatementOutcome::Empty) };
         self.check_depends(bound.depends)?;
         if bound.statement.writes().is_some() {
@@ -292,6 +348,7 @@ impl Session {
             Statement::Write(write) => self.write(write, values).await,
             Statement::CreateTable(create) => self.create_table(create).await,
             Statement::DropTable(drop) => self.drop_table(drop).await,
+            Statement::AlterTable(alter) => self.alter_table(alter).await,
             Statement::CreateSequence(create) => self.create_sequence(create).await,
             Statement::DropSequence(drop) => self.drop_sequence(drop).await,
             Statement::CreateIndex(create) => self.create_index(create).await,

@@ -3,6 +3,7 @@
 use sqlparser::ast;
 
 use super::{
+    alter_table::AlterTable,
     copy::Copy,
     create_index::CreateIndex,
     create_sequence::CreateSequence,
@@ -25,6 +26,8 @@ pub enum Statement {
     CreateTable(Box<CreateTable>),
     /// DROP TABLE.
     DropTable(DropTable),
+    /// ALTER TABLE.
+    AlterTable(Box<AlterTable>),
     /// CREATE SEQUENCE.
     CreateSequence(Box<CreateSequence>),
     /// DROP SEQUENCE.

@@ -13,7 +13,7 @@ use super::{
     condition_text::text_of,
     expr::Binder,
     parameters::{Parameters, SessionValue},
-    scope,
+    parse, scope,
     scope::Scope,
 };
 use crate::error::{Result, SqlError, code};
@@ -115,6 +115,30 @@ fn condition(
     let condition = binder.condition(expr, "CHECK").map_err(|error| subquery(error, expr))?;
     refuse_parameters(&condition, span)?;
     Ok(condition.fold())
+}
+
+/// Binds the text of a condition again, over a table whose columns have other types. Returns the condition
+/// and its text.
+pub(super) fn rebound(text: &str, schema: &Schema, parameters: &mut Parameters) -> Result<(Expr, String)> {
+    let constraint = ast::CheckConstraint { name: None, expr: Box::new(expression(text)?), enforced: None };
+    let condition = condition(&constraint, schema, parameters)?;
+    let text = text_of(&condition, schema, false).unwrap_or_else(|| text.to_owned());
+    Ok((condition, text))
+}
+
+/// Parses an expression that a catalog shows.
+fn expression(text: &str) -> Result<ast::Expr> {
+    let statements = parse::parse(&format!("SELECT {text}"))?;
+    let [ast::Statement::Query(query)] = &statements[..] else { return Err(unreadable(text)) };
+    let ast::SetExpr::Select(select) = &*query.body else { return Err(unreadable(text)) };
+    match &select.projection[..] {
+        [ast::SelectItem::UnnamedExpr(expr)] => Ok(expr.clone()),
+        _ => Err(unreadable(text)),
+    }
+}
+
+fn unreadable(text: &str) -> SqlError {
+    SqlError::new(code::INTERNAL_ERROR, format!("the text of a condition is no expression: {text}"))
 }
 
 /// Replaces the error about a sub-select with PostgreSQL's error.

@@ -15,8 +15,8 @@ use crate::{
     types::{self, PgType},
 };
 
-/// Returns a condition over the columns of a table as SQL. `pretty` leaves out parentheses, as PostgreSQL does
-/// for psql. `None` if no SQL says what the condition does.
+/// Returns a condition over the columns of a table as SQL. `pretty` leaves out parentheses, as PostgreSQL
+/// does for psql. `None` if no SQL says what the condition does.
 pub(crate) fn text_of(expr: &Expr, schema: &Schema, pretty: bool) -> Option<String> {
     Writer { schema, pretty }.text(expr, Parent::Top)
 }

@@ -9,7 +9,10 @@ use quorate_table::{
     text::parse_text,
     value::{Type, Value},
 };
-use sqlparser::ast::{self, Spanned};
+use sqlparser::{
+    ast::{self, Spanned},
+    tokenizer::Span,
+};
 
 use super::{
     check, coerce,
@@ -163,6 +166,30 @@ struct BoundColumn {
     sequence: Option<SequenceDefinition>,
 }
 
+/// Binds a column that ALTER TABLE adds. Returns the column, whether it is declared as the primary key, and
+/// whether it has a sequence of its own.
+pub(super) fn bind_added(
+    definition: &ast::ColumnDef,
+    table: &str,
+    parameters: &mut Parameters,
+) -> Result<(Column, bool, bool)> {
+    let BoundColumn { column, key_name, unique, sequence } = bind_column(definition, &[], table, parameters)?;
+    if unique.is_some() {
+        return Err(SqlError::unsupported("ADD COLUMN … UNIQUE").at(definition.name.span));
+    }
+    Ok((column, key_name.is_some(), sequence.is_some()))
+}
+
+/// Refuses the name of a column that the system uses.
+pub(super) fn refuse_system_name(name: &str, span: Span) -> Result<()> {
+    let system = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", sequence::KEY, index::KEY];
+    if system.contains(&name) {
+        let message = format!("column name \"{name}\" conflicts with a system column name");
+        return Err(SqlError::new(code::DUPLICATE_COLUMN, message).at(span));
+    }
+    Ok(())
+}
+
 fn bind_column(
     definition: &ast::ColumnDef,
     known: &[Column],
@@ -178,15 +205,7 @@ fn bind_column(
         )
         .at(span));
     }
-    if ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid", sequence::KEY, index::KEY]
-        .contains(&name.as_str())
-    {
-        return Err(SqlError::new(
-            code::DUPLICATE_COLUMN,
-            format!("column name \"{name}\" conflicts with a system column name"),
-        )
-        .at(span));
-    }
+    refuse_system_name(&name, span)?;
     let serial = types::serial(&definition.data_type);
     let (ty, modifier) = match serial {
         Some(ty) => (ty, None),
@@ -304,7 +323,7 @@ fn nextval(expr: &ast::Expr, column: &Column, parameters: &Parameters) -> Result
 }
 
 /// Binds a column's default: a constant, or a value of the inserting session, such as the time.
-fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Result<Expr> {
+pub(super) fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Result<Expr> {
     if let Some(nextval) = nextval(expr, column, parameters)? {
         return Ok(nextval);
     }

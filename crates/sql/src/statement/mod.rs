@@ -12,6 +12,7 @@
 //! A feature of SQL that is missing here is refused by name with SQLSTATE 0A000.
 
 pub mod action;
+pub mod alter_table;
 mod assignment;
 mod bound;
 mod check;
@@ -83,6 +84,7 @@ impl Statement {
             self,
             Statement::CreateTable(_)
                 | Statement::DropTable(_)
+                | Statement::AlterTable(_)
                 | Statement::CreateSequence(_)
                 | Statement::DropSequence(_)
                 | Statement::CreateIndex(_)
@@ -96,6 +98,7 @@ impl Statement {
             Statement::Write(write) => Some(write.action.verb()),
             Statement::CreateTable(_) => Some("CREATE TABLE"),
             Statement::DropTable(_) => Some("DROP TABLE"),
+            Statement::AlterTable(_) => Some("ALTER TABLE"),
             Statement::CreateSequence(_) => Some("CREATE SEQUENCE"),
             Statement::DropSequence(_) => Some("DROP SEQUENCE"),
             Statement::CreateIndex(_) => Some("CREATE INDEX"),
@@ -134,6 +137,9 @@ fn bind_statement(
         Ast::Delete(delete) => Statement::Write(Box::new(write::delete(delete, parameters, catalog)?)),
         Ast::Truncate(truncate) => Statement::Write(Box::new(write::truncate(truncate, catalog)?)),
         Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create, parameters)?)),
+        Ast::AlterTable(alter) => {
+            Statement::AlterTable(Box::new(alter_table::bind(alter, parameters, catalog)?))
+        }
         Ast::CreateSequence { .. } => {
             Statement::CreateSequence(Box::new(create_sequence::bind(statement, catalog)?))
         }

@@ -101,6 +101,32 @@ async fn a_duplicate_key_fails_at_its_statement() {
     assert_eq!(cents(&mut client, 9).await, "2");
 }
 
+/// The results that the client of a block received are those of the earlier table.
+#[tokio::test]
+async fn a_block_whose_table_is_altered_has_to_be_repeated() {
+    let mut one = accounts().await;
+    let mut other = one.another();
+    for level in ["read committed", "repeatable read", "serializable"] {
+        for (statement, column) in [(TRANSFER, "a"), ("select * from acct where id = 1", "b")] {
+            one.run(&format!("begin isolation level {level}")).await.unwrap();
+            one.run(statement).await.unwrap();
+            other.run(&format!("alter table acct add column {column} int")).await.unwrap();
+            let within = one.run("update acct set cents = 0 where id = 3").await;
+            let error = match within {
+                Ok(_) => one.run("commit").await.unwrap_err(),
+                Err(error) => {
+                    one.run("rollback").await.unwrap();
+                    error
+                }
+            };
+            assert_eq!(error.code, "40001", "{level}: {statement}: {}", error.message);
+            assert_eq!(error.hint.as_deref(), Some("The transaction might succeed if retried."));
+            assert_eq!((cents(&mut one, 1).await, cents(&mut one, 3).await), ("100".into(), "100".into()));
+            other.run(&format!("alter table acct drop column {column}")).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_rollback_to_a_savepoint_undoes_the_later_statements() {
     let mut client = accounts().await;

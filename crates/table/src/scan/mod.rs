@@ -17,6 +17,7 @@
 //! | `pass/` | second, one walk over the blocks finds the rows of all queries |
 //! | `batch_results` | third, each write of the batch corrects the results of the operations behind it |
 //! | `batch` | these steps, for one batch |
+//! | `alter` | the same rows under another definition |
 //! | `rows` | the columns as the rows of a table, for `versions`, which brings the batches |
 //!
 //! A block holds up to 4,096 rows in the order of their places, so the ring is the cluster key. An arc is
@@ -43,6 +44,7 @@ use crate::{
     versions::{FoundRow, RowPlace, RowView, Spot, Versions},
 };
 
+mod alter;
 mod batch;
 mod batch_results;
 mod block;

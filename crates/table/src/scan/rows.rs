@@ -5,6 +5,7 @@ use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 use rustc_hash::FxHashSet;
 
 use crate::{
+    alter::Alteration,
     engine::{Answer, Failure},
     explain::Explanation,
     expr::Expr,
@@ -42,6 +43,10 @@ impl Rows for Columns {
         let mut columns = Columns::new(schema);
         columns.insert_values(rows);
         columns
+    }
+
+    fn altered(&self, schema: &Arc<Schema>, alteration: &Alteration) -> Columns {
+        Columns::altered(self, schema, alteration)
     }
 
     fn len(&self) -> usize {

@@ -31,7 +31,6 @@ use crate::{
 use super::{
     MemoryBounds, Read, RowTask, Rows, Table, Version,
     budget::Budget,
-    no_table,
     pins::Pins,
     save::Section,
     write::{Effect, WriteTask},
@@ -89,7 +88,7 @@ impl<R: Rows> Versions<R> {
     fn readable(&mut self, epoch: Epoch, id: TableId) -> Result<Arc<Table<R>>, Failure> {
         match epoch >= self.written {
             true => self.present.table(id).cloned(),
-            false => self.pins.table(epoch, id, &self.present)?.ok_or_else(|| no_table(id)),
+            false => self.pins.table(epoch, id, &self.present)?.ok_or_else(Failure::table_ended),
         }
     }
 
@@ -397,6 +396,10 @@ impl<R: Rows> Versions<R> {
                 self.written = self.written.max(epoch);
                 return;
             }
+            if let Effect::AlterTable { altered, .. } = &effect {
+                // Pinned versions lack the table that begins.
+                self.pins.keep(&self.present, *altered);
+            }
             let log = self.pins.log(&self.present, &effect);
             self.present.take_place(effect, log);
             self.written = self.written.max(epoch);
@@ -482,7 +485,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     ) -> Result<Page, Failure> {
         let table = self.pins.table(epoch, select.table, &self.present)?;
         self.account();
-        let table = table.ok_or_else(|| no_table(select.table))?;
+        let table = table.ok_or_else(Failure::table_ended)?;
         catch_panic(|| table.page(ranges, select, cursor, rows))?
     }
 

@@ -77,12 +77,8 @@ struct Table<R> {
 
 impl<R> Version<R> {
     fn table(&self, table: TableId) -> Result<&Arc<Table<R>>, Failure> {
-        self.tables.get(&table).ok_or_else(|| no_table(table))
+        self.tables.get(&table).ok_or_else(Failure::table_ended)
     }
-}
-
-fn no_table(table: TableId) -> Failure {
-    Failure::new("42P01", format!("table {} does not exist", table.0))
 }
 
 impl<R: Rows> Table<R> {

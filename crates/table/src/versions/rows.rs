@@ -4,6 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
+    alter::Alteration,
     engine::Answer,
     explain::Explanation,
     expr::Expr,
@@ -66,6 +67,9 @@ pub trait Rows: Clone + Send {
     /// Collects rows of a table with this definition that arrived together. A caller never searches the
     /// result, but may `join` it to other rows.
     fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Self;
+
+    /// Returns the rows of an altered table, at the same places.
+    fn altered(&self, schema: &Arc<Schema>, alteration: &Alteration) -> Self;
 
     /// Returns the number of rows.
     fn len(&self) -> usize;

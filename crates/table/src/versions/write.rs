@@ -42,6 +42,12 @@ pub(super) enum Effect<R> {
     DropTable {
         table: TableId,
     },
+    /// A table that ends, and the table that begins with its rows.
+    AlterTable {
+        table: TableId,
+        altered: TableId,
+        rows: Arc<Table<R>>,
+    },
     /// Rows to remove, and rows to add afterwards.
     Rows {
         table: TableId,
@@ -79,6 +85,7 @@ impl<R> Effect<R> {
             Effect::Tables(tables) => tables.keys().next().copied().unwrap_or(TableId(0)),
             Effect::CreateTable { table, .. }
             | Effect::DropTable { table }
+            | Effect::AlterTable { table, .. }
             | Effect::Rows { table, .. }
             | Effect::Change { table, .. }
             | Effect::Stage { table, .. }
@@ -193,6 +200,17 @@ impl<R: Rows> Version<R> {
                 self.table(*table)?;
                 Ok((nothing_written(ranges), Effect::DropTable { table: *table }))
             }
+            Operation::AlterTable { table: id, altered, alteration } => {
+                let table = self.table(*id)?;
+                if self.tables.contains_key(altered) {
+                    return Err(Failure::new("42P07", format!("table {} already exists", altered.0)));
+                }
+                alteration.check(&table.schema)?;
+                let schema = Arc::new(alteration.schema.clone());
+                let rows = table.rows.altered(&schema, alteration);
+                let rows = Arc::new(Table { schema, rows, staged: BTreeMap::new() });
+                Ok((nothing_written(ranges), Effect::AlterTable { table: *id, altered: *altered, rows }))
+            }
             Operation::Insert { table: id, rows, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
@@ -265,6 +283,10 @@ impl<R: Rows> Version<R> {
             }
             Effect::DropTable { table } => {
                 self.tables.remove(&table);
+            }
+            Effect::AlterTable { table, altered, rows } => {
+                self.tables.remove(&table);
+                self.tables.insert(altered, rows);
             }
             Effect::Rows { table, removed, added } => {
                 if removed.is_empty() && added.is_empty() {

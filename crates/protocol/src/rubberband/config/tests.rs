@@ -473,6 +473,50 @@ fn a_message_goes_to_a_table_that_is_there_and_under_an_id_that_is_known() {
     assert_eq!(to(&town, known + 1, None), Err(refusal::NO_SUCH_TABLE));
 }
 
+/// An altered table has another number, so that messages bound by its earlier definition are refused.
+#[test]
+fn an_altered_table_keeps_its_name_and_gets_another_number() {
+    let (mut town, client) = with_client(&town(2, &[0, 10, 20], "AAA"), 77);
+    for name in ["t", "u"] {
+        let table = Control::CreateTable { name: name.to_owned(), definition: Bytes::new() };
+        let created = Rubberband::apply(&town, Position(201), client, &table.encode());
+        town = created.expect("it may").expect("it is new");
+    }
+    let number = |config: &Config, name: &str| config.table(name).map(|(table, _)| table);
+    let (t, u) = (number(&town, "t").unwrap(), number(&town, "u").unwrap());
+    let alter = |config: &Config, tables: &[(u32, &str)]| {
+        let alteration = |&(table, name): &(u32, &str)| TableAlteration {
+            table,
+            name: name.to_owned(),
+            definition: Bytes::from_static(b"later"),
+            columns: Bytes::new(),
+        };
+        let control = Control::AlterTables { alterations: tables.iter().map(alteration).collect() };
+        Rubberband::apply(config, Position(202), client, &control.encode())
+    };
+    let altered = alter(&town, &[(t, "t"), (u, "v")]).expect("it may").expect("it is news");
+    assert!(!altered.tables.contains_key(&t) && !altered.tables.contains_key(&u));
+    assert_eq!(number(&altered, "t"), Some(u + 1));
+    assert_eq!((number(&altered, "u"), number(&altered, "v")), (None, Some(u + 2)));
+    assert_eq!(&altered.tables[&(u + 1)].definition[..], b"later");
+
+    assert_eq!(alter(&altered, &[(t, "t")]), Err(refusal::NO_SUCH_TABLE));
+    assert_eq!(alter(&town, &[(t, "u")]), Err(refusal::TABLE_EXISTS));
+    assert_eq!(alter(&town, &[(t, "t"), (t, "w")]), Err(refusal::NO_SUCH_TABLE));
+    let exchanged = alter(&town, &[(u, "t"), (t, "w")]).expect("it may").expect("it is news");
+    assert_eq!((number(&exchanged, "t"), number(&exchanged, "w")), (Some(u + 1), Some(u + 2)));
+
+    // Earlier builds cannot decode the message.
+    let earlier = Config::from(State { routing: ALTERATIONS_SINCE - 1, ..State::from(town.clone()) });
+    assert_eq!(alter(&earlier, &[(t, "t")]), Err(refusal::MALFORMED));
+    // Rows of a range without a complete replica may come back from a process that lacks the message.
+    for stands in [StorageState::Unreachable, StorageState::Receiving { change: Position(1) }] {
+        let mut state = State::from(town.clone());
+        state.storage.values_mut().for_each(|state| *state = stands);
+        assert_eq!(alter(&Config::from(state), &[(t, "t")]), Err(refusal::WRONG_STATE));
+    }
+}
+
 #[test]
 fn a_message_that_names_a_key_twice_is_malformed() {
     let (town, client) = with_client(&town(2, &[0, 10], "AA"), 77);

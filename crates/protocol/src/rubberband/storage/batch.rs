@@ -117,6 +117,10 @@ impl Storage {
             QueuedStep::Drop { at, table } => {
                 self.queue.run(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
             }
+            QueuedStep::Alter { at, table, altered, definition, columns } => {
+                let kind = TaskKind::AlterTable { table, altered, definition, columns };
+                self.queue.run(tasks, at, kind, Purpose::Step(at));
+            }
             QueuedStep::Pin { at, ranges } => {
                 self.exports.pin(at, self.replies.pin(&ranges));
                 self.queue.run(tasks, at, TaskKind::Pin, Purpose::Step(at));

@@ -92,6 +92,7 @@ impl Storage {
             QueuedStep::Write(_)
             | QueuedStep::Create { .. }
             | QueuedStep::Drop { .. }
+            | QueuedStep::Alter { .. }
             | QueuedStep::Forget { .. }
             | QueuedStep::Expire { .. }
             | QueuedStep::Restore { .. }

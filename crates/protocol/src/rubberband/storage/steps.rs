@@ -16,7 +16,7 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState},
+    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState, TableAlteration},
     seam::{Context, Sink},
     time::Time,
 };
@@ -132,6 +132,13 @@ impl Storage {
         match control {
             Control::CreateTable { .. } | Control::DropTable { .. } | Control::Define { .. } => {
                 self.define(at, &before, &config);
+            }
+            Control::AlterTables { alterations } => {
+                for TableAlteration { table, name, definition, columns } in alterations {
+                    let (altered, _) =
+                        config.table(&name).expect("a delivered control message was not refused");
+                    self.queue.push(QueuedStep::Alter { at, table, altered, definition, columns });
+                }
             }
             Control::Expire { through } => self.queue.push(QueuedStep::Expire { through }),
             Control::Forget { session, below, kept } => {

@@ -66,6 +66,17 @@ pub enum TaskKind {
         /// The table's number.
         table: u32,
     },
+    /// Ends a table, and begins a table with its rows under another definition.
+    AlterTable {
+        /// The number of the table that ends.
+        table: u32,
+        /// The number of the table that begins.
+        altered: u32,
+        /// The definition of the table that begins.
+        definition: Bytes,
+        /// The sources of its columns.
+        columns: Bytes,
+    },
     /// Releases the version of a read that was [`TaskResult::Long`] or [`TaskResult::Crowded`].
     Finish,
     /// Keeps the present version readable under this position, for a move of ranges.

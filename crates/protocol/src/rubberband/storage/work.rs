@@ -34,6 +34,15 @@ pub(super) enum QueuedStep {
         at: Position,
         table: u32,
     },
+    Alter {
+        at: Position,
+        /// The number of the table that ends.
+        table: u32,
+        /// The number of the table that begins.
+        altered: u32,
+        definition: Bytes,
+        columns: Bytes,
+    },
     Pin {
         at: Position,
         /// The moving ranges.

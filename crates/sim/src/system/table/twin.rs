@@ -9,7 +9,7 @@ use quorate_protocol::{
     ProcessId, RequestId, Role,
     domain::Part,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, Rubberband},
+    rubberband::{Control, DataHeader, DataKind, Rubberband, TableAlteration},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -555,6 +555,23 @@ impl TwinState {
             }
             Control::DropTable { table } => {
                 self.tables.remove(&table)?;
+                false
+            }
+            Control::AlterTables { alterations } => {
+                let is_held =
+                    |key: u64| self.holders(key).iter().any(|it| self.is(*it, StorageStatus::Active));
+                self.samples(0, u64::MAX).into_iter().all(is_held).then_some(())?;
+                let mut tables = self.tables.clone();
+                for alteration in &alterations {
+                    tables.remove(&alteration.table)?;
+                }
+                let mut ever = self.tables_ever;
+                for TableAlteration { name, .. } in alterations {
+                    (!tables.values().any(|known| *known == name)).then_some(())?;
+                    ever += 1;
+                    tables.insert(ever, name);
+                }
+                (self.tables, self.tables_ever) = (tables, ever);
                 false
             }
             Control::Forget { session, below, kept } => {

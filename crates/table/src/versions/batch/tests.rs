@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    alter::Alteration,
     expr::Binary,
     host::SingleThread,
     operation::Output,
@@ -38,6 +39,10 @@ impl Rows for Brittle {
 
     fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Brittle {
         Brittle(Columns::gathered(schema, rows))
+    }
+
+    fn altered(&self, schema: &Arc<Schema>, alteration: &Alteration) -> Brittle {
+        Brittle(Rows::altered(&self.0, schema, alteration))
     }
 
     fn len(&self) -> usize {
