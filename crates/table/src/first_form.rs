@@ -79,6 +79,8 @@ impl Operation {
             Operation::Backup(selects) => selects.iter().all(Select::is_of_first_form),
             Operation::Transaction(transaction) => transaction.statements().all(is_of_first_form),
             Operation::Trial(trial) => trial.statements().all(is_of_first_form),
+            // Earlier builds alter no tables.
+            Operation::AlterTable { .. } => false,
             Operation::DropTable { .. } | Operation::Publish { .. } | Operation::Discard { .. } => true,
         }
     }
