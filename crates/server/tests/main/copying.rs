@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
-        WriteName, refusal,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, Definition, OperationError,
+        RequestId, Strength, WriteName, refusal,
     },
     local::LocalBackend,
 };

@@ -8,8 +8,8 @@ use std::{
 use async_trait::async_trait;
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
-        WriteName, refusal,
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, ClientError, Definition, OperationError,
+        RequestId, Strength, WriteName, refusal,
     },
     local::LocalBackend,
     session::Session,

@@ -557,6 +557,22 @@ impl TwinState {
                 self.tables.remove(&table)?;
                 false
             }
+            Control::Define { changes } => {
+                let (mut tables, mut ever) = (self.tables.clone(), self.tables_ever);
+                for change in changes {
+                    match change {
+                        TableChange::Create { name, .. } => {
+                            let is_taken = tables.values().any(|known| *known == name);
+                            (!self.ring.is_empty() && !is_taken).then_some(())?;
+                            ever += 1;
+                            tables.insert(ever, name);
+                        }
+                        TableChange::Drop { table } => drop(tables.remove(&table)?),
+                    }
+                }
+                (self.tables, self.tables_ever) = (tables, ever);
+                false
+            }
             Control::AlterTables { alterations } => {
                 let is_held =
                     |key: u64| self.holders(key).iter().any(|it| self.is(*it, StorageStatus::Active));
