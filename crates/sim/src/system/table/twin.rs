@@ -9,7 +9,7 @@ use quorate_protocol::{
     ProcessId, RequestId, Role,
     domain::Part,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, Rubberband, TableAlteration},
+    rubberband::{Control, DataHeader, DataKind, Rubberband, TableAlteration, TableChange},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
