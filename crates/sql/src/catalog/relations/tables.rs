@@ -45,12 +45,8 @@ pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
         row.extend([
             ("relam", Datum::int8(oid::HEAP)),
             ("relhasindex", Datum::bool(has_index(context, table))),
-<<<<<<< HEAD
-            ("reltuples", Datum::Value(Value::Float4(table.rows.map_or(-1.0, |rows| rows as f32)))),
-=======
             ("relchecks", Datum::int8(schema.checks().count() as i64)),
-            ("reltuples", Datum::Value(Value::Float8(table.rows.map_or(-1.0, |rows| rows as f64)))),
->>>>>>> 5235cb32 (sql: psql shows the CHECKs of a table)
+            ("reltuples", Datum::Value(Value::Float4(table.rows.map_or(-1.0, |rows| rows as f32)))),
             ("reloptions", Datum::array(options(table).into_iter().map(Datum::text).collect())),
         ]);
         rows.push(row);
