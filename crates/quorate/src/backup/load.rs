@@ -39,13 +39,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Reads the whole file, and fails if any of it is damaged.
 pub(super) fn verify(it: &Transfer) -> Result<Summary, Error> {
     let all = read(it, 0, |_, _| Ok(()))?;
-    let tables = chosen(it, &all)?.into_iter().map(|place| all.tables[place].clone()).collect();
+    let tables = chosen(it)?.into_iter().map(|place| all.tables[place].clone()).collect();
     Ok(Summary { tables, ..all })
 }
 
 /// Returns the indices of the requested tables.
-fn chosen(it: &Transfer, all: &Summary) -> Result<Vec<usize>, Error> {
-    let chosen = it.choose(all.tables.iter().map(|(name, _)| &**name));
+fn chosen(it: &Transfer) -> Result<Vec<usize>, Error> {
+    let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
+    let reader = Reader::open(file).map_err(|error| it.wrong(error))?;
+    let chosen = it.choose(reader.contents().tables.iter());
     chosen.map_err(|name| it.wrong(format!("this backup has no table \"{name}\"")))
 }
 
@@ -80,7 +82,7 @@ fn read(
 pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     let (_, tables) = db.tables()?;
     let verified = read(it, 0, |_, _| Ok(()))?;
-    let chosen = chosen(it, &verified)?;
+    let chosen = chosen(it)?;
     let catalog = tables.catalog();
     for &place in &chosen {
         let name = &verified.tables[place].0;

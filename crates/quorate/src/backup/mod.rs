@@ -41,6 +41,9 @@ mod transfer;
 
 use std::{future::IntoFuture, num::NonZeroU64, path::Path};
 
+use quorate_sql::{index::IndexDefinition, sequence::SequenceDefinition};
+use quorate_table::schema::Schema;
+
 pub(crate) use self::fuzz::fuzz;
 use crate::{
     db::Db,
@@ -85,12 +88,15 @@ impl Transfer {
 
     /// Returns the indices of the requested tables among these names, in the order of the names. The error is
     /// the name of a missing table.
-    fn choose<'a>(&self, names: impl Iterator<Item = &'a str> + Clone) -> Result<Vec<usize>, &str> {
-        if let Some(missing) = self.tables.iter().find(|table| !names.clone().any(|name| name == **table)) {
+    fn choose<'a>(&self, all: impl Iterator<Item = &'a Schema> + Clone) -> Result<Vec<usize>, &str> {
+        if let Some(missing) = self.tables.iter().find(|table| !all.clone().any(|one| one.name == **table)) {
             return Err(missing);
         }
-        let wanted = |name: &str| self.tables.is_empty() || self.tables.iter().any(|table| table == name);
-        Ok(names.enumerate().filter(|(_, name)| wanted(name)).map(|(place, _)| place).collect())
+        let is_named = |name: &String| self.tables.contains(name);
+        let is_wanted = |schema: &Schema| {
+            self.tables.is_empty() || is_named(&schema.name) || owner(schema).is_some_and(|it| is_named(&it))
+        };
+        Ok(all.enumerate().filter(|(_, schema)| is_wanted(schema)).map(|(place, _)| place).collect())
     }
 
     fn perform(&self) -> Result<Summary, Error> {
@@ -104,6 +110,13 @@ impl Transfer {
     fn wrong(&self, why: impl ToString) -> Error {
         Error::file(&self.file, why)
     }
+}
+
+/// Returns the table to which the table of an index or of a column's sequence belongs. It is saved and restored
+/// together with that table, because the table's constraints and defaults need it.
+fn owner(schema: &Schema) -> Option<String> {
+    let index = IndexDefinition::of(schema).map(|index| index.table);
+    index.or_else(|| Some(SequenceDefinition::of(schema)?.owner?.table))
 }
 
 impl IntoFuture for Transfer {
@@ -132,4 +145,58 @@ impl Db {
 /// the number of rows.
 pub fn verify(file: impl AsRef<Path>) -> Transfer {
     Transfer::new(What::Verify, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use quorate_sql::{
+        index::{EnforcedKeys, IndexKey},
+        sequence::SequenceOwner,
+    };
+    use quorate_table::{
+        schema::{Column, Partition},
+        value::Type,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_chosen_table_brings_its_keys_and_sequences() {
+        let column =
+            Column { name: "a".to_owned(), ty: Type::Int4, modifier: None, not_null: true, default: None };
+        let table = |name: &str| Schema {
+            name: name.to_owned(),
+            columns: vec![column.clone()],
+            primary_key: vec![0],
+            partition: Partition::Hash { column: 0 },
+            constraints: Vec::new(),
+        };
+        let key = IndexKey { column: "a".to_owned(), class: None, descends: false, nulls_first: false };
+        let index = |name: &str, table: &str| {
+            let index = IndexDefinition {
+                name: name.to_owned(),
+                table: table.to_owned(),
+                method: "btree".to_owned(),
+                is_unique: true,
+                keys: vec![key.clone()],
+                enforced: Some(EnforcedKeys { is_constraint: true, columns: vec![column.clone()] }),
+            };
+            index.schema()
+        };
+        let owner = SequenceOwner { table: "t".to_owned(), column: "a".to_owned() };
+        let sequence = SequenceDefinition {
+            owner: Some(owner),
+            ..SequenceDefinition::new("t_a_seq".to_owned(), Type::Int4)
+        };
+        let all = [table("t"), index("t_a_key", "t"), sequence.schema(), table("u"), index("u_a_key", "u")];
+        let chosen = |names: &[&str]| {
+            let mut transfer = Transfer::new(What::Verify, "f");
+            transfer.tables = names.iter().map(|name| (*name).to_owned()).collect();
+            transfer.choose(all.iter()).map_err(str::to_owned)
+        };
+        assert_eq!(chosen(&[]), Ok(vec![0, 1, 2, 3, 4]));
+        assert_eq!(chosen(&["t"]), Ok(vec![0, 1, 2]));
+        assert_eq!(chosen(&["u", "t_a_key"]), Ok(vec![1, 3, 4]));
+        assert_eq!(chosen(&["v"]), Err("v".to_owned()));
+    }
 }

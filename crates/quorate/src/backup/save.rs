@@ -32,7 +32,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     let (domain, tables) = db.tables()?;
     let catalog = tables.catalog();
     let none = |message: String| Error::from(SqlError::from(Failure::new("42P01", message)));
-    let chosen = it.choose(catalog.tables.iter().map(|table| &*table.schema.name));
+    let chosen = it.choose(catalog.tables.iter().map(|table| &table.schema));
     let chosen = chosen.map_err(|name| none(format!("relation \"{name}\" does not exist")))?;
     let chosen: Vec<Arc<Table>> = chosen.into_iter().map(|place| catalog.tables[place].clone()).collect();
     if chosen.is_empty() {

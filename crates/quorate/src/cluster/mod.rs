@@ -39,12 +39,16 @@ use quorate_protocol::{
 };
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_runtime::{CommandError, Port};
-use quorate_sql::backend::{
-    Analyzed, AnswerStream, Attempt, Backend, Catalog, Definition, OperationError, Piece, RangeAnswers,
-    RequestId, Strength, Table, WriteName,
+use quorate_sql::{
+    backend::{
+        Analyzed, AnswerStream, Attempt, Backend, Catalog, Definition, OperationError, Piece, RangeAnswers,
+        RequestId, Strength, Table, WriteName,
+    },
+    index::is_index,
 };
 use quorate_table::{
     alter::Alteration,
+    constraint::Constraint,
     engine::{Answer, Failure},
     operation::{Operation, Select, TableTransaction, Trial},
     schema::{Schema, TableId},
@@ -341,6 +345,7 @@ impl Backend for ClusterBackend {
         self.await_ring().await?;
         let config = self.requests.config();
         let factor = config.as_ref().map_or(0, |config| u32::from(config.replicas));
+        let knows_constraints = config.is_some_and(|config| config.routing >= CONSTRAINTS_SINCE);
         let mut changes = Vec::with_capacity(definitions.len());
         for definition in definitions {
             changes.push(match definition {
@@ -350,7 +355,12 @@ impl Backend for ClusterBackend {
                     );
                     return Err(OperationError::Failed(Failure::new("0A000", message)));
                 }
-                Definition::Create { schema, .. } => {
+                Definition::Create { mut schema, .. } => {
+                    let is_named = |one: &Constraint| matches!(one, Constraint::KeyName(_));
+                    if !knows_constraints && !is_index(&schema) && schema.constraints.iter().all(is_named) {
+                        // As in earlier builds, the primary key has its usual name.
+                        schema.constraints.clear();
+                    }
                     if !schema.is_of_first_form() {
                         self.require(CONSTRAINTS_SINCE, "a table with constraints of this kind")?;
                     }
@@ -360,8 +370,7 @@ impl Backend for ClusterBackend {
                 Definition::Drop { table } => TableChange::Drop { table: table.0 },
             });
         }
-        let knows_lists = config.is_some_and(|config| config.routing >= CONSTRAINTS_SINCE);
-        if knows_lists && changes.len() > 1 {
+        if knows_constraints && changes.len() > 1 {
             return self.control(Control::Define { changes }).await;
         }
         for change in changes {
