@@ -26,7 +26,6 @@ mod result;
 mod scan;
 mod service;
 mod spawned;
-mod sql_load;
 mod tickets;
 mod tpcc;
 mod transactions;
@@ -68,7 +67,7 @@ enum Bench {
     GroupProcess(group::GroupProcessArgs),
     Keys(keys::Args),
     #[command(hide = true)]
-    KeysLoad(sql_load::LoadArgs),
+    KeysLoad(keys::LoadArgs),
     #[command(hide = true)]
     MirrorProcess(machine::MirrorArgs),
     Paxos(paxos::Args),
@@ -82,7 +81,7 @@ enum Bench {
     Tpcc(tpcc::Args),
     Transactions(transactions::Args),
     #[command(hide = true)]
-    TransactionsLoad(sql_load::LoadArgs),
+    TransactionsLoad(transactions::LoadArgs),
     Tune(tune::Args),
     Wire(wire::Args),
     #[command(hide = true)]
@@ -109,7 +108,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::Group(args) => group::run(args),
         Bench::GroupProcess(args) => group::run_process(args),
         Bench::Keys(args) => keys::run(&args),
-        Bench::KeysLoad(args) => sql_load::run_load::<keys::KeysLoad>(&args),
+        Bench::KeysLoad(args) => keys::run_load(&args),
         Bench::MirrorProcess(args) => machine::run_mirror(&args),
         Bench::Paxos(args) => paxos::run(args),
         Bench::PaxosProcess(args) => paxos::run_process(args),
@@ -119,7 +118,7 @@ pub fn run(args: Args) -> Result<()> {
         Bench::ServiceProcess(args) => service::run_process(&args),
         Bench::Tpcc(args) => tpcc::run(&args),
         Bench::Transactions(args) => transactions::run(&args),
-        Bench::TransactionsLoad(args) => sql_load::run_load::<transactions::TransactionsLoad>(&args),
+        Bench::TransactionsLoad(args) => transactions::run_load(&args),
         Bench::Tune(args) => tune::run(&args),
         Bench::Wire(args) => wire::run(args),
         Bench::WireLoad(args) => wire::run_load(&args),

@@ -27,7 +27,6 @@ use crate::{
     admission::NotAdmitted,
     id::{Generation, Peer, ProcessId},
     paxos,
-    relay::leader_last,
     seam::{Context, Destination, Input, Policy, Protocol, Sink},
     time::{Duration, Time},
 };
@@ -292,9 +291,13 @@ impl Member {
         self.routers.ids()
     }
 
-    /// Returns the routers in the order in which they should relay links for this process.
+    /// Returns the routers in the order in which they should relay links for this process. The leader comes
+    /// last, because it has the most work.
     pub fn relays(&self) -> Vec<ProcessId> {
-        leader_last(self.routers(), self.leader())
+        let leader = self.leader();
+        let mut routers: Vec<ProcessId> = self.routers().collect();
+        routers.sort_by_key(|router| (Some(*router) == leader, *router));
+        routers
     }
 
     /// Whether data messages wait for credit to be sent.

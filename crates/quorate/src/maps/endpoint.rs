@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use quorate_protocol::{
-    Context, Destination, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
+    Context, Destination, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     partial::{
         Record, Resident,
         resident::{self, Message},
     },
-    relay::Wrapper,
+    relay::Relayed,
 };
 
 use super::{distances::Distances, status::Status, strategy::Outcome};
@@ -22,13 +22,15 @@ pub struct CellEndpoint {
 /// Commands to a cell.
 #[derive(Clone, Debug)]
 pub enum Command {
+    /// Processes that may be routers. The command is a hint, and is not answered.
+    Seeds(Vec<Peer>),
     /// Asks for the status. Answered by [`Event::Status`].
     Status {
         /// The token that the asker gave the command.
         token: u64,
     },
-    /// A command for the process within.
-    Resident(resident::Command),
+    /// A command for the cell itself.
+    Cell(resident::Command),
     /// The end of a request to a map whose strategy is not partial quorums. The cell passes it on as
     /// [`Event::Answered`].
     Answered {
@@ -49,8 +51,8 @@ pub enum Event {
         /// The status.
         status: Box<Status>,
     },
-    /// An event of the process within.
-    Resident(resident::Event),
+    /// An event of the cell itself.
+    Cell(resident::Event),
     /// The end of a request to a map whose strategy is not partial quorums.
     Answered {
         /// The id that the asker gave the request.
@@ -74,7 +76,8 @@ impl Protocol for CellEndpoint {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let own = input.try_map(Ok, |command| match command {
-            Command::Resident(command) => Ok(command),
+            Command::Seeds(seeds) => Ok(resident::Command::Seeds(seeds)),
+            Command::Cell(command) => Ok(command),
             Command::Status { token } => Err(Event::Status { token, status: Box::new(self.status(cx.me)) }),
             Command::Answered { id, outcome } => Err(Event::Answered { id, outcome }),
         });
@@ -105,15 +108,17 @@ impl Protocol for CellEndpoint {
     }
 }
 
-impl Wrapper for CellEndpoint {
-    type Inner = Resident;
-
-    fn inner(&self) -> &Resident {
-        &self.resident
+impl Relayed for CellEndpoint {
+    fn is_router(&self) -> bool {
+        self.resident.is_router()
     }
 
-    fn inner_mut(&mut self) -> &mut Resident {
-        &mut self.resident
+    fn routers(&self) -> Vec<ProcessId> {
+        self.resident.routers()
+    }
+
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        self.resident.may_relay_to(peer)
     }
 }
 
@@ -158,7 +163,7 @@ impl Sink<Resident> for AtCell<'_> {
     }
 
     fn emit(&mut self, event: resident::Event) {
-        self.out.emit(Event::Resident(event));
+        self.out.emit(Event::Cell(event));
     }
 
     fn reach(&mut self, peer: ProcessId, address: &str) {

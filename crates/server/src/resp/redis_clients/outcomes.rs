@@ -3,7 +3,7 @@
 use quorate::maps::{self, OperationKind, strategy};
 use quorate_protocol::{
     ProcessId, Time,
-    partial::{self, OperationOutcome, Rejection, Scanned, Value, resident},
+    partial::{OperationOutcome, Rejection, Scanned, Value, resident},
 };
 use quorate_runtime::{clock, door::ClientId};
 
@@ -27,16 +27,14 @@ impl maps::Front for RedisClients {
 
     fn event(&mut self, event: resident::Event, now: Time) {
         match event {
-            resident::Event::Cell(partial::Event::Ended { id, outcome }) => self.ended(id, outcome, now),
-            resident::Event::Cell(partial::Event::Scanned { id, outcome }) => self.scanned(id, outcome),
+            resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
+            resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
             resident::Event::Changed { id, result } => self.changed(id.0, result),
             resident::Event::Roster(roster) => {
                 self.roster = Some(roster);
                 self.epoch += 1;
             }
-            resident::Event::Cell(partial::Event::Lacks(_))
-            | resident::Event::NotAdmitted(_)
-            | resident::Event::Wedged => {}
+            resident::Event::Lacks(_) | resident::Event::NotAdmitted(_) | resident::Event::Wedged => {}
         }
     }
 

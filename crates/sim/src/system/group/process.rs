@@ -7,7 +7,7 @@ use quorate_protocol::{
     ecast::Position,
     group::{self, Command, Direct, Event, Failure, GroupId, Holders, Message, Place, Soft},
     paxos,
-    relay::Wrapper,
+    relay::Relayed,
 };
 
 use crate::mutation::Mutation;
@@ -114,15 +114,21 @@ impl TamperedMember {
     }
 }
 
-impl Wrapper for TamperedMember {
-    type Inner = group::Process;
-
-    fn inner(&self) -> &group::Process {
-        &self.process
+impl Relayed for TamperedMember {
+    fn is_router(&self) -> bool {
+        self.process.is_router()
     }
 
-    fn inner_mut(&mut self) -> &mut group::Process {
-        &mut self.process
+    fn routers(&self) -> Vec<ProcessId> {
+        self.process.routers()
+    }
+
+    fn may_relay_to(&self, peer: ProcessId) -> bool {
+        self.process.may_relay_to(peer)
+    }
+
+    fn routers_heard(&mut self, last: Time) {
+        self.process.routers_heard(last);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{self, Member},
-    relay::Wrapper,
+    relay::Relayed,
     rubberband::{self, Message},
 };
 use quorate_roles::tables::{Command, Event, Process};
@@ -49,15 +49,13 @@ impl Resident {
     }
 }
 
-impl Wrapper for Resident {
-    type Inner = Process;
-
-    fn inner(&self) -> &Process {
-        &self.role
+impl Relayed for Resident {
+    fn is_router(&self) -> bool {
+        self.role.is_router()
     }
 
-    fn inner_mut(&mut self) -> &mut Process {
-        &mut self.role
+    fn routers(&self) -> Vec<ProcessId> {
+        self.role.routers()
     }
 }
 
