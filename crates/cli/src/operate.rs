@@ -59,7 +59,7 @@ impl Target {
             .filter_map(|(http, report)| Some(AnsweringProcess { http: http?, report: report? }))
             .collect();
         if answering.is_empty() {
-            bail!("no process of the cluster answers");
+            bail!("no process of the cluster answers: check the addresses, and that the cluster runs");
         }
         Ok(answering)
     }
@@ -68,7 +68,7 @@ impl Target {
 /// Returns a process in this role that has joined.
 pub(crate) fn in_role(processes: &[AnsweringProcess], role: Role) -> Result<&AnsweringProcess> {
     let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.has_joined());
-    fitting.next().with_context(|| format!("no {role} answers that has joined the domain"))
+    fitting.next().with_context(|| format!("this needs a {role} that has joined the domain, and none answers: start a {role}, or wait until it has joined"))
 }
 
 /// Sends an operation to the process at this address. Returns the process's report after the operation.

@@ -169,7 +169,7 @@ fn look(directory: &Directory, json: bool) -> Result<StatusOutput> {
             || gone.explained(),
             |full| {
                 format!(
-                    "no process answers that holds some range, so its rows can be neither read nor written: {full}"
+                    "all processes that hold a certain range are silent, so nobody can read or write its rows: {full}"
                 )
             },
         ))

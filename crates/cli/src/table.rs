@@ -73,7 +73,9 @@ fn list(target: &Target) -> Result<()> {
     let processes = target.answering()?;
     let knowing = processes.iter().filter(|it| it.report.role != Role::Storage && it.report.has_joined());
     let newest =
-        knowing.max_by_key(|it| it.report.position).context("no process answers that knows the tables")?;
+        knowing.max_by_key(|it| it.report.position).context(
+        "the processes that answer do not know the tables: start a router, super or gateway, or wait until it has joined the domain",
+    )?;
     let holders: Vec<&AnsweringProcess> = processes
         .iter()
         .filter(|it| it.report.role == Role::Storage && it.report.state == State::Serving)

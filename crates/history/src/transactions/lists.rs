@@ -93,7 +93,8 @@ pub(super) fn infer(all: &mut Inference<'_>, key: u32, steps: &[u32]) -> Result<
                     all.anomaly(Anomaly::DirtyUpdate, &[failed, append.owner], |_| {
                         let (failed, append) = (name(failed), name(append.owner));
                         vec![format!(
-                            "{failed} failed, and {append} appended to {} behind its append.",
+                            "{failed} failed, but the value that it appended to {} stayed there, and {append} \
+                             appended the next one.",
                             log.name
                         )]
                     });
@@ -207,7 +208,7 @@ fn judge_non_prefix_read(
     all.anomaly(Anomaly::IncompatibleOrder, &both, |history| {
         let (name, text) = (&history.keys[key as usize].name, |list| history.atoms.list_text(list));
         vec![format!(
-            "{} as {} and {} were both read, and neither continues the other.",
+            "Reads of {} returned {} and {}, and neither list is the beginning of the other.",
             name,
             text(list),
             text(order)
@@ -251,7 +252,9 @@ fn intermediate(all: &mut Inference<'_>, key: u32, atom: Atom, writer: u32, read
     all.anomaly(Anomaly::G1b, &[writer, reader], |history| {
         let (key, value) = (&history.keys[key as usize].name, history.atoms.text(atom));
         let (writer, reader) = (name(writer), name(reader));
-        vec![format!("{reader} read {key} up to {value}, and {writer} appended more after {value}.")]
+        vec![format!(
+            "{reader} read {key} with {value} as its last value, but {writer} appended {value} and more."
+        )]
     });
 }
 

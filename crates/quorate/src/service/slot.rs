@@ -484,7 +484,9 @@ impl HostShared {
             None => None,
             Some((_, Some(id))) => Some(id),
             Some((address, None)) => {
-                return Err(Error::rejected(format!("no replica of `{name}` is at {address}")));
+                return Err(Error::rejected(format!(
+                    "the service `{name}` has no replica at {address} that could be replaced"
+                )));
             }
         };
         if replica_at(new).is_none() {

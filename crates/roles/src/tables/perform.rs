@@ -103,13 +103,15 @@ impl Process {
                 }
                 Ok(Command::Super(SuperCommand::Replace { id, process: old }))
             }
-            (Process::Router(_), _) => {
-                Err(String::from("this process is a router and cannot do this: ask a super"))
-            }
-            (Process::Super(_), _) => {
-                Err(String::from("this process is a super and cannot do this: ask a router"))
-            }
-            (_, _) => Err(String::from("this process cannot do this: ask a router or a super")),
+            (Process::Router(_), _) => Err(String::from(
+                "this process is a router, and only a super can carry out this operation: send it to a super",
+            )),
+            (Process::Super(_), _) => Err(String::from(
+                "this process is a super, and only a router can carry out this operation: send it to a router",
+            )),
+            (_, _) => Err(String::from(
+                "only a router or a super can carry out this operation, and this process is neither: send it to a router or a super",
+            )),
         }
     }
 }

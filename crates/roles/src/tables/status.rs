@@ -177,7 +177,7 @@ impl GroupStatus {
 
     fn idle(id: GroupId, name: &str, record: Record) -> GroupStatus {
         let name = match name {
-            "" => format!("{:016x}, of an unknown name", id.0),
+            "" => format!("{:016x} (the routers do not know its name)", id.0),
             name => name.to_owned(),
         };
         GroupStatus {

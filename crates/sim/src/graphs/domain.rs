@@ -305,8 +305,8 @@ impl Domain {
         let routers = routers(world).map(|(machine, router)| {
             let status = router.log().status();
             format!(
-                "router {machine} is {} in a set of {} routers, its leader is {:?} through the relay {:?}, \
-                 its position is {}",
+                "router {machine} is {} in a set of {} routers, follows the leader {:?} by way of the relay \
+                 {:?}, and is at position {}",
                 status.state,
                 status.members.len(),
                 status.leader.map(|it| it.node),
@@ -316,12 +316,12 @@ impl Domain {
         });
         let clients = self.clients.iter().enumerate().filter_map(|(at, client)| {
             let Some(Kind::Member(member)) = kind(world, client.machine) else { return None };
-            (member.outstanding() != (0, 0)).then(|| {
+            let (ordered, other) = member.outstanding();
+            (ordered + other > 0).then(|| {
                 format!(
-                    "{} has {:?} messages without an outcome, has sent again {} times, and its leader is \
-                     {:?}",
+                    "{} waits for the outcomes of {ordered} messages that have a number and {other} that \
+                     have none, has sent messages again {} times, and follows the leader {:?}",
                     self.describe(at),
-                    member.outstanding(),
                     member.resends(),
                     member.leader().map(|it| it.node)
                 )
