@@ -69,16 +69,18 @@ fn an_operator_learns_at_once_that_the_process_ended_before_its_answer() {
     let builder = Node::builder().domain(domain).role(Role::Router).routers([String::from("127.0.0.1:1")]);
     let node = builder.start().wait().unwrap();
     let process = member(&node).process();
-    // The member that the router should begin a generation with does not exist.
-    let members = vec![(9, 9, String::from("127.0.0.1:1"))];
+    // The member with which the router should begin a generation says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let members = vec![(9, 9, silent.local_addr().unwrap().to_string())];
     let operation = AdminOperation::Refound { patience_ms: 60_000, before: (0, 0), members };
     let asked = {
         let process = process.clone();
         std::thread::spawn(move || process.operate(operation, Duration::from_secs(60)))
     };
-    // An answer to a later question shows that the process has accepted the operation.
-    std::thread::sleep(Duration::from_millis(100));
-    process.status(Duration::from_secs(10)).expect("the process answers");
+    // The router connects to the member once it has accepted the operation.
+    let (connected, connection) = std::sync::mpsc::channel();
+    std::thread::spawn(move || connected.send(silent.accept()));
+    let _connection = connection.recv_timeout(Duration::from_secs(30)).expect("it connects").unwrap();
     let began = Instant::now();
     process.stop();
     assert_eq!(asked.join().unwrap(), Err(NotDone::Ended));

@@ -21,7 +21,8 @@ impl Builder {
     }
 
     /// Sets the time after which the fate of a service's call is reported, as far as it is known; the default
-    /// is 10 s. The time to find the service does not count.
+    /// is 10 s. The time to find the service counts: if no process that serves it is found, the call ends
+    /// after this time and was not sent.
     pub fn call_wait(mut self, wait: Duration) -> Self {
         self.options.services.call_wait = wait;
         self
