@@ -112,8 +112,8 @@ impl Transfer {
     }
 }
 
-/// Returns the table to which the table of an index or of a column's sequence belongs. It is saved and restored
-/// together with that table, because the table's constraints and defaults need it.
+/// Returns the table to which the table of an index or of a column's sequence belongs. Both are saved and
+/// restored together, because the table's constraints and defaults need the other one.
 fn owner(schema: &Schema) -> Option<String> {
     let index = IndexDefinition::of(schema).map(|index| index.table);
     index.or_else(|| Some(SequenceDefinition::of(schema)?.owner?.table))

@@ -229,8 +229,8 @@ impl ClusterBackend {
         self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
-    /// Fails if the domain has an earlier version of routing, because an earlier build founded it. Some of its
-    /// storage processes may not know `feature`.
+    /// Fails if the domain has an earlier version of routing, because an earlier build founded it. Some of
+    /// its storage processes may not know `feature`.
     fn require(&self, version: u32, feature: &str) -> Result<(), OperationError> {
         match self.requests.config() {
             Some(config) if config.routing < version => {

@@ -1,6 +1,7 @@
 //! Executes ALTER TABLE.
 //!
-//! **One position.** The new definition and those of the table's indexes and sequences change together ([`quorate_table::alter`]).
+//! **One position.** The new definition and those of the table's indexes and sequences change together
+//! ([`quorate_table::alter`]).
 //!
 //! **Requirements.** If the new definition demands something of the rows that exist, there are three steps.
 //! First the earlier definition gets the demand as a condition, so that no row can break it from now on. Then

@@ -5,8 +5,8 @@
 //! protocol. This file has the steps that every statement takes. Each kind of statement has its own file:
 //! `transaction`, `read`, `write` (rows and tables), `sequence`, `bulk` (COPY), `cursor`, `explain`, and
 //! `set`. `attempt` tries the statements of a block, `settle` puts their trial off, and `batch` executes
-//! several writes as one message. `upkeep` adds to a write what the table's constraints need. The parts of a session's state are in `setting`, `block`, `steps`,
-//! `deferred`, `numbers` and `in_flight`.
+//! several writes as one message. `upkeep` adds to a write what the table's constraints need. The parts of a
+//! session's state are in `setting`, `block`, `steps`, `deferred`, `numbers` and `in_flight`.
 //!
 //! **Ids.** Every write, and the COMMIT of every block that wrote, is sent under an id of the session. If its
 //! outcome is unknown, the error names the id, and `SET quorate.request_id` sends the next write under the
@@ -66,8 +66,7 @@ use block::{Cursor, TransactionBlock};
 pub use deferred::WriteResult;
 use in_flight::{CurrentStatement, InFlight};
 use numbers::SessionNumbers;
-use request::REQUEST_ID;
-use setting::Settings;
+use setting::{REQUEST_ID, Settings};
 
 pub use crate::statement::parameters::ambiguous_time_error;
 

@@ -19,7 +19,7 @@
 
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-use super::{Session, in_flight::CurrentStatement};
+use super::{Session, in_flight::CurrentStatement, setting::REQUEST_ID};
 use crate::{
     backend::{ClientError, OperationError, RequestId, WriteName},
     error::{Result, SqlError, code},
@@ -27,9 +27,6 @@ use crate::{
 };
 
 pub use super::in_flight::WriteRequest;
-
-/// The setting that names the next write or transaction.
-pub(super) const REQUEST_ID: &str = "quorate.request_id";
 
 impl Session {
     /// Returns the names of the current statement's write.

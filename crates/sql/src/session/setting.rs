@@ -4,6 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{backend::Strength, statement::settings};
 
+/// The setting that names the next write or transaction.
+pub(super) const REQUEST_ID: &str = "quorate.request_id";
+
 /// The settings that a session has changed. Settings that are not listed have their defaults.
 #[derive(Clone, Default)]
 pub(super) struct Settings {

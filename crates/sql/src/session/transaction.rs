@@ -49,8 +49,8 @@ use super::{
     deferred::{DeferredWrite, WriteResult, renumbered, within_any},
     in_flight::InFlight,
     now,
-    request::{REQUEST_ID, is_definite},
-    setting::Settings,
+    request::is_definite,
+    setting::{REQUEST_ID, Settings},
     steps::Steps,
 };
 use crate::{

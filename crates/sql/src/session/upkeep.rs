@@ -19,8 +19,8 @@
 //! such a row meanwhile, nothing takes effect. Outside of a block the gateway then begins again; in a block
 //! the client receives 40001.
 //!
-//! **Uniqueness** is judged when the statement ends: all old keys are deleted before new keys are inserted, so
-//! rows can exchange their keys.
+//! **Uniqueness** is judged when the statement ends: all old keys are deleted before new keys are inserted,
+//! so rows can exchange their keys.
 
 use std::{collections::BTreeMap, mem};
 
@@ -37,7 +37,7 @@ use super::{
     deferred::{StatementPart, of_table},
     settle::written_rows,
     steps::Origin,
-    write::in_order,
+    write::{ReturnedRows, in_order},
 };
 use crate::{
     backend::Table,
@@ -54,14 +54,6 @@ use crate::{
 
 /// Maximum number of attempts of a statement whose rows other transactions change meanwhile.
 const ATTEMPTS_MAX: usize = 8;
-
-/// The rows of RETURNING that the gateway knows, and their memory.
-pub(super) struct ReturnedRows {
-    pub(super) rows: Vec<Row>,
-    pub(super) hold: MemoryReservation,
-    /// Whether the replicas return the rows, with a number behind by which they are sorted.
-    pub(super) are_remembered: bool,
-}
 
 /// The old and the new key of a row.
 type KeyChange = (Vec<Value>, Vec<Value>);
@@ -358,7 +350,7 @@ impl Session {
     }
 }
 
-/// What INSERT … ON CONFLICT does.
+/// The effects of an INSERT … ON CONFLICT.
 struct UpsertDecision<'a> {
     /// The rows to add.
     added: Vec<Row>,

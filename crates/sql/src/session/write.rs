@@ -14,7 +14,6 @@ use quorate_table::{
 use super::{
     Session, StatementOutcome,
     in_flight::{InFlight, WriteRequest},
-    upkeep::ReturnedRows,
 };
 use crate::{
     backend::{Definition, OperationError},
@@ -213,6 +212,14 @@ impl Session {
         }
         Ok(StatementOutcome::Done("DROP TABLE".to_owned()))
     }
+}
+
+/// The rows of RETURNING that the gateway knows, and their memory.
+pub(super) struct ReturnedRows {
+    pub(super) rows: Vec<Row>,
+    pub(super) hold: MemoryReservation,
+    /// Whether the replicas return the rows, with a number behind by which they are sorted.
+    pub(super) are_remembered: bool,
 }
 
 /// Returns the operation that the ranges execute for a write, with its arguments.

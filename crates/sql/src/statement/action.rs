@@ -7,7 +7,7 @@ use quorate_table::{expr::Expr, operation::Conflict};
 pub struct OnConflict {
     /// The keys whose conflicts are handled.
     pub arbiter: Arbiter,
-    /// What happens to a row whose key exists already.
+    /// The treatment of a row whose key exists already.
     pub conflict: Conflict,
 }
 

@@ -69,8 +69,8 @@ impl Unique {
     }
 }
 
-/// Leaves out constraints without a name that say the same as the primary key or as another one, as PostgreSQL
-/// does.
+/// Leaves out constraints without a name that say the same as the primary key or as another one, as
+/// PostgreSQL does.
 pub(super) fn distinct(uniques: Vec<Unique>, schema: &Schema) -> impl Iterator<Item = Unique> {
     let mut seen = vec![schema.primary_key.clone()];
     seen.extend(uniques.iter().filter(|unique| unique.name.is_some()).map(|unique| unique.columns.clone()));
