@@ -10,8 +10,8 @@
 //! index as any table.
 //!
 //! **Uniqueness.** If the keys of a unique index contain the primary key, no two rows can have equal keys,
-//! and nothing has to be checked. Otherwise the index's table has a row for each row of the indexed table: the
-//! values of the keys, which are its primary key. A row with NULL in a key has none. A gateway writes both
+//! and nothing has to be checked. Otherwise the index's table has a row for each row of the indexed table:
+//! the values of the keys, which are its primary key. A row with NULL in a key has none. A gateway writes both
 //! tables in one transaction ([`Upkeep`](crate::statement::upkeep::Upkeep)), so a second row with the same
 //! keys fails as a second row with the same primary key does. UNIQUE in CREATE TABLE makes such an index.
 //!

@@ -362,7 +362,7 @@ impl Backend for ClusterBackend {
                         schema.constraints.clear();
                     }
                     if !schema.is_of_first_form() {
-                        self.require(CONSTRAINTS_SINCE, "a table with constraints of this kind")?;
+                        self.require(CONSTRAINTS_SINCE, "a table with such constraints or types")?;
                     }
                     let definition = gateway::definition(&schema);
                     TableChange::Create { name: schema.name, definition }

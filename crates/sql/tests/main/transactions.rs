@@ -108,6 +108,10 @@ async fn a_block_whose_table_is_altered_has_to_be_repeated() {
     let mut other = one.another();
     for level in ["read committed", "repeatable read", "serializable"] {
         for (statement, column) in [(TRANSFER, "a"), ("select * from acct where id = 1", "b")] {
+            if level == "read committed" && statement != TRANSFER {
+                // Nothing compares the result of a read there.
+                continue;
+            }
             one.run(&format!("begin isolation level {level}")).await.unwrap();
             one.run(statement).await.unwrap();
             other.run(&format!("alter table acct add column {column} int")).await.unwrap();
