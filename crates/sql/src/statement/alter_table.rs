@@ -1,7 +1,7 @@
 //! Binds ALTER TABLE: several actions become one new definition, with the source of each column.
 //!
 //! **Passes.** As in PostgreSQL, an action that removes something comes before an action that adds something,
-//! whatever their order in the statement ([`pass`]).
+//! whatever their order in the statement (`pass`).
 //!
 //! **Requirements.** SET NOT NULL, ADD CHECK and ADD COLUMN demand something of the rows that exist. The
 //! binder states the demand as a condition over the *earlier* columns. The session first lets the table
