@@ -11,9 +11,10 @@
 //!
 //! **Uniqueness.** If the keys of a unique index contain the primary key, no two rows can have equal keys,
 //! and nothing has to be checked. Otherwise the index's table has a row for each row of the indexed table:
-//! the values of the keys, which are its primary key. A row with NULL in a key has none. A gateway writes both
-//! tables in one transaction ([`Upkeep`](crate::statement::upkeep::Upkeep)), so a second row with the same
-//! keys fails as a second row with the same primary key does. UNIQUE in CREATE TABLE makes such an index.
+//! the values of the keys, which are its primary key. A row with NULL in a key has none. A gateway writes
+//! both tables in one transaction ([`Upkeep`](crate::statement::upkeep::Upkeep)). So a second row with the
+//! same keys fails as a second row with the same primary key does. UNIQUE in CREATE TABLE makes such an
+//! index.
 //!
 //! **Life.** DROP TABLE drops the table first, and then its indexes. If the gateway ends between the two, an
 //! index without a table stays. The catalog does not show it, and the next CREATE INDEX of its name takes its
