@@ -16,9 +16,10 @@
 //! same keys fails as a second row with the same primary key does. UNIQUE in CREATE TABLE makes such an
 //! index.
 //!
-//! **Life.** DROP TABLE drops the table first, and then its indexes. If the gateway ends between the two, an
-//! index without a table stays. The catalog does not show it, and the next CREATE INDEX of its name takes its
-//! place.
+//! **Life.** CREATE TABLE makes a table and the indexes of its UNIQUE constraints at one position, and DROP
+//! TABLE drops a table with its indexes at one position. In a domain of an earlier version of routing each is
+//! a message of its own. If the gateway ends between them, an index without a table can stay. The catalog
+//! does not show it, and the next CREATE INDEX of its name takes its place.
 
 use std::sync::Arc;
 

@@ -30,11 +30,10 @@
 //! **Repetition.** A statement that is sent again under its id draws new numbers, but its print covers only
 //! its text and parameters. So the replicas recognise it, and answer the rows that the first attempt stored.
 //!
-//! **Definitions.** CREATE TABLE makes the sequences of its columns first, and the table last. If the gateway
-//! ends between the two, the sequences stay, and the next CREATE TABLE of that name takes them over. DROP
-//! TABLE drops the table first, and then the sequences that belong to its columns. If a table is created
-//! through one gateway while another one drops a table of that name, the new table can lose its sequence. Its
-//! INSERTs then fail (42P01) until CREATE SEQUENCE makes the sequence again.
+//! **Definitions.** CREATE TABLE makes a table and the sequences of its columns at one position, and DROP
+//! TABLE drops them at one position. In a domain of an earlier version of routing each is a message of its
+//! own. If the gateway ends between them, a sequence can stay, and the next CREATE TABLE of that name takes
+//! it over.
 //!
 //! *Rejected:* a draw for each row, which doubles the price of an INSERT; numbers from a counter of the
 //! routers, which would have to keep data; the definition in a new kind of default, which older builds could
