@@ -142,7 +142,8 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     let asked = |words: &[&str]| at(&place, std::slice::from_ref(&leader), words);
     let replicas = done(asked(&["replace", "counter", &old, &new]));
     assert!(replicas.contains(&new) && !replicas.contains(&old), "{replicas}");
-    asked(&["replace", "counter", "127.0.0.1:1", &new]).failed(1, "rejected: the service `counter` has no replica at");
+    asked(&["replace", "counter", "127.0.0.1:1", &new])
+        .failed(1, "rejected: the service `counter` has no replica at");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     asked(&["add", "counter", &free]).failed(1, "no process was found at");
     // The old host comes back as another process at another port, and is spare.

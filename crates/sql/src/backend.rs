@@ -282,6 +282,13 @@ pub enum Definition {
         /// The table.
         table: TableId,
     },
+    /// Gives a table a new definition and a new number ([`quorate_table::alter`]).
+    Alter {
+        /// The table.
+        table: TableId,
+        /// The new definition.
+        alteration: Alteration,
+    },
 }
 
 /// The cluster, from the view of SQL.
@@ -308,16 +315,9 @@ pub trait Backend: Send + Sync + 'static {
     fn may_have_issued(&self, id: RequestId) -> bool;
 
     /// Changes the tables: all changes take effect at one position, or none does. Returns once
-    /// [`Backend::catalog`] shows them.
+    /// [`Backend::catalog`] shows them. Fails with 42P01 if a table that is dropped or altered has ended
+    /// already, and with 42P07 if a name is not free; then nothing was changed.
     async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError>;
-
-    /// Gives tables new definitions, all at one position. Returns once [`Backend::catalog`] shows them. Fails
-    /// with 42P01 if one of the tables has ended; then nothing was changed.
-    async fn alter_tables(
-        &self,
-        id: RequestId,
-        alterations: Vec<(TableId, Alteration)>,
-    ) -> Result<(), OperationError>;
 
     /// Executes a write once, even if it is sent repeatedly under the same name. Returns one answer per
     /// range.

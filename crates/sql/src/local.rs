@@ -4,7 +4,7 @@
 //! by one, so that merging is exercised as with many replicas.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -118,7 +118,7 @@ impl State {
         answered
     }
 
-    /// Creates or drops a table.
+    /// Creates, drops or alters a table.
     fn change(&mut self, definition: Definition) -> Result<(), OperationError> {
         match definition {
             Definition::Create { schema, replicas } => {
@@ -131,6 +131,18 @@ impl State {
             Definition::Drop { table } => {
                 self.run(Operation::DropTable { table })?;
                 self.change_catalog(|tables| tables.retain(|known| known.id != table));
+            }
+            Definition::Alter { table, alteration } => {
+                self.tables += 1;
+                let altered = TableId(self.tables);
+                let schema = alteration.schema.clone();
+                self.run(Operation::AlterTable { table, altered, alteration })?;
+                self.change_catalog(|tables| {
+                    for known in tables.iter_mut().filter(|known| known.id == table) {
+                        let Table { replicas, rows, .. } = **known;
+                        *known = Arc::new(Table { id: altered, schema: schema.clone(), replicas, rows });
+                    }
+                });
             }
         }
         Ok(())
@@ -165,59 +177,35 @@ impl Backend for LocalBackend {
     async fn define(&self, id: RequestId, definitions: Vec<Definition>) -> Result<(), OperationError> {
         let mut state = self.state();
         let defined = state.once(WriteName::nameless(id), |state| {
-            let mut names: Vec<&str> = Vec::new();
+            let mut names = BTreeSet::new();
+            let ended = |definition: &Definition| match definition {
+                Definition::Create { .. } => None,
+                Definition::Drop { table } | Definition::Alter { table, .. } => Some(*table),
+            };
+            let ended: BTreeSet<TableId> = definitions.iter().filter_map(ended).collect();
+            if ended.iter().any(|id| !state.catalog.tables.iter().any(|table| table.id == *id)) {
+                return Err(OperationError::Failed(Failure::table_ended()));
+            }
             for definition in &definitions {
-                let Definition::Create { schema, .. } = definition else { continue };
-                if names.contains(&&*schema.name) || state.catalog.table(&schema.name).is_some() {
-                    let message = format!("relation \"{}\" already exists", schema.name);
+                let name = match definition {
+                    Definition::Create { schema, .. } => &schema.name,
+                    Definition::Alter { alteration, .. } => &alteration.schema.name,
+                    Definition::Drop { .. } => continue,
+                };
+                let is_kept = state.catalog.table(name).is_some_and(|table| !ended.contains(&table.id));
+                if !names.insert(name) || is_kept {
+                    let message = format!("relation \"{name}\" already exists");
                     return Err(OperationError::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
                 }
-                names.push(&schema.name);
             }
-            for definition in definitions {
+            let (drops, others): (Vec<Definition>, Vec<Definition>) =
+                definitions.into_iter().partition(|definition| matches!(definition, Definition::Drop { .. }));
+            for definition in drops.into_iter().chain(others) {
                 state.change(definition)?;
             }
             Ok(Vec::new())
         });
         defined.map(drop)
-    }
-
-    async fn alter_tables(
-        &self,
-        id: RequestId,
-        alterations: Vec<(TableId, Alteration)>,
-    ) -> Result<(), OperationError> {
-        let mut state = self.state();
-        state
-            .once(WriteName::nameless(id), |state| {
-                let failed = |code, message: String| Err(OperationError::Failed(Failure::new(code, message)));
-                let ids: Vec<TableId> = alterations.iter().map(|(id, _)| *id).collect();
-                for (id, alteration) in &alterations {
-                    if !state.catalog.tables.iter().any(|table| table.id == *id) {
-                        return Err(OperationError::Failed(Failure::table_ended()));
-                    }
-                    let name = &alteration.schema.name;
-                    let is_taken =
-                        |table: &&Arc<Table>| table.schema.name == *name && !ids.contains(&table.id);
-                    if state.catalog.tables.iter().find(is_taken).is_some() {
-                        return failed(code::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"));
-                    }
-                }
-                for (table, alteration) in alterations {
-                    state.tables += 1;
-                    let altered = TableId(state.tables);
-                    let schema = alteration.schema.clone();
-                    state.run(Operation::AlterTable { table, altered, alteration })?;
-                    state.change_catalog(|tables| {
-                        for known in tables.iter_mut().filter(|known| known.id == table) {
-                            let Table { replicas, rows, .. } = **known;
-                            *known = Arc::new(Table { id: altered, schema: schema.clone(), replicas, rows });
-                        }
-                    });
-                }
-                Ok(Vec::new())
-            })
-            .map(drop)
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

@@ -10,16 +10,16 @@
 //!
 //! ```text
 //!  gateway                       order                      storage processes
-//!    │ AlterTables{7: t, …} ───▶ @50  t is table 9           end 7, begin 9 with the same rows
+//!    │ Define{Alter 7: t, …} ──▶ @50  t is table 9           end 7, begin 9 with the same rows
 //!    ┆ another gateway, behind:
 //!    │ write to 7 ─────────────▶ refused: no such table      (never delivered)
 //!    │ delivers @50, binds the
 //!    │ statement by table 9 ───▶ @52  write to 9             execute
 //! ```
 //!
-//! **Message.** `AlterTables` names the tables that end and, for each, name, definition and sources of the
-//! columns of the table that begins in its place. Several tables change together where one names another: an
-//! index names its table.
+//! **Message.** An `Alter` in [`Control::Define`](super::Control::Define) names the table that ends, and the
+//! name, the definition and the sources of the columns of the table that begins in its place. Several tables
+//! change together where one names another: an index names its table.
 //!
 //! **Rules.**
 //! - *The number changes.* A data message names its table by number, so routers refuse a message to a table
@@ -32,7 +32,7 @@
 //! - *The alteration is a step* of the storage processes like any other. It waits behind a write that is held
 //!   and behind the import of rows. It is executed again after a crash.
 //! - *Only together known.* Routers refuse the message in a domain of a version before
-//!   [`ALTERATIONS_SINCE`](super::ALTERATIONS_SINCE), with the reason that earlier builds give.
+//!   [`DEFINITIONS_SINCE`](super::DEFINITIONS_SINCE), with the reason that earlier builds give.
 //!
 //! **Attacks considered.**
 //! - *Two sessions alter a table at once:* the second message names a number that is gone, and is refused.

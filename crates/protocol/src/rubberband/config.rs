@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Control, DataHeader, DataKind, KeptRows, MadeUpIds, Range, RequestId, Role,
-    control::{Removal, TableAlteration, TableChange},
+    control::{Removal, TableChange},
     message::TAG,
     range::Segment,
     refusal,
@@ -26,8 +26,8 @@ use crate::{
 /// The version of the routing logic of this build. The configuration of a domain names the version that its
 /// members agreed to use (S8). Since version 2 a domain has [maps](crate::partial::Maps), too. Since
 /// [`LATEST_SINCE`] routers inject the latest state. Since [`TRANSACTIONS_SINCE`] a write may have several
-/// statements. Since [`CONSTRAINTS_SINCE`] tables may have constraints, and since
-/// [`TYPES_SINCE`] columns of more types.
+/// statements. Since [`DEFINITIONS_SINCE`] tables may have constraints and be altered, and since
+/// [`TYPES_SINCE`] columns have more types.
 pub const ROUTING_VERSION: u32 = 5;
 
 /// The version of routing from which on all routers of a domain know
@@ -39,15 +39,13 @@ pub const LATEST_SINCE: u32 = 3;
 /// statements.
 pub const TRANSACTIONS_SINCE: u32 = 4;
 
-/// The version of routing from which on all storage processes of a domain know tables with constraints.
-pub const CONSTRAINTS_SINCE: u32 = 5;
+/// The version of routing from which on all processes of a domain know tables with constraints, and
+/// [`Control::Define`], which [alters](super::altering) tables, too.
+pub const DEFINITIONS_SINCE: u32 = 5;
 
 /// The version of routing from which on all storage processes of a domain know `uuid`, `bytea` and the types
 /// after them.
 pub const TYPES_SINCE: u32 = 5;
-
-/// The version of routing from which on all processes of a domain know [altering](super::altering).
-pub const ALTERATIONS_SINCE: u32 = 5;
 
 /// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
 /// its groups ([`Destinations::groups`]), and a group has 64 bits.
@@ -296,24 +294,27 @@ struct ConfigChange {
 }
 
 impl ConfigChange {
-    /// Creates or drops a table.
-    fn define(&mut self, at: Position, change: TableChange) -> Result<(), Refusal> {
+    /// Changes tables. All tables that end do so before one begins.
+    fn define(&mut self, at: Position, changes: Vec<TableChange>) -> Result<(), Refusal> {
         let state = &mut self.state;
-        match change {
-            // Without a ring, nobody could read or write the table.
-            TableChange::Create { .. } if state.ring.is_empty() => Err(refusal::NO_RING),
-            TableChange::Create { name, .. } if state.tables.values().any(|entry| entry.name == name) => {
-                Err(refusal::TABLE_EXISTS)
-            }
-            TableChange::Create { name, definition } => {
-                state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
-                state.table_next += 1;
-                Ok(())
-            }
-            TableChange::Drop { table } => {
-                state.tables.remove(&table).map(drop).ok_or(refusal::NO_SUCH_TABLE)
-            }
+        for table in changes.iter().filter_map(TableChange::ends) {
+            state.tables.remove(&table).ok_or(refusal::NO_SUCH_TABLE)?;
         }
+        for change in changes {
+            let (name, definition) = match change {
+                TableChange::Drop { .. } => continue,
+                // Without a ring, nobody could read or write the table.
+                TableChange::Create { .. } if state.ring.is_empty() => return Err(refusal::NO_RING),
+                TableChange::Create { name, definition } => (name, definition),
+                TableChange::Alter { table: _, name, definition, columns: _ } => (name, definition),
+            };
+            if state.tables.values().any(|entry| entry.name == name) {
+                return Err(refusal::TABLE_EXISTS);
+            }
+            state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
+            state.table_next += 1;
+        }
+        Ok(())
     }
 
     fn finish(mut self) -> Config {
@@ -588,34 +589,19 @@ impl Routing for Rubberband {
                 change.remove(process);
             }
             Control::CreateTable { name, definition } => {
-                change.define(at, TableChange::Create { name, definition })?;
+                change.define(at, vec![TableChange::Create { name, definition }])?;
             }
-            Control::DropTable { table } => change.define(at, TableChange::Drop { table })?,
+            Control::DropTable { table } => change.define(at, vec![TableChange::Drop { table }])?,
             // Earlier builds cannot read the message, and a domain that they founded may have such routers.
-            Control::Define { .. } if state.routing < CONSTRAINTS_SINCE => return Err(refusal::MALFORMED),
+            Control::Define { .. } if state.routing < DEFINITIONS_SINCE => return Err(refusal::MALFORMED),
             Control::Define { changes } => {
-                for one in changes {
-                    change.define(at, one)?;
-                }
-            }
-            Control::AlterTables { .. } if config.routing < ALTERATIONS_SINCE => {
-                return Err(refusal::MALFORMED);
-            }
-            Control::AlterTables { alterations } => {
-                if !config.segments().iter().all(|segment| config.complete(segment).next().is_some()) {
+                let alters = changes.iter().any(|one| matches!(one, TableChange::Alter { .. }));
+                if alters
+                    && !config.segments().iter().all(|segment| config.complete(segment).next().is_some())
+                {
                     return Err(refusal::WRONG_STATE);
                 }
-                // All tables end before one begins, so that they may exchange their names.
-                for TableAlteration { table, .. } in &alterations {
-                    state.tables.remove(table).ok_or(refusal::NO_SUCH_TABLE)?;
-                }
-                for TableAlteration { table: _, name, definition, columns: _ } in alterations {
-                    if state.tables.values().any(|other| other.name == name) {
-                        return Err(refusal::TABLE_EXISTS);
-                    }
-                    state.tables.insert(state.table_next, TableEntry { name, definition, created: at });
-                    state.table_next += 1;
-                }
+                change.define(at, changes)?;
             }
             Control::Forget { session, below, kept } => {
                 if sender.incarnation.0 != session {

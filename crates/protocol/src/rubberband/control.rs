@@ -120,18 +120,14 @@ pub enum Control {
         /// Whether the sender has caught up.
         caught_up: bool,
     },
-    /// Drops and creates several tables, all of them at one position. Nothing happens if one change is not
-    /// possible. Known since [`CONSTRAINTS_SINCE`](super::CONSTRAINTS_SINCE).
+    /// Drops, creates and alters several tables, all of them at one position. Nothing happens if one change
+    /// is not possible. Routers of a domain of a version before
+    /// [`DEFINITIONS_SINCE`](super::DEFINITIONS_SINCE) refuse the message, as earlier builds do, which cannot
+    /// decode it.
     Define {
-        /// The changes, in order.
+        /// The changes. All tables that are dropped or altered end before one begins, so names can be
+        /// exchanged. The tables that begin are numbered in this order.
         changes: Vec<TableChange>,
-    },
-    /// Gives tables new definitions and new numbers, all at once ([altering](super::altering)). Routers of a
-    /// domain of a version before [`ALTERATIONS_SINCE`](super::ALTERATIONS_SINCE) refuse the message, as
-    /// earlier builds do, which cannot decode it.
-    AlterTables {
-        /// The alterations, of different tables.
-        alterations: Vec<TableAlteration>,
     },
 }
 
@@ -150,19 +146,27 @@ pub enum TableChange {
         /// The table's number.
         table: u32,
     },
+    /// Gives a table a new definition and a new number ([altering](super::altering)).
+    Alter {
+        /// The number of the table that ends.
+        table: u32,
+        /// The name of the table that begins.
+        name: String,
+        /// The definition of the table that begins, opaque here.
+        definition: Bytes,
+        /// The sources of its columns, opaque here.
+        columns: Bytes,
+    },
 }
 
-/// A new definition of a table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TableAlteration {
-    /// The number of the table that ends.
-    pub table: u32,
-    /// The name of the table that begins.
-    pub name: String,
-    /// The definition of the table that begins, opaque here.
-    pub definition: Bytes,
-    /// The sources of its columns, opaque here.
-    pub columns: Bytes,
+impl TableChange {
+    /// Returns the table that ends.
+    pub fn ends(&self) -> Option<u32> {
+        match self {
+            TableChange::Create { .. } => None,
+            TableChange::Drop { table } | TableChange::Alter { table, .. } => Some(*table),
+        }
+    }
 }
 
 /// A process to be removed, with the evidence.

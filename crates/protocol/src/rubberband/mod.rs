@@ -130,10 +130,10 @@ use crate::{id::RequestId, role::Role};
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
     config::{
-        ALTERATIONS_SINCE, CONSTRAINTS_SINCE, Config, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION,
-        Rubberband, StorageState, TRANSACTIONS_SINCE, TYPES_SINCE, TableEntry,
+        Config, DEFINITIONS_SINCE, LATEST_SINCE, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband,
+        StorageState, TRANSACTIONS_SINCE, TYPES_SINCE, TableEntry,
     },
-    control::{Control, Removal, TableAlteration, TableChange},
+    control::{Control, Removal, TableChange},
     journal::{Began, Record, Unrecoverable},
     kept::KeptRows,
     made_up::MadeUpIds,

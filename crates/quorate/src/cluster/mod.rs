@@ -33,8 +33,8 @@ use quorate_protocol::{
     ProcessId,
     relay::Relay,
     rubberband::{
-        ALTERATIONS_SINCE, CONSTRAINTS_SINCE, ClientCommand, ClientError, Control, ProcessAnswer, Range,
-        TRANSACTIONS_SINCE, TYPES_SINCE, TableAlteration, TableChange,
+        ClientCommand, ClientError, Control, DEFINITIONS_SINCE, ProcessAnswer, Range, TRANSACTIONS_SINCE,
+        TYPES_SINCE, TableChange,
     },
 };
 use quorate_roles::tables::{Command, Process, gateway};
@@ -345,7 +345,8 @@ impl Backend for ClusterBackend {
         self.await_ring().await?;
         let config = self.requests.config();
         let factor = config.as_ref().map_or(0, |config| u32::from(config.replicas));
-        let knows_constraints = config.is_some_and(|config| config.routing >= CONSTRAINTS_SINCE);
+        let knows_definitions = config.is_some_and(|config| config.routing >= DEFINITIONS_SINCE);
+        let catalog = self.requests.catalog();
         let mut changes = Vec::with_capacity(definitions.len());
         for definition in definitions {
             changes.push(match definition {
@@ -357,52 +358,43 @@ impl Backend for ClusterBackend {
                 }
                 Definition::Create { mut schema, .. } => {
                     let is_named = |one: &Constraint| matches!(one, Constraint::KeyName(_));
-                    if !knows_constraints && !is_index(&schema) && schema.constraints.iter().all(is_named) {
+                    if !knows_definitions && !is_index(&schema) && schema.constraints.iter().all(is_named) {
                         // As in earlier builds, the primary key has its usual name.
                         schema.constraints.clear();
                     }
                     if !schema.is_of_first_form() {
-                        self.require(CONSTRAINTS_SINCE, "a table with such constraints or types")?;
+                        self.require(DEFINITIONS_SINCE, "a table with such constraints or types")?;
                     }
                     let definition = gateway::definition(&schema);
                     TableChange::Create { name: schema.name, definition }
                 }
                 Definition::Drop { table } => TableChange::Drop { table: table.0 },
+                Definition::Alter { table, alteration } => {
+                    self.require(DEFINITIONS_SINCE, "ALTER TABLE")?;
+                    // Storage processes must be able to follow every alteration that is ordered.
+                    alteration.check(schema_in(&catalog, table).ok_or_else(no_such_table)?)?;
+                    TableChange::Alter {
+                        table: table.0,
+                        definition: gateway::definition(&alteration.schema),
+                        columns: gateway::column_sources(&alteration.columns),
+                        name: alteration.schema.name,
+                    }
+                }
             });
         }
-        if knows_constraints && changes.len() > 1 {
+        if knows_definitions {
             return self.control(Control::Define { changes }).await;
         }
+        // Earlier builds know one change at a time.
         for change in changes {
             self.control(match change {
                 TableChange::Create { name, definition } => Control::CreateTable { name, definition },
                 TableChange::Drop { table } => Control::DropTable { table },
+                TableChange::Alter { .. } => unreachable!("the domain was required to know alterations"),
             })
             .await?;
         }
         Ok(())
-    }
-
-    async fn alter_tables(
-        &self,
-        _id: RequestId,
-        alterations: Vec<(TableId, Alteration)>,
-    ) -> Result<(), OperationError> {
-        self.require(ALTERATIONS_SINCE, "ALTER TABLE")?;
-        let catalog = self.requests.catalog();
-        let mut ordered = Vec::with_capacity(alterations.len());
-        for (table, alteration) in alterations {
-            // Storage processes must be able to follow every alteration that is ordered.
-            alteration.check(schema_in(&catalog, table).ok_or_else(no_such_table)?)?;
-            ordered.push(TableAlteration {
-                table: table.0,
-                definition: gateway::definition(&alteration.schema),
-                columns: gateway::column_sources(&alteration.columns),
-                name: alteration.schema.name,
-            });
-        }
-        let control = Control::AlterTables { alterations: ordered };
-        self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {

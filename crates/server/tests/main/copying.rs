@@ -76,14 +76,6 @@ impl Backend for Observed {
         self.tables.define(id, definitions).await
     }
 
-    async fn alter_tables(
-        &self,
-        id: RequestId,
-        alterations: Vec<(TableId, Alteration)>,
-    ) -> Result<(), OperationError> {
-        self.tables.alter_tables(id, alterations).await
-    }
-
     async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, OperationError> {
         let noted = match &mut operation {
             Operation::Stage { load, rows, .. } => {

@@ -104,14 +104,6 @@ impl Backend for Troubled {
         self.tables.define(id, definitions).await
     }
 
-    async fn alter_tables(
-        &self,
-        id: RequestId,
-        alterations: Vec<(TableId, Alteration)>,
-    ) -> Result<(), OperationError> {
-        self.tables.alter_tables(id, alterations).await
-    }
-
     async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         self.trouble(name, self.tables.write(name, operation)).await
     }

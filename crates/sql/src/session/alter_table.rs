@@ -24,9 +24,9 @@ use quorate_table::{
     value::{Type, Value},
 };
 
-use super::{Session, StatementOutcome, in_flight::InFlight};
+use super::{Session, StatementOutcome};
 use crate::{
-    backend::{OperationError, Strength, Table},
+    backend::{Definition, OperationError, Strength, Table},
     error::{Result, SqlError, code},
     fault,
     index::{self, IndexDefinition},
@@ -94,10 +94,9 @@ impl Session {
 
     /// Sends alterations. Returns the number of the table that has this name then.
     async fn alter(&mut self, alterations: Vec<(TableId, Alteration)>, name: &str) -> Result<TableId> {
-        self.in_flight = Some(InFlight::Definition);
-        let done = self.backend.alter_tables(self.backend.request_id(), alterations).await;
-        self.in_flight = None;
-        done.map_err(fault::unnamed_error)?;
+        let changes =
+            alterations.into_iter().map(|(table, alteration)| Definition::Alter { table, alteration });
+        self.define(changes.collect()).await.map_err(fault::unnamed_error)?;
         let catalog = self.backend.catalog();
         let table = catalog.table(name).ok_or_else(|| {
             SqlError::new(

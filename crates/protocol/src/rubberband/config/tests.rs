@@ -485,13 +485,13 @@ fn an_altered_table_keeps_its_name_and_gets_another_number() {
     let number = |config: &Config, name: &str| config.table(name).map(|(table, _)| table);
     let (t, u) = (number(&town, "t").unwrap(), number(&town, "u").unwrap());
     let alter = |config: &Config, tables: &[(u32, &str)]| {
-        let alteration = |&(table, name): &(u32, &str)| TableAlteration {
+        let alteration = |&(table, name): &(u32, &str)| TableChange::Alter {
             table,
             name: name.to_owned(),
             definition: Bytes::from_static(b"later"),
             columns: Bytes::new(),
         };
-        let control = Control::AlterTables { alterations: tables.iter().map(alteration).collect() };
+        let control = Control::Define { changes: tables.iter().map(alteration).collect() };
         Rubberband::apply(config, Position(202), client, &control.encode())
     };
     let altered = alter(&town, &[(t, "t"), (u, "v")]).expect("it may").expect("it is news");
@@ -507,7 +507,7 @@ fn an_altered_table_keeps_its_name_and_gets_another_number() {
     assert_eq!((number(&exchanged, "t"), number(&exchanged, "w")), (Some(u + 1), Some(u + 2)));
 
     // Earlier builds cannot decode the message.
-    let earlier = Config::from(State { routing: ALTERATIONS_SINCE - 1, ..State::from(town.clone()) });
+    let earlier = Config::from(State { routing: DEFINITIONS_SINCE - 1, ..State::from(town.clone()) });
     assert_eq!(alter(&earlier, &[(t, "t")]), Err(refusal::MALFORMED));
     // Rows of a range without a complete replica may come back from a process that lacks the message.
     for stands in [StorageState::Unreachable, StorageState::Receiving { change: Position(1) }] {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState, TableAlteration},
+    rubberband::{Assignment, Config, Control, DataHeader, DataKind, Range, StorageState, TableChange},
     seam::{Context, Sink},
     time::Time,
 };
@@ -66,13 +66,19 @@ impl Storage {
         self.queue.push(QueuedStep::Write(Box::new(write)));
     }
 
-    /// Creates and drops the tables that a control message changed.
-    fn define(&mut self, at: Position, before: &Config, config: &Config) {
-        for &table in before.tables.keys().filter(|table| !config.tables.contains_key(table)) {
-            self.queue.push(QueuedStep::Drop { at, table });
-        }
-        for (&table, entry) in config.tables.iter().filter(|(table, _)| !before.tables.contains_key(table)) {
-            self.queue.push(QueuedStep::Create { at, table, definition: entry.definition.clone() });
+    /// Executes the changes of tables behind the steps before them.
+    fn define(&mut self, at: Position, config: &Config, changes: Vec<TableChange>) {
+        let begun = |name: &str| config.table(name).expect("a delivered control message was not refused").0;
+        for change in changes {
+            self.queue.push(match change {
+                TableChange::Create { name, definition } => {
+                    QueuedStep::Create { at, table: begun(&name), definition }
+                }
+                TableChange::Drop { table } => QueuedStep::Drop { at, table },
+                TableChange::Alter { table, name, definition, columns } => {
+                    QueuedStep::Alter { at, table, altered: begun(&name), definition, columns }
+                }
+            });
         }
     }
 
@@ -130,16 +136,11 @@ impl Storage {
             return;
         };
         match control {
-            Control::CreateTable { .. } | Control::DropTable { .. } | Control::Define { .. } => {
-                self.define(at, &before, &config);
+            Control::CreateTable { name, definition } => {
+                self.define(at, &config, vec![TableChange::Create { name, definition }]);
             }
-            Control::AlterTables { alterations } => {
-                for TableAlteration { table, name, definition, columns } in alterations {
-                    let (altered, _) =
-                        config.table(&name).expect("a delivered control message was not refused");
-                    self.queue.push(QueuedStep::Alter { at, table, altered, definition, columns });
-                }
-            }
+            Control::DropTable { table } => self.define(at, &config, vec![TableChange::Drop { table }]),
+            Control::Define { changes } => self.define(at, &config, changes),
             Control::Expire { through } => self.queue.push(QueuedStep::Expire { through }),
             Control::Forget { session, below, kept } => {
                 self.queue.push(QueuedStep::Forget { at, session, below, kept });

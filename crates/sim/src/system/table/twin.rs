@@ -9,7 +9,7 @@ use quorate_protocol::{
     ProcessId, RequestId, Role,
     domain::Part,
     ecast::Class,
-    rubberband::{Control, DataHeader, DataKind, Rubberband, TableAlteration, TableChange},
+    rubberband::{Control, DataHeader, DataKind, Rubberband, TableChange},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -558,31 +558,22 @@ impl TwinState {
                 false
             }
             Control::Define { changes } => {
-                let (mut tables, mut ever) = (self.tables.clone(), self.tables_ever);
-                for change in changes {
-                    match change {
-                        TableChange::Create { name, .. } => {
-                            let is_taken = tables.values().any(|known| *known == name);
-                            (!self.ring.is_empty() && !is_taken).then_some(())?;
-                            ever += 1;
-                            tables.insert(ever, name);
-                        }
-                        TableChange::Drop { table } => drop(tables.remove(&table)?),
-                    }
-                }
-                (self.tables, self.tables_ever) = (tables, ever);
-                false
-            }
-            Control::AlterTables { alterations } => {
                 let is_held =
                     |key: u64| self.holders(key).iter().any(|it| self.is(*it, StorageStatus::Active));
-                self.samples(0, u64::MAX).into_iter().all(is_held).then_some(())?;
-                let mut tables = self.tables.clone();
-                for alteration in &alterations {
-                    tables.remove(&alteration.table)?;
+                let are_held = self.samples(0, u64::MAX).into_iter().all(is_held);
+                let (mut tables, mut begun) = (self.tables.clone(), Vec::new());
+                for change in changes {
+                    match change {
+                        TableChange::Create { name, .. } if !self.ring.is_empty() => begun.push(name),
+                        TableChange::Create { .. } => return None,
+                        TableChange::Drop { table } => drop(tables.remove(&table)?),
+                        TableChange::Alter { table, name, .. } => {
+                            (are_held && tables.remove(&table).is_some()).then(|| begun.push(name))?;
+                        }
+                    }
                 }
                 let mut ever = self.tables_ever;
-                for TableAlteration { name, .. } in alterations {
+                for name in begun {
                     (!tables.values().any(|known| *known == name)).then_some(())?;
                     ever += 1;
                     tables.insert(ever, name);
