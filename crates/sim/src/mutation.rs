@@ -197,6 +197,10 @@
 //!     messages
 //!   - tested: unit tests of the journal; `recovery` tests of the log
 //!   - mutated: `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail`
+//! - **Tables, altering**
+//!   - asserted: nothing in product code; checkers *replicas* and *definition* (`system::table::accounts`)
+//!   - tested: unit tests of the configuration, of alterations and of both engines
+//!   - mutated: `AlteredWithoutRows`, `AddedValueForgotten`
 //! - **Tables on disks**
 //!   - asserted: a repeated delivery equals the first one, so all replicas agree (`system::table::replicas`);
 //!     no range is lost (`system::table::disks`)
@@ -320,6 +324,10 @@ pub enum Mutation {
     WriteSkipped,
     /// A migration loses rows (S15).
     ImportLost,
+    /// A storage process begins an altered table without the rows of the earlier one.
+    AlteredWithoutRows,
+    /// A storage process gives an added column another value.
+    AddedValueForgotten,
     /// A leader answers a write after its execution, though the write is not chosen (S16).
     AnsweredUnchosen,
     /// A leader answers a read after its execution, though nobody confirmed the ballot (S16).
@@ -417,7 +425,7 @@ pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
     /// All mutations. The seeds must catch each.
-    pub const ALL: [Mutation; 96] = [
+    pub const ALL: [Mutation; 98] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -470,6 +478,8 @@ impl Mutation {
         Mutation::ResultsNotCompared,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
+        Mutation::AlteredWithoutRows,
+        Mutation::AddedValueForgotten,
         Mutation::AnsweredUnchosen,
         Mutation::ReadUnconfirmed,
         Mutation::AnsweredUnsettled,
@@ -537,6 +547,7 @@ impl Mutation {
             | Mutation::OutcomeForged
             | Mutation::CreditsOnConfirmation => "ecast",
             Mutation::ResultsNotCompared => "transactions",
+            Mutation::AlteredWithoutRows | Mutation::AddedValueForgotten => "alterations",
             Mutation::FenceOpen | Mutation::TailKeptBack | Mutation::TailUnheard => "reform",
             Mutation::BaseForged | Mutation::NumbersForgotten => "refound",
             Mutation::RepeatedUnderNewName

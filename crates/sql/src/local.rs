@@ -12,7 +12,6 @@ use std::{
 use async_trait::async_trait;
 use quorate_roles::tables::gateway;
 use quorate_table::{
-    alter::Alteration,
     engine::{Answer, Engine, Epoch, Holder, Job},
     failure::Failure,
     operation::{Operation, Output, Select, TableTransaction, Trial},

@@ -47,7 +47,6 @@ use quorate_sql::{
     index::is_index,
 };
 use quorate_table::{
-    alter::Alteration,
     constraint::Constraint,
     engine::{Answer, Failure},
     operation::{Operation, Select, TableTransaction, Trial},

@@ -17,10 +17,8 @@ use quorate_sql::{
     local::LocalBackend,
 };
 use quorate_table::{
-    alter::Alteration,
     engine::Answer,
     operation::{LoadId, Operation, Select, TableTransaction, Trial},
-    schema::TableId,
 };
 use tokio_postgres::Client;
 

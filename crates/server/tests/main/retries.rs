@@ -15,10 +15,8 @@ use quorate_sql::{
     session::Session,
 };
 use quorate_table::{
-    alter::Alteration,
     engine::Answer,
     operation::{Operation, Select, TableTransaction, Trial},
-    schema::TableId,
 };
 
 use super::{

@@ -43,6 +43,8 @@ impl Workload for TableWorkload {
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("table", include_str!("../../../../scenarios/table.toml")),
         ("accidents", include_str!("../../../../scenarios/accidents.toml")),
+        ("alterations", include_str!("../../../../scenarios/alterations.toml")),
+        ("alterations_disk", include_str!("../../../../scenarios/alterations_disk.toml")),
         ("power", include_str!("../../../../scenarios/power.toml")),
         ("replies", include_str!("../../../../scenarios/replies.toml")),
         ("together", include_str!("../../../../scenarios/together.toml")),
@@ -92,7 +94,7 @@ impl Workload for TableWorkload {
         match timer {
             TableTimer::Act => {
                 let machine = self.gateways[stage.chance.index(self.gateways.len())];
-                self.accounts.act(world, machine, &self.config, &mut stage.chance);
+                self.accounts.act(world, machine, &mut stage.chance);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
                 stage.after(world, pause, TableTimer::Act);
             }

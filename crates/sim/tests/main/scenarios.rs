@@ -40,6 +40,17 @@ fn transactions_hold() {
     check("transactions", 0..40);
 }
 
+/// Every statement is executed by the definition by which it was made, although tables are altered.
+#[test]
+fn alterations_hold() {
+    check("alterations", 0..30);
+}
+
+#[test]
+fn alterations_on_disk_hold() {
+    check("alterations_disk", 0..20);
+}
+
 #[test]
 fn a_token_goes_round() {
     check("token", 0..50);

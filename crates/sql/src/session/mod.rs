@@ -262,7 +262,8 @@ impl Session {
         let mut began: Option<Instant> = None;
         loop {
             let catalog = self.backend.catalog();
-            let chosen = self.settings.get(REQUEST_ID).cloned();
+            let is_write = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
+            let chosen = is_write.then(|| self.settings.get(REQUEST_ID).cloned()).flatten();
             let outcome = self.execute_by(prepared, values, &catalog).await;
             match outcome {
                 Err(error)

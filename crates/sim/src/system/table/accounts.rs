@@ -1,5 +1,6 @@
 //! The workload, and the judgement of its answers.
 
+mod altering;
 mod book;
 mod conversation;
 mod converse;
@@ -19,9 +20,10 @@ use quorate_protocol::{
 use quorate_roles::tables::{Command, Process, gateway};
 use quorate_table::{
     engine::Answer,
+    failure::Failure,
     fingerprint::Fingerprint,
     operation::Operation,
-    schema::{Column, KeyRange, Partition, Schema},
+    schema::{Column, KeyRange, Partition, Schema, TableId},
     value::{Row, Type, Value},
 };
 
@@ -54,8 +56,9 @@ pub(super) struct AccountWorkload {
     /// The rows of the log, each with its outcome.
     logged: BTreeMap<i64, RowOutcome>,
     request_log: RequestLog,
-    /// Bulk loads, each with the machine and life of its gateway.
-    loads: BTreeMap<i64, (usize, u64)>,
+    /// Share of the commands that alter a table.
+    alterations_share: f64,
+    loads: BTreeMap<i64, BulkLoad>,
     gateways: Vec<usize>,
     /// The rows of the tables at the end, by the index of their schemas.
     last: BTreeMap<usize, Vec<Row>>,
@@ -70,6 +73,17 @@ pub(super) struct AccountWorkload {
     forgets_names: bool,
     /// For a mutation: whether a read that killed processes is asked again.
     repeats_killers: bool,
+}
+
+/// A bulk load.
+#[derive(Clone, Copy, Debug)]
+struct BulkLoad {
+    /// The machine of its gateway.
+    machine: usize,
+    /// The life of the machine in which it began.
+    life: u64,
+    /// The table as it was when the load began.
+    table: TableId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +112,17 @@ struct PendingStatement {
     /// The fingerprints in the answer to a trial.
     received: Vec<(KeyRange, Fingerprint)>,
     failed: bool,
+    /// Whether a storage process answered that the table was altered before the statement reached it.
+    table_ended: bool,
+    /// The value of the added column in every row that the statement reads.
+    added: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
 enum AccountStatement {
     Create,
+    /// Gives a table another added column.
+    Alter,
     Open,
     Mark {
         account: i64,
@@ -197,6 +217,7 @@ impl AccountWorkload {
             tokens: 0,
             schemas,
             conversations_share: settings.conversations,
+            alterations_share: settings.alterations,
             conversations: Conversations::new(mutation),
             phase: AccountPhase::Founding,
             pending: BTreeMap::new(),
@@ -214,19 +235,15 @@ impl AccountWorkload {
         }
     }
 
-    /// Makes the gateway on `machine` send a request.
-    pub(super) fn act(
-        &mut self,
-        world: &mut TableWorld,
-        machine: usize,
-        config: &Config,
-        chance: &mut Chance,
-    ) {
+    /// Makes the gateway on `machine` send a request. The gateway makes it by the configuration that it knows,
+    /// which may be an earlier one.
+    pub(super) fn act(&mut self, world: &mut TableWorld, machine: usize, chance: &mut Chance) {
         let Some(Process::Client(client)) = role(world, machine) else { return };
-        let Some(own) = client.config().filter(|own| !own.ring.is_empty()) else { return };
+        let Some(config) = client.config().filter(|own| !own.ring.is_empty()).cloned() else { return };
+        let config = &config;
         match self.phase {
             AccountPhase::Founding => {
-                let missing = self.schemas.iter().find(|schema| own.table(&schema.name).is_none());
+                let missing = self.schemas.iter().find(|schema| config.table(&schema.name).is_none());
                 match missing {
                     Some(schema) if self.pending.is_empty() => {
                         let definition = postcard(schema);
@@ -261,6 +278,9 @@ impl AccountWorkload {
     }
 
     fn one(&mut self, world: &mut TableWorld, machine: usize, config: &Config, chance: &mut Chance) {
+        if self.alterations_share > 0.0 && chance.happens(self.alterations_share) {
+            return self.alter(world, machine, config, chance);
+        }
         if self.conversations_share > 0.0 && chance.happens(self.conversations_share) {
             return self.converse(world, machine, config, chance);
         }
@@ -298,9 +318,11 @@ impl AccountWorkload {
                 self.write(world, machine, config, AccountStatement::Count { counters }, None, false);
             }
             84..86 => {
+                let Some((table, _)) = config.table(LOG) else { return };
                 // The rows of a load count as refused until the users ask for the load's publication.
                 self.settle_load(unique, RowOutcome::Refused);
-                self.loads.insert(unique, (machine, world.life(machine)));
+                let load = BulkLoad { machine, life: world.life(machine), table: TableId(table) };
+                self.loads.insert(unique, load);
                 self.write(
                     world,
                     machine,
@@ -353,6 +375,8 @@ impl AccountWorkload {
             changed: 0,
             received: Vec::new(),
             failed: false,
+            table_ended: false,
+            added: None,
         };
         self.pending.insert(token, pending);
     }
@@ -368,13 +392,15 @@ impl AccountWorkload {
     ) {
         let Some((operation, schema)) = self.operation(config, &what) else { return };
         let made = gateway::request(&operation, schema);
+        // As for a statement of SQL, the print does not depend on the definition of the table.
+        let print = xxh3_64(format!("{what:?}").as_bytes());
         let token = self.token();
         self.begin(world, machine, token, what, doubtful);
         self.pending.get_mut(&token).expect("just begun").request = request;
         let command = ClientCommand::Write {
             token,
             request,
-            print: xxh3_64(&made.operation),
+            print,
             repeated: request.is_some() && !self.forgets_names,
             table: made.table,
             ranges: made.ranges,
@@ -406,8 +432,10 @@ impl AccountWorkload {
     ) {
         let Some((Operation::Select(select), schema)) = self.operation(config, &what) else { return };
         let made = gateway::read(&select, schema);
+        let added = self.added_for(config, &what);
         let token = self.token();
         self.begin(world, machine, token, what, false);
+        self.pending.get_mut(&token).expect("just begun").added = added;
         let command = ClientCommand::Read {
             token,
             strength,
@@ -497,7 +525,11 @@ impl AccountWorkload {
                     pending.rows.extend(rows);
                 }
             }
-            Some(Answer::Failed(_) | Answer::TrialFailed { .. }) => pending.failed = true,
+            Some(Answer::Failed(failure)) => {
+                pending.failed = true;
+                pending.table_ended |= failure == Failure::table_ended();
+            }
+            Some(Answer::TrialFailed { .. }) => pending.failed = true,
             Some(Answer::Written(written)) => {
                 pending.changed += written.iter().map(|one| one.rows).sum::<u64>();
                 pending.rows.extend(written.into_iter().flat_map(|one| one.returning));
@@ -512,7 +544,12 @@ impl AccountWorkload {
         Ok(())
     }
 
-    fn done(&mut self, world: &mut TableWorld, pending: PendingStatement) -> Result<(), Violation> {
+    fn done(&mut self, world: &mut TableWorld, mut pending: PendingStatement) -> Result<(), Violation> {
+        if pending.table_ended && self.alterations_share > 0.0 && pending.what.is_read() {
+            world.count("read of an altered table refused");
+            return Ok(());
+        }
+        pending.check_added()?;
         let expected_failure = match pending.what {
             AccountStatement::Open => None,
             // If the row of the account is lost, the statement divides by zero at no row, so it does not
@@ -529,6 +566,7 @@ impl AccountWorkload {
         let now = world.now().0 as i64;
         match pending.what {
             AccountStatement::Create => {}
+            AccountStatement::Alter => world.count("table altered"),
             AccountStatement::Glance => {
                 // The read sees no consistent cut, but the present rows of each range's replica. Each account
                 // is in exactly one range.

@@ -12,9 +12,12 @@ use quorate_protocol::{
     ProcessId,
     rubberband::{Config, StorageState, Task, TaskKind},
 };
+use quorate_roles::tables::gateway;
 use quorate_table::{
+    alter::ColumnSource,
     engine::{Chunk, Engine},
     schema::KeyRange,
+    value::Value,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -208,6 +211,16 @@ pub(super) fn mutated(mutation: Mutation, machine: usize, mut tasks: Vec<Task>) 
                 if broken && task.at.0.is_multiple_of(97) =>
             {
                 ranges.clear();
+            }
+            (Mutation::AlteredWithoutRows, TaskKind::AlterTable { altered, definition, .. }) if broken => {
+                task.kind = TaskKind::CreateTable { table: *altered, definition: definition.clone() };
+            }
+            (Mutation::AddedValueForgotten, TaskKind::AlterTable { columns, .. }) if broken => {
+                let mut sources: Vec<ColumnSource> =
+                    postcard::from_bytes(columns).expect("sources from an alteration");
+                sources.pop();
+                sources.push(ColumnSource::Constant(Value::Int8(0)));
+                *columns = gateway::column_sources(&sources);
             }
             (Mutation::ImportLost, TaskKind::Import { rows }) => {
                 let mut chunk: Chunk = postcard::from_bytes(rows).expect("a chunk from an export");

@@ -40,6 +40,8 @@ pub struct Settings {
     pub commands: u64,
     /// Share of the commands that begin a conversation, a transaction whose client tries each statement.
     pub conversations: f64,
+    /// Share of the commands that alter a table.
+    pub alterations: f64,
     /// Maximum number of unexecuted data messages of one gateway.
     pub credit: u64,
     /// Size of the chosen log that the routers keep, in bytes.
@@ -84,6 +86,7 @@ impl Default for Settings {
             accounts: 24,
             commands: 1_200,
             conversations: 0.0,
+            alterations: 0.0,
             credit: 32,
             log_bytes_kept: 32 << 10,
             task_micros: 40,

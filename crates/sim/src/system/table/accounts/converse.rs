@@ -27,6 +27,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     AccountStatement, AccountWorkload, PendingStatement,
+    altering::added_column,
     conversation::{CELLS, CELLS_MAX, Conversation},
 };
 use crate::system::table::world::{TableWorld, ask, role};
@@ -62,14 +63,21 @@ impl AccountWorkload {
     fn turn(&mut self, world: &mut TableWorld, number: i64, config: &Config) {
         let Some((table, _)) = config.table(CELLS) else { return };
         let table = TableId(table);
-        let token = self.token();
         let is_blind = self.conversations.is_blind;
+        let conversation = &self.conversations.open[&number];
+        let tried = conversation.steps.iter().find_map(Step::statement);
+        if tried.is_some_and(|statement| statement.operation.table() != table) {
+            // As in a session, the whole transaction has to be repeated.
+            world.count("conversation of an altered table");
+            return self.conclude(number, Outcome::Failed, world.now());
+        }
+        let token = self.token();
         let conversation = self.conversations.open.get_mut(&number).expect("it is open");
         let (machine, steps) = (conversation.machine, conversation.steps.clone());
         let key = number as u128;
         let next = match (steps.len(), conversation.writes) {
             (turn @ 0..2, _) => Some(read(table, conversation.reads[turn])),
-            (2, Some(cell)) => Some(write(table, cell, number)),
+            (2, Some(cell)) => Some(write(table, cell, (number, added_column(config, CELLS)))),
             // A conversation without a write repeats its last read, so that the results of the earlier
             // reads are compared once more.
             (_, None) => Some(read(table, conversation.reads[1])),
@@ -218,10 +226,12 @@ fn read(table: TableId, cell: i64) -> Operation {
     Operation::Select(Select { table, filter: Some(is), output })
 }
 
-/// Returns a write of one row of the table of cells. The row may not exist yet.
-fn write(table: TableId, cell: i64, value: i64) -> Operation {
+/// Returns a write of one row of the table of cells, with the value of the added column. The row may not exist
+/// yet.
+fn write(table: TableId, cell: i64, (value, added): (i64, Option<i64>)) -> Operation {
     let value = Value::Int8(value);
     let assignments = vec![(1, Expr::constant(value.clone(), Type::Int8))];
     let conflict = Conflict::Update { assignments, filter: None };
-    Operation::Upsert { table, rows: vec![vec![Value::Int8(cell), value]], conflict, returning: Vec::new() }
+    let row = [Value::Int8(cell), value].into_iter().chain(added.map(Value::Int8)).collect();
+    Operation::Upsert { table, rows: vec![row], conflict, returning: Vec::new() }
 }

@@ -5,10 +5,13 @@ use quorate_table::{
     expr::{Binary, Expr},
     operation::{Conflict, LoadId, Operation, Output, Select},
     schema::{Schema, TableId},
-    value::{Type, Value},
+    value::{Row, Type, Value},
 };
 
-use super::{ACCOUNTS, AccountStatement, AccountWorkload, BALANCE, COUNTERS, ENTRIES, LOG, request_log};
+use super::{
+    ACCOUNTS, AccountStatement, AccountWorkload, BALANCE, COUNTERS, ENTRIES, LOG, altering::added_column,
+    request_log,
+};
 
 impl AccountWorkload {
     pub(super) fn operation(&self, config: &Config, what: &AccountStatement) -> Option<(Operation, &Schema)> {
@@ -19,7 +22,13 @@ impl AccountWorkload {
         let [accounts_schema, log_schema, entries_schema, counters_schema, ..] = &self.schemas[..] else {
             return None;
         };
-        let single = |id: i64| vec![Value::Int8(id)];
+        let added = |name: &str| added_column(config, name);
+        let with_added = |mut row: Row, table: &str| {
+            row.extend(added(table).map(Value::Int8));
+            row
+        };
+        let in_log = |id: i64| with_added(vec![Value::Int8(id)], LOG);
+        let in_entries = |id: i64| with_added(vec![Value::Int8(id)], ENTRIES);
         let load_id = |load: i64| LoadId(LOADS, load as u64);
         let column = |index| Expr::Column(index, Type::Int8);
         let number = |value| Expr::constant(Value::Int8(value), Type::Int8);
@@ -35,9 +44,15 @@ impl AccountWorkload {
             Operation::Select(Select { table, filter, output })
         };
         let insert = |table, rows| Operation::Insert { table, rows, returning: Vec::new() };
-        let account = |id| vec![Value::Int8(id), Value::Int8(BALANCE), Value::Null];
+        let account = |id| with_added(vec![Value::Int8(id), Value::Int8(BALANCE), Value::Null], ACCOUNTS);
+        let shown = |mut columns: Vec<Expr>, schema: &Schema| {
+            columns.extend(added(&schema.name).map(|_| column(schema.columns.len())));
+            columns
+        };
         Some(match what {
-            AccountStatement::Create | AccountStatement::Turn { .. } => return None,
+            AccountStatement::Create | AccountStatement::Alter | AccountStatement::Turn { .. } => {
+                return None;
+            }
             AccountStatement::Open => {
                 (insert(accounts, (0..self.accounts).map(account).collect()), accounts_schema)
             }
@@ -58,9 +73,10 @@ impl AccountWorkload {
                 (update(vec![(1, balance)], Some(both)), accounts_schema)
             }
             AccountStatement::Sum | AccountStatement::Glance => {
-                (select(accounts, vec![column(0), column(1)], None), accounts_schema)
+                let columns = shown(vec![column(0), column(1)], accounts_schema);
+                (select(accounts, columns, None), accounts_schema)
             }
-            AccountStatement::Log { row } => (insert(log, vec![vec![Value::Int8(*row)]]), log_schema),
+            AccountStatement::Log { row } => (insert(log, vec![in_log(*row)]), log_schema),
             // The update divides by zero at one account. Without rule S15 the update would change all other
             // accounts first.
             AccountStatement::Fail { account } => {
@@ -69,27 +85,30 @@ impl AccountWorkload {
                 (update(vec![(1, Expr::binary(Binary::Add, column(1), share))], None), accounts_schema)
             }
             AccountStatement::Enter { entry } => {
-                let rows = request_log::entry_rows(*entry).map(single).collect();
+                let rows = request_log::entry_rows(*entry).map(in_entries).collect();
                 let returning = self.padded(vec![column(0)]);
                 (Operation::Insert { table: entries, rows, returning }, entries_schema)
             }
             AccountStatement::Count { counters: both } => {
-                let rows = both.iter().map(|&id| vec![Value::Int8(id), Value::Int8(1)]).collect();
+                let row = |&id: &i64| with_added(vec![Value::Int8(id), Value::Int8(1)], COUNTERS);
+                let rows = both.iter().map(row).collect();
                 let more = Expr::binary(Binary::Add, column(1), number(1));
                 let conflict = Conflict::Update { assignments: vec![(1, more)], filter: None };
                 let returning = self.padded(vec![column(0), column(1)]);
                 (Operation::Upsert { table: counters, rows, conflict, returning }, counters_schema)
             }
             AccountStatement::Stage { load, part } => {
-                let rows = request_log::load_rows(*load, *part).map(single).collect();
-                (Operation::Stage { table: log, load: load_id(*load), rows }, log_schema)
+                let table = self.loads.get(load)?.table;
+                let rows = request_log::load_rows(*load, *part).map(in_log).collect();
+                (Operation::Stage { table, load: load_id(*load), rows }, log_schema)
             }
             AccountStatement::Publish { load } => {
+                let table = self.loads.get(load)?.table;
                 let rows = request_log::all_load_rows(*load).count() as u64;
-                (Operation::Publish { table: log, load: load_id(*load), rows }, log_schema)
+                (Operation::Publish { table, load: load_id(*load), rows }, log_schema)
             }
             AccountStatement::Discard { load } => {
-                (Operation::Discard { table: log, load: load_id(*load) }, log_schema)
+                (Operation::Discard { table: self.loads.get(load)?.table, load: load_id(*load) }, log_schema)
             }
             // No other query has this number.
             AccountStatement::KillerQuery { account, number: own, wide } => {
@@ -99,7 +118,7 @@ impl AccountWorkload {
             AccountStatement::LastLook { table } => {
                 let schema = &self.schemas[*table];
                 let id = TableId(config.table(&schema.name)?.0);
-                let columns = (0..schema.columns.len()).map(column).collect();
+                let columns = shown((0..schema.columns.len()).map(column).collect(), schema);
                 (select(id, columns, None), schema)
             }
         })

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use quorate_history::Action;
-use quorate_protocol::{RequestId, Strength, rubberband::ClientError};
+use quorate_protocol::{
+    RequestId, Strength,
+    rubberband::{ClientError, refusal},
+};
 use quorate_roles::tables::Process;
 
-use super::{AccountPhase, AccountStatement, AccountWorkload, PendingStatement, RowOutcome};
+use super::{AccountPhase, AccountStatement, AccountWorkload, BulkLoad, PendingStatement, RowOutcome};
 
 use crate::system::table::world::{TableWorld, role};
 
@@ -15,6 +18,9 @@ impl AccountWorkload {
         let count = match error {
             ClientError::NotSent => "not sent",
             ClientError::MaybeApplied { .. } => "maybe applied",
+            ClientError::Rejected(_) if matches!(pending.what, AccountStatement::Alter) => {
+                "alteration refused"
+            }
             ClientError::Rejected(_) => "rejected",
             ClientError::Expired => "expired",
             ClientError::OtherStatement => "other statement",
@@ -30,9 +36,16 @@ impl AccountWorkload {
         // `Expired` says that this attempt was not executed. If the user sent the request before, the
         // outcome of that earlier attempt stays unknown.
         let expired = pending.doubtful && matches!(error, ClientError::Expired);
-        let doubtful = expired || matches!(error, ClientError::MaybeApplied { .. });
+        // The routers refuse a repetition whose table was altered meanwhile. It is made again by the new
+        // definition, as sessions do.
+        let outdated = pending.doubtful && error == ClientError::Rejected(refusal::NO_SUCH_TABLE);
+        if outdated {
+            world.count("repeated by a later definition");
+        }
+        let doubtful = expired || outdated || matches!(error, ClientError::MaybeApplied { .. });
         let name = match error {
             ClientError::MaybeApplied { request } => Some(request),
+            _ if outdated => pending.request,
             _ => None,
         };
         match pending.what {
@@ -92,7 +105,7 @@ impl AccountWorkload {
     /// Sends the next statement of a load at the gateway where the load began. If that gateway has ended,
     /// so has the load.
     pub(super) fn go_on(&mut self, world: &mut TableWorld, load: i64, what: AccountStatement) {
-        let Some(&(machine, life)) = self.loads.get(&load) else { return };
+        let Some(&BulkLoad { machine, life, .. }) = self.loads.get(&load) else { return };
         let Some(Process::Client(client)) = role(world, machine) else { return };
         let Some(config) = client.config().filter(|_| world.life(machine) == life).cloned() else { return };
         self.write(world, machine, &config, what, None, false);
