@@ -144,7 +144,7 @@ impl Storage {
         self.exports.expect_none();
         let pinned = |at: &Position| self.exports.pinned(*at).is_some();
         self.queue.steps.retain(|step| match step {
-            QueuedStep::Create { .. } | QueuedStep::Drop { .. } => true,
+            QueuedStep::Create { .. } | QueuedStep::Drop { .. } | QueuedStep::Alter { .. } => true,
             QueuedStep::Release { at } => pinned(at),
             _ => false,
         });
