@@ -90,6 +90,16 @@ impl PendingStatement {
 }
 
 impl AccountStatement {
+    /// Whether the statement belongs to a bulk load.
+    pub(super) fn is_of_load(&self) -> bool {
+        matches!(
+            self,
+            AccountStatement::Stage { .. }
+                | AccountStatement::Publish { .. }
+                | AccountStatement::Discard { .. }
+        )
+    }
+
     /// Whether the statement is a read, which may be refused because its table was altered meanwhile.
     pub(super) fn is_read(&self) -> bool {
         matches!(

@@ -36,16 +36,17 @@ impl AccountWorkload {
         // `Expired` says that this attempt was not executed. If the user sent the request before, the
         // outcome of that earlier attempt stays unknown.
         let expired = pending.doubtful && matches!(error, ClientError::Expired);
-        // The routers refuse a repetition whose table was altered meanwhile. It is made again by the new
-        // definition, as sessions do.
+        // The routers refuse a repetition whose table was altered meanwhile. The gateway makes it again by the
+        // new definition, as sessions do. But the rows of a load ended with the earlier table.
         let outdated = pending.doubtful && error == ClientError::Rejected(refusal::NO_SUCH_TABLE);
-        if outdated {
+        let repeats = outdated && !pending.what.is_of_load();
+        if repeats {
             world.count("repeated by a later definition");
         }
         let doubtful = expired || outdated || matches!(error, ClientError::MaybeApplied { .. });
         let name = match error {
             ClientError::MaybeApplied { request } => Some(request),
-            _ if outdated => pending.request,
+            _ if repeats => pending.request,
             _ => None,
         };
         match pending.what {
