@@ -6,9 +6,9 @@
 //! afterwards the parent loops until that queue is empty.
 //!
 //! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of
-//! the sent messages may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by
-//! draining: inputs that arrived together are passed one after another, and [`Input::Drained`] closes them;
-//! protocols flush there and not before.
+//! the sent messages may be lost; the protocol resends after the next [`Input::Linked`]. Inputs that arrive
+//! together are a batch: the host passes them on one after another, and [`Input::Drained`] ends the batch. A
+//! protocol sends what it gathered during the batch at that end, and not before.
 //!
 //! A *cast* ([`Sink::cast`]) is a datagram in addition to a link. It may be lost or come twice. Later
 //! messages may overtake it, messages on the link included, and it may overtake earlier messages. A cast
@@ -75,8 +75,8 @@ pub trait Protocol {
     /// instant or later, never earlier.
     fn deadline(&self) -> Option<Time>;
 
-    /// Returns how long the host may let input gather before it passes the input on, so that it passes on
-    /// more at a time. This is a wish: no promise depends on it.
+    /// Returns how long the host may hold back input, so that it passes on more input at a time. This is a
+    /// wish of the protocol: no promise depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
     }
@@ -153,7 +153,8 @@ impl<P: Protocol> Input<P> {
         input
     }
 
-    /// Converts the input for a protocol that understands only some of the messages and commands.
+    /// Converts the input for a protocol that understands only some of the messages and commands. Returns the
+    /// error of `message` or `command` for a message or command that the protocol does not understand.
     pub fn try_map<C: Protocol, E>(
         self,
         message: impl FnOnce(P::Message) -> Result<C::Message, E>,

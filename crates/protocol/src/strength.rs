@@ -86,8 +86,8 @@ pub enum SendStrength {
     Safe(Phi),
 }
 
-/// The number of processes of the view that must have a safe message, for all of their members, before any
-/// process delivers it (000 §6).
+/// The number of processes of the view that must have a safe message before any process delivers the message
+/// (000 §6). A process has the message once it has it for all members in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Phi {
     /// Every process. This is the right choice if nobody knows which machines fail together.

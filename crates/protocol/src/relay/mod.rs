@@ -38,7 +38,7 @@
 //! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`]
 //! judges them by their habit. The protocol above learns when a router was last heard
 //! ([`Relayed::routers_heard`]). A process that hears no router is cut off, and no message can inform it. A
-//! cut of one direction stops both directions, because a system without acknowledgements sends nothing new.
+//! cut of one direction stops both directions, because a sender without acknowledgements sends nothing new.
 //! An end asks for a session if it does not hear the other end, or wants a link that has been broken for
 //! [`Settings::unlinked_max`]. Processes outside the cut notice nothing and lose nothing.
 //!
