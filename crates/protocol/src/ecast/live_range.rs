@@ -27,7 +27,7 @@ pub(super) struct LiveRange<T> {
 }
 
 impl<T> LiveRange<T> {
-    /// Creates a live range that begins behind `base`, and keeps at most `recent_max` positions behind an
+    /// Creates a live range that begins after `base`, and keeps at most `recent_max` positions after an
     /// open one.
     pub(super) fn new(base: Position, recent_max: usize) -> Self {
         LiveRange { base: base.0, recent: VecDeque::new(), stragglers: BTreeMap::new(), recent_max }
@@ -78,7 +78,7 @@ impl<T> LiveRange<T> {
         }
     }
 
-    /// Returns the kept values behind `position`, in order.
+    /// Returns the kept values after `position`, in order.
     pub(super) fn behind(&self, position: Position) -> impl Iterator<Item = (Position, &T)> {
         let skip = usize::try_from(position.0.saturating_sub(self.base)).unwrap_or(usize::MAX);
         let recent = (self.base + 1..).zip(&self.recent).skip(skip);

@@ -126,7 +126,7 @@ pub(super) struct EntryEffects {
 
 /// The history's live part.
 pub(super) struct Order<R: Routing> {
-    /// Messages that are not stable, and some stable ones behind them.
+    /// Messages that are not stable, and some stable ones after them.
     live_messages: LiveRange<Ordered>,
     /// Configurations that are still needed: the configuration before the first message kept, then one for
     /// each later change.
@@ -150,7 +150,7 @@ pub(super) struct Order<R: Routing> {
 }
 
 impl<R: Routing> Order<R> {
-    /// Creates a history that begins with `config`. It keeps at most `kept_max` stable messages behind an
+    /// Creates a history that begins with `config`. It keeps at most `kept_max` stable messages after an
     /// unstable one.
     pub(super) fn new(config: R::Config, kept_max: usize) -> Self {
         Order {
@@ -374,7 +374,7 @@ impl<R: Routing> Order<R> {
         true
     }
 
-    /// Begins a generation: messages that members delivered behind the end of the survivor's log take their
+    /// Begins a generation: messages that members delivered after the end of the survivor's log take their
     /// positions again.
     fn recover(&mut self, recovery: Recovery, learned: &mut EntryEffects) {
         let Recovery { generation, behind, through, messages, reported, earlier_history } = recovery;

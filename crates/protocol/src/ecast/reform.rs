@@ -32,7 +32,7 @@
 //! - *The fence.* A process enters a generation once and never goes back. At that moment its links to earlier
 //!   routers break, and no new links to them are made ([`Fence`](super::Fence)). A member reports its
 //!   deliveries only behind its fence, so the report stays true: no router of the old generation delivers to
-//!   it any longer. No message from before the fence is ordered behind it as if it were new. For that, a
+//!   it any longer. No message from before the fence is ordered after it as if it were new. For that, a
 //!   member submits only to routers that have announced, on the present link, the leader of its generation.
 //!   And once the survivor has asked a process for its deliveries, it accepts nothing from that process until
 //!   the process answers. Otherwise a process that had joined in the lost part would join a second time, with
@@ -40,7 +40,7 @@
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
-//!   nothing. So new messages come behind all recovered positions. It admits no other router either, because
+//!   nothing. So new messages come after all recovered positions. It admits no other router either, because
 //!   that router might lead without having gathered anything.
 //! - *A silent member is out.* A member that did not report its deliveries, or cannot report all of them, may
 //!   be ahead of the cut. It learns that it is no member whenever it appears, and gets no deliveries.
@@ -70,7 +70,7 @@
 //!   out, and deliveries that only it has are lost.
 //! - *The survivor led, and was cut off.* Behind the entries that it knows to be chosen, it accepted some
 //!   that no other router accepted. The other routers ordered other messages in their place, which members
-//!   delivered. So only the chosen part of its log keeps its positions; the rest comes behind the members'
+//!   delivered. So only the chosen part of its log keeps its positions; the rest comes after the members'
 //!   reports, if the senders' numbers still fit.
 //! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation, and a
 //!   log without the beginning. So the survivor continues alone once more, and asks the members again, which
@@ -299,7 +299,7 @@ impl Gathering {
         }
     }
 
-    /// Admits processes that joined behind the end of the survivor's log, in the order of their joining, if
+    /// Admits processes that joined after the end of the survivor's log, in the order of their joining, if
     /// no earlier position is missing. A missing message might have changed the configuration that these
     /// processes got.
     fn admit(&mut self) {

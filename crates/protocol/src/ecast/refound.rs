@@ -34,10 +34,10 @@
 //!   any member knows, even if it got no message for a day. It also lacks nothing up to its own last
 //!   delivery.
 //! - *The ground* is the position up to which even the least advanced following member lacks nothing. The
-//!   history begins there. Every delivery behind it is among the kept deliveries of some member; otherwise
+//!   history begins there. Every delivery after it is among the kept deliveries of some member; otherwise
 //!   the ground lies further ahead.
 //! - *The configuration* reaches every member. So a member that lacks nothing up to the ground, and has
-//!   delivered nothing behind it, has the configuration at the ground. Later changes are messages like
+//!   delivered nothing after it, has the configuration at the ground. Later changes are messages like
 //!   others.
 //! - *Parts.* The members of a [domain](crate::domain)'s parts report their own parts' configurations, and
 //!   each message concerns one part. So each part has a ground of its own, and the history begins at the
@@ -53,15 +53,15 @@
 //!   most one begins, and the other is refused; or both are refused, and the operator may try either again. A
 //!   founder that gives up releases its members. Before there is a majority, no member has moved.
 //! - *Live routers are not replaced.* A member that hears of a leader reports that, and the founder gives up.
-//! - *A member that lags too far is out.* Some member may no longer keep all its deliveries behind the
+//! - *A member that lags too far is out.* Some member may no longer keep all its deliveries after the
 //!   ground. Then the least advanced members are fenced off, level by level, until all later deliveries are
 //!   known. The most advanced member stays, and so do acknowledged messages.
 //! - Silence before the cut, the fence, and facts that keep their positions: as with a survivor.
 //!
 //! **Attacks considered.**
 //! - *A member that delivered a message died.* Nobody else knows the message, so its position is a hole. A
-//!   control message goes to every member. So a member with a delivery behind such a hole was no destination
-//!   of a control message there, or joined later; and a process that joined behind a hole is out.
+//!   control message goes to every member. So a member with a delivery after such a hole was no destination
+//!   of a control message there, or joined later; and a process that joined after a hole is out.
 //! - *A member was removed and does not know it.* Its base may be true for the other members and not for
 //!   itself. It is left out if it is no member in the configuration of a more advanced member.
 //! - *The founder dies.* Before the cut, some members have entered its generation and delivered nothing

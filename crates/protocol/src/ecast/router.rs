@@ -44,7 +44,7 @@ pub struct RouterSettings {
     pub generation: Generation,
     /// The version of routing that the router showed in its former life; 1 if it shows none yet.
     pub routing: u32,
-    /// Maximum number of stable messages kept behind an unstable one. Above it, unstable messages are kept
+    /// Maximum number of stable messages kept after an unstable one. Above it, unstable messages are kept
     /// separately.
     pub kept_max: usize,
     /// Patience of the lead router with a member about which it has asked the other routers.
@@ -199,7 +199,7 @@ impl<R: Routing> Router<R> {
         self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
     }
 
-    /// Returns the kept history behind `position`, for checkers: every unstable message, and some stable
+    /// Returns the kept history after `position`, for checkers: every unstable message, and some stable
     /// ones.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
         self.order.live_messages().behind(position)

@@ -131,7 +131,7 @@ impl Paxos {
         }
     }
 
-    /// Applies a change of the members behind the last slot learned.
+    /// Applies a change of the members after the last slot learned.
     pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let member = self.core.concerns(cx.me);
         if !self.is_leader() {

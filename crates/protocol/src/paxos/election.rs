@@ -87,7 +87,7 @@ impl Paxos {
         (self.core.accepted, self.core.log.last()) > (prepare.accepted, prepare.last)
     }
 
-    /// Returns the log behind `start`, up to `end`, if it is all kept and fits into a message.
+    /// Returns the log after `start`, up to `end`, if it is all kept and fits into a message.
     fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<SlotValue>> {
         if start >= end {
             return Some(Vec::new());

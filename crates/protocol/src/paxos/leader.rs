@@ -280,7 +280,7 @@ impl Reign {
         }
     }
 
-    /// Sends the log behind `position`.
+    /// Sends the log after `position`.
     pub(super) fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut dyn Sink<Paxos>) {
         let ballot = self.ballot;
         let Some(peer) = self.peers.get_mut(&to) else { return };

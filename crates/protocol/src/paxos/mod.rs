@@ -26,7 +26,7 @@
 //! **Invariants.** Each is asserted at the place where it could first break.
 //!
 //! - *A promise holds*: nothing is accepted below the promised ballot.
-//! - *One log per ballot*: the log behind a router's chosen prefix was accepted in a single ballot,
+//! - *One log per ballot*: the log after a router's chosen prefix was accepted in a single ballot,
 //!   `accepted`, and is a prefix of that leader's proposals. A log changes its ballot in one step (`Sync`),
 //!   never slot by slot. So the tail of a dead reign cannot survive behind slots of a later one, and there
 //!   are never gaps to fill.
@@ -34,7 +34,7 @@
 //!   every chosen slot. The candidate continues with the promised log of the highest ballot, and with the
 //!   longest among these.
 //! - *Members change one at a time, by a stop command*: the command is alone in its slot, and nothing is
-//!   proposed behind it until it is chosen. A router that holds it acts on it, chosen or not. It is chosen
+//!   proposed after it until it is chosen. A router that holds it acts on it, chosen or not. It is chosen
 //!   when a majority of the *new* members holds it, so they hold the whole chosen prefix when they begin
 //!   (rule S2), and elections count them.
 //! - *A change stands on firm ground*: it is proposed only once a majority of the previous members holds the
@@ -119,13 +119,13 @@
 //!   of continuing with the new members alone. `propose_members` proposes a change only while the leader
 //!   talks with a majority of the new members.
 //! - *A snapshot is overtaken.* It carries the members of its slot, and replaces only the chosen prefix:
-//!   slots accepted behind it stay accepted. The log behind a snapshot in transfer is kept longer.
+//!   slots accepted after it stay accepted. The log after a snapshot in transfer is kept longer.
 //!
 //! **Proposals that rest on a reign.** Some proposals depend on a user's knowledge as leader, such as a
 //! change of a state that only the leader has computed. The user binds them to its ballot
 //! ([`Command::ProposeIn`]). They are never forwarded. They wait in a queue that belongs to the reign and
 //! ends with it. A leader's log is taken over from its beginning. So of these proposals a prefix survives the
-//! reign, in order, with nothing of that reign behind it. The user learns when a reign begins, when its
+//! reign, in order, with nothing of that reign after it. The user learns when a reign begins, when its
 //! initial log is chosen, and when it ends, before any slot of a later reign is learned. By
 //! [`Command::Confirm`] it finds out whether its reign still stands.
 //!
@@ -147,7 +147,7 @@
 //! way, which links always permit. So it continues under its incarnation, as a follower. Pulses and proposals
 //! do not wait for the disk: a router with a slow disk is not dead. Once [`Settings::checkpoint_bytes`] have
 //! been written, the user gives its state, and one record replaces all earlier ones. A user that cannot give
-//! its state at once announces it ([`Command::SnapshotLater`]). The log behind that slot is kept until the
+//! its state at once announces it ([`Command::SnapshotLater`]). The log after that slot is kept until the
 //! user gives the state, and is a part of the record.
 //!
 //! **Snapshots.** A process that lacks more than the kept log gets the user's state, whole or in parts. A
@@ -319,7 +319,7 @@ impl Paxos {
         }
     }
 
-    /// Returns the members behind the last slot learned, in id order.
+    /// Returns the members after the last slot learned, in id order.
     pub fn members(&self) -> &[Peer] {
         &self.core.members
     }

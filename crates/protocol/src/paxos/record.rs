@@ -19,7 +19,7 @@ use crate::{
 pub enum Record {
     /// The router takes part in no ballot below this one.
     Promised(Ballot),
-    /// The log behind `start`, as the leader of `ballot` has it.
+    /// The log after `start`, as the leader of `ballot` has it.
     Accepted {
         /// The leader's ballot.
         ballot: Ballot,
@@ -30,7 +30,7 @@ pub enum Record {
         /// The values.
         values: Vec<SlotValue>,
     },
-    /// Chosen values behind a slot. Later slots of the router's log stay if the log agrees with these values.
+    /// Chosen values after a slot. Later slots of the router's log stay if the log agrees with these values.
     Learned {
         /// The ballot of the log with these values.
         ballot: Ballot,

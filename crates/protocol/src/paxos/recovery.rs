@@ -152,7 +152,7 @@ impl Core {
         true
     }
 
-    /// Writes everything in one record. `state` is the user's state behind `slot`, and `members` are the
+    /// Writes everything in one record. `state` is the user's state after `slot`, and `members` are the
     /// members after `slot`.
     pub(super) fn checkpoint(
         &mut self,

@@ -1,7 +1,7 @@
 //! Continuing alone after a majority of the members is gone for good (rule S1).
 //!
 //! Without a majority the routers cannot agree on anything, and no vote can change that: an operator must say
-//! that the other routers will not come back. One survivor then votes the others out one by one, behind all
+//! that the other routers will not come back. One survivor then votes the others out one by one, after all
 //! slots that it knows to be chosen, as the only remaining member. From then on it is a leader like any
 //! other, and admits new routers.
 //!

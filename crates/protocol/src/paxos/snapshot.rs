@@ -21,7 +21,7 @@ use super::{
 use crate::{id::ProcessId, seam::Sink};
 
 impl Paxos {
-    /// Takes the user's state behind `slot`: for the disk, and for processes that wait for it.
+    /// Takes the user's state after `slot`: for the disk, and for processes that wait for it.
     pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Paxos { core, state: own, checkpoint, .. } = self;
         let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
@@ -43,12 +43,12 @@ impl Paxos {
         reign.snapshot(core, slot, state, out);
     }
 
-    /// Notes that the user has begun to gather its state behind `slot`, and will give it whole.
+    /// Notes that the user has begun to gather its state after `slot`, and will give it whole.
     pub(super) fn gather(&mut self, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if slot == self.core.chosen {
             self.core.gathered = Some((slot, self.core.members.clone()));
         } else {
-            // The members behind that slot are no longer known, so the user must give a newer state.
+            // The members after that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }
@@ -105,7 +105,7 @@ impl Reign {
         self.hold(core, OutgoingSnapshot { slot, members, content: SnapshotContent::Whole(state) }, out);
     }
 
-    /// Notes that the user has begun a snapshot of the state behind `slot`, and will give it in parts.
+    /// Notes that the user has begun a snapshot of the state after `slot`, and will give it in parts.
     pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_none() {
             out.emit(Event::SnapshotUnwanted { slot });
@@ -120,7 +120,7 @@ impl Reign {
                 out,
             );
         } else {
-            // The members behind that slot are no longer known, so the user must give a newer state.
+            // The members after that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: core.chosen });
         }
     }
@@ -128,7 +128,7 @@ impl Reign {
     fn hold(&mut self, core: &mut Core, held: OutgoingSnapshot, out: &mut dyn Sink<Paxos>) {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
-            // A process that is still receiving an older snapshot starts over, because the log behind that
+            // A process that is still receiving an older snapshot starts over, because the log after that
             // snapshot is gone.
             if matches!(peer.phase, FollowerPhase::Installing { .. }) {
                 peer.phase = FollowerPhase::Waiting;

@@ -84,7 +84,7 @@ pub enum Command {
     },
     /// Puts a payload into the log in this reign, or not at all, because it depends on this process's
     /// knowledge as leader in `ballot`. The payload is never forwarded, and never proposed in another reign.
-    /// While the process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in
+    /// While the process leads in `ballot`, such payloads are learned after [`Event::Reign`]'s `start`, in
     /// the order of proposing. [`Event::Refused`] reports that the payload will never be learned. After
     /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
     ProposeIn {
@@ -127,14 +127,14 @@ pub enum Command {
         /// The state after the slot.
         state: Bytes,
     },
-    /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
+    /// Answers [`Event::SnapshotWanted`]: the user gathers its state after this slot, and gives it whole in
     /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
-    /// again. The user is also asked again if gathering takes so long that the log behind the slot is gone.
+    /// again. The user is also asked again if gathering takes so long that the log after the slot is gone.
     SnapshotLater {
         /// The last slot that the state contains.
         slot: Slot,
     },
-    /// Answers [`Event::SnapshotWanted`] without a disk: the state behind this slot comes in parts. The user
+    /// Answers [`Event::SnapshotWanted`] without a disk: the state after this slot comes in parts. The user
     /// may answer at any time. If the slot is not the last one learned, the user is asked again.
     SnapshotBegins {
         /// The last slot that the state contains.
@@ -159,7 +159,7 @@ pub enum Command {
 /// Events for the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A slot is chosen. Slots come in order, each exactly once, all behind the installed snapshot. The
+    /// A slot is chosen. Slots come in order, each exactly once, all after the installed snapshot. The
     /// payloads may be empty.
     Learned {
         /// The slot.
@@ -210,7 +210,7 @@ pub enum Event {
     /// The router through which this router reaches the leader from now on; `None` if it reaches the leader
     /// directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The user should give its state behind this slot, which is the last slot learned. The state is for
+    /// The user should give its state after this slot, which is the last slot learned. The state is for
     /// other routers, or for the disk. These routers may be members without which nothing more is chosen. So
     /// a user must not wait for ever for its proposals before it answers, or before it gives a part.
     SnapshotWanted {
@@ -239,7 +239,7 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state by the state behind this slot. The next slot to learn is the slot
+    /// The user must replace its state by the state after this slot. The next slot to learn is the slot
     /// after it.
     Install {
         /// The slot of the state.
@@ -308,7 +308,7 @@ pub struct Status {
     /// The ballot and the known end of the newest log of which the router knows a part. Of several routers,
     /// the one with the greatest value knows everything that any of them can have learned.
     pub known: (Ballot, Slot),
-    /// The members behind the last slot learned.
+    /// The members after the last slot learned.
     pub members: Vec<Peer>,
     /// The members of an open change, whose majority elects a leader.
     pub members_open: Option<Vec<Peer>>,

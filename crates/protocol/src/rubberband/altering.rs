@@ -40,7 +40,7 @@
 //!   if that came first. Its own step follows the import.
 //! - *A process is away, or crashed:* routers keep the message for it, and it executes the step before it
 //!   serves again.
-//! - *A process was removed before the alteration and comes back behind it:* its rows are those of a table
+//! - *A process was removed before the alteration and comes back after it:* its rows are those of a table
 //!   that ended, so it drops them. All ranges were held when the table was altered, so others have the rows.
 //!   If these others are lost later, the kept rows cannot serve.
 //! - *A load is being staged:* its rows end with the earlier table. Publishing them is refused.

@@ -48,7 +48,7 @@
 //!
 //! **Invariants.**
 //! - *All that was executed can be executed again.* An effect on the engine is in the last whole checkpoint,
-//!   or its message is in the journal behind it, or the routers send the message again.
+//!   or its message is in the journal after it, or the routers send the message again.
 //! - *An answer waits for no disk of a storage process.* A delivered message is chosen, and therefore durable
 //!   at a majority of the routers, which keep it.
 //! - *Durability is cumulative.* "Durable through a position" means that every message for this process up to
@@ -75,7 +75,7 @@
 //! crashes often would read more each time.
 //!
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
-//! column, as they are. Then the process executes again the messages delivered behind that position. It
+//! column, as they are. Then the process executes again the messages delivered after that position. It
 //! produces answers for clients, but no link exists yet, so nobody receives them. It does not join meanwhile:
 //! it *is* a member. It reports its position to the leader, which sends what follows. If the other processes
 //! have voted it out, it learns so, and takes the way of every process that was cut off

@@ -50,7 +50,7 @@
 //!   generation. A process that was cut off when a generation began ends and keeps nothing. The same holds
 //!   for a keeper: if the routers go on as another generation without it, it ends, and its rows end with it.
 //!
-//! **Why an operator decides.** No survivor knows whether a write behind `through` was acknowledged. The
+//! **Why an operator decides.** No survivor knows whether a write after `through` was acknowledged. The
 //! routers know that the write was ordered, and for which processes. Only the lead router knows which
 //! confirmations it reported. So the safe rule is: the range continues from kept rows only after the last
 //! replica that may know more was declared lost. The operator sees both what is given up and the keeper's
@@ -85,8 +85,8 @@
 //!   of its former life get the keeper's verdict if the keeper delivered the write. If it comes too late, the
 //!   others have published theirs: as in `verdicts`, the write's effect in the lost range is lost.
 //! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so the
-//!   engine notices if rows are missing because they were staged behind `through`.
-//! - *A statement's id was used behind `through`:* the keeper does not know it, so a repetition is executed.
+//!   engine notices if rows are missing because they were staged after `through`.
+//! - *A statement's id was used after `through`:* the keeper does not know it, so a repetition is executed.
 //!   The first effect was lost with the range, so the write takes effect once.
 
 pub use super::kept::KeptRows;

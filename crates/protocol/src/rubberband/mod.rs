@@ -3,7 +3,7 @@
 //! **Promise.** Rows live on a ring of keys. Each range of the ring is replicated at `f` storage processes
 //! that follow each other. A write takes effect at one position of the total order at every replica of
 //! every range it touches, or nowhere; one replica per range answers it, once. A `snapshot` read happens
-//! between two positions. So does a `sequential` read, behind all writes that were acknowledged before it
+//! between two positions. So does a `sequential` read, after all writes that were acknowledged before it
 //! began. For a `basic` read, each replica answers with the rows that it has. Standbys replace storage
 //! processes that die, while reads and writes go on.
 //!
@@ -22,7 +22,7 @@
 //!    │◀── Notice: stable ┤                 │                │                │
 //!    │        super: Replace{D → E, copy from B} @9 ───────▶│ pin @9         │
 //!    │                   │                 │                │◀── Fetch @9 ───┤
-//!    │                   │── Deliver @10 ─▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ queued behind the import
+//!    │                   │── Deliver @10 ─▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ queued after the import
 //!    │                   │                 │                ├── Chunk ──────▶│
 //!    │                   │◀──────────── Complete ───────────┼────────────────┤ reads may go to E
 //! ```

@@ -184,7 +184,7 @@ impl Destination {
         self.linked && self.injected < INJECTED_MAX
     }
 
-    /// Adds an injected message behind everything routed here; `at` is the last position of the order.
+    /// Adds an injected message after everything routed here; `at` is the last position of the order.
     pub(super) fn inject(&mut self, at: Position, sender: ProcessId, token: u64, body: Bytes) {
         self.queue.push_back(Item::Injected { at, previous: self.last, sender, token, body });
         self.injected += 1;

@@ -23,7 +23,7 @@ use crate::{
 
 /// Maximum size of a route block in bytes.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Maximum number of answered messages behind an open message. If there are more, the open message is put
+/// Maximum number of answered messages after an open message. If there are more, the open message is put
 /// aside.
 const ANSWERED_MAX: usize = 65_536;
 
@@ -46,7 +46,7 @@ pub(super) struct Window {
     number: u64,
     /// Every message up to this number is answered or aside.
     answered_through: u64,
-    /// The messages behind `answered_through`; the first `sent` of them have been sent.
+    /// The messages after `answered_through`; the first `sent` of them have been sent.
     recent: VecDeque<PendingSubmission>,
     sent: usize,
     bytes: usize,
