@@ -30,22 +30,22 @@
 //! **Invariants.**
 //! - *Learning (S3).* A router appends a learned message iff its number is its sender's next. All routers do
 //!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
-//!   It sends all kept messages again when a router announces a leader, even the same one, when its link
-//!   breaks, or when news is overdue. Routers keep no message that they have not learned. They answer a
-//!   message that was learned before and do not append it again.
-//! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A
-//!   member delivers iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may
-//!   listen to any number of routers that believe they lead.
+//!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
+//!   It sends all kept messages again when a router announces a leader, even the same leader again, when the
+//!   link to its router breaks, or when news of its messages is overdue. Routers keep no message that they
+//!   have not learned. If a message was learned before, they answer it and do not append it again. delivers
+//!   iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may listen to any
+//!   number of routers that believe they lead.
 //! - *Confirming.* `Confirm { through }` covers all messages for that process up to `through`.
 //! - *Durable.* A confirmation also carries the position up to which nothing need be sent again, whatever
 //!   happens to the process. A process without a disk reports all that it delivered. Routers keep a message
 //!   until every destination reports it durable, and only then does the log call the message stable. Nobody
 //!   waits for this: it only decides when messages are collected. A process that comes back from its disk
 //!   confirms less than before, and gets the rest again.
-//! - *Stability.* A message is stable once every destination has confirmed it, has left by an ordered
-//!   message, or is away by one ([`Pace::Away`]). The leader tells the submitter at once, and later logs the
-//!   fact. The log keeps a watermark and a sparse set per sender. The leader logs no message that an away
-//!   process does not have on disk yet.
+//! - *Stability.* A message is stable once every destination has confirmed it, or has left or is away
+//!   ([`Pace::Away`]) by an ordered message. The leader tells the submitter at once, and logs the fact later.
+//!   The log keeps a watermark and a sparse set per sender. As long as an away process does not have a
+//!   message on disk, the leader does not log that the message is stable.
 //! - *Adrift.* A member reports that it is adrift when its routers in reach have known no leader for longer
 //!   than an election takes. Until a router leads, nothing is ordered, so its users need not wait. The report
 //!   is a guess and decides nothing: a sent message keeps its place in the window and may still be ordered.
@@ -67,13 +67,14 @@
 //! - Data is submitted against credits, which return when destinations have *executed* it. So a slow scan
 //!   holds back its writers and does not fill the routers' memory. Control messages need no credits (S7). A
 //!   destination for which the cluster waits, or that catches up, uses nobody's credit ([`Pace`]).
-//! - Some messages are judged by more than the configuration ([`Routing::Ledger`]), for example by whether
-//!   they came before. Routers keep that knowledge and refuse such messages; members need not have it.
+//! - Routers judge some messages by more than the configuration ([`Routing::Ledger`]), for example by the
+//!   request ids that applications made up earlier. Routers keep this knowledge, and members need not have
+//!   it.
 //! - An operator can let a domain continue after it lost a majority of its routers for good, without forging
 //!   its past ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]). The paper leaves this
 //!   open. For the second case, deliveries carry the leader's base.
-//! - The founding configuration is the log's first entry, so that joining routers do not begin with one of
-//!   their own.
+//! - The founding configuration is the log's first entry, so that joining routers do not begin with a
+//!   configuration of their own.
 //! - A process whose joining is refused learns why. It sends again, and joins once the reason is gone.
 //! - If a part of the domain wants it ([`Routing::expulsion`]), the lead router removes a member that died. A
 //!   log entry stands for the message by which the member would have left, under the member's next number. If
@@ -203,11 +204,12 @@ pub enum Pace {
     /// The process catches up. A message uses credit only if it is routed while the process is very far
     /// behind.
     Receives,
-    /// The cluster waits for the process, which may not return. Nothing uses credit, and routers send it
-    /// nothing that needs credits.
+    /// The cluster waits for the process, which may not return. No message uses credit on its account, and
+    /// routers send the process nothing that needs credits.
     Waits,
-    /// The process has a disk, and stopped for a moment of its own will. Nothing uses credit, and nobody
-    /// waits for its confirmations. Routers keep its messages until they are durable at the process.
+    /// The process has a disk, and stopped for a moment of its own will. No message uses credit on its
+    /// account, and nobody waits for its confirmations. Routers keep its messages until the process has them
+    /// on disk.
     Away,
 }
 

@@ -116,7 +116,7 @@ pub(super) struct EntryEffects {
     pub(super) departed: Vec<ProcessId>,
     /// Processes whose joining was refused, with the reason.
     pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
-    /// Whether one of these log entries changed the configuration.
+    /// Whether the log entry changed the configuration.
     pub(super) reconfigured: bool,
     /// Whether the domain was founded with a configuration that this build cannot read.
     pub(super) is_unreadable: bool,

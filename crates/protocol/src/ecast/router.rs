@@ -103,7 +103,7 @@ pub struct Router<R: Routing> {
     pub(super) detours: Detours,
     /// Watches the members while this router leads.
     pub(super) monitor: MemberMonitor,
-    /// Time at which waiting stability is logged even without other traffic.
+    /// Time at which positions that became stable are logged, even without other traffic.
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
     proposed: bool,

@@ -82,8 +82,7 @@ impl Paxos {
     }
 
     /// Adds `peer` to the processes to ask for admission, in place of an older process of its node. `peer` is
-    /// also a process that is joining. `peer` may be admitted before this process, and all other known
-    /// processes may be gone by then.
+    /// joining, too, and may be admitted before this process. By then all other known processes may be gone.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {

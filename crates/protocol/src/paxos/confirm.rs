@@ -2,7 +2,7 @@
 //! S16).
 //!
 //! A leader does not notice the end of its reign. An answer that depends on its state alone is correct only
-//! if no later leader had anything chosen when the question was asked. So the leader asks the members whether
+//! if no later leader had chosen anything when the question was asked. So the leader asks the members whether
 //! they have promised no higher ballot. A later leader has the promises of a majority before it chooses
 //! anything. So a majority that confirms has promised nothing to a later leader.
 //!

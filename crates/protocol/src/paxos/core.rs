@@ -28,8 +28,8 @@ pub(super) struct Core {
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
-    /// The ballot of the newest log from which chosen slots were learned. Slots that this router learned as a
-    /// follower of the leader do not count.
+    /// The ballot of the newest log from which this router learned chosen slots. Slots that it learned as a
+    /// follower of that log's leader do not count.
     pub(super) taught: Ballot,
     /// The members after `chosen`, in id order.
     pub(super) members: Vec<Peer>,
@@ -54,7 +54,7 @@ pub(super) struct Core {
     pub(super) promise: Option<Ticket>,
     /// The last record of the log.
     pub(super) held_record: Option<Ticket>,
-    /// The last record up to which all records are durable.
+    /// The record up to which all records are durable.
     pub(super) durable: Option<Ticket>,
     /// Approximate bytes of records since the last checkpoint.
     pub(super) journaled: usize,

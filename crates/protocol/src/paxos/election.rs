@@ -31,8 +31,8 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// Asks a router outside the known members, which has no vote. All members that this process knows may be
-    /// gone after they voted it out. Then only such a router can report the removal.
+    /// Asks a router outside the known members. Such a router has no vote. But the known members may all be
+    /// gone after they voted this process out, and then only such a router can report the removal.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -45,7 +45,8 @@ impl Paxos {
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer. If the candidate is no longer a member, informs it.
+    /// Whether this process answers a candidate's question. A candidate that is no longer a member gets a
+    /// message about its removal instead.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
@@ -289,7 +290,8 @@ impl Paxos {
         }
     }
 
-    /// Continues a candidacy as far as its votes carry it.
+    /// Continues the candidacy as long as the electors' votes suffice: from the pre-vote to phase 1, and from
+    /// phase 1 to the reign.
     pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let State::Candidate(candidacy) = &mut self.state
             && self.core.concerns(cx.me)

@@ -136,9 +136,10 @@
 //!
 //! **Speed.** Payloads are shared, never copied. An `Accept` is encoded once for all followers. Proposals
 //! gather while a batch of inputs is handled, and go into a slot at its end, or when a batch is full. The
-//! window opens while full batches wait for it, and closes while slots are small, so that a deep pipeline
-//! does not prevent batching. Followers learn what is chosen from the leader's next message, and only if none
-//! goes out for [`Settings::chosen_after`] from a message of its own.
+//! window (the number of slots in flight) grows while full batches wait for it, and shrinks while slots are
+//! small, so that a deep pipeline does not prevent batching. Followers learn which slots are chosen from the
+//! leader's next message. The leader sends a message for this purpose alone only if it has sent no other
+//! message for [`Settings::chosen_after`].
 //!
 //! **Disk.** A router writes everything on which others rely ([`Record`]), and makes it durable before it
 //! reports it. A promise is durable before any message that depends on it, an acceptance before its report,

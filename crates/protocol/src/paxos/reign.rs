@@ -38,11 +38,12 @@ pub(super) struct Reign {
     pub(super) open_bytes: usize,
     /// The last chosen slot that the leader has announced to the followers.
     pub(super) announced: Slot,
-    /// The time at which the followers get the watermark, unless an earlier message carries it.
+    /// Time at which the leader tells the followers the last chosen slot, unless an earlier message carries
+    /// it.
     pub(super) announce_at: Option<Time>,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<OutgoingSnapshot>,
-    /// The slot of the snapshot that the user was asked for, and the members after that slot.
+    /// The slot of the snapshot that this process requested from its user, and the members after that slot.
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
     /// Members to remove by command, each with the process that asked for the removal.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,

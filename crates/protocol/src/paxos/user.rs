@@ -38,8 +38,8 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// Maximum size in bytes of the part of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
-    /// Time for which the leader lets the news of chosen slots wait for its next message to the followers,
-    /// which carries the news. Followers need it only to forget log and to be ready to lead.
+    /// Time for which the leader may hold back the news that slots are chosen, so that its next message to
+    /// the followers carries the news. Followers need the news only to forget log and to be ready to lead.
     pub chosen_after: Duration,
     /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
@@ -210,9 +210,9 @@ pub enum Event {
     /// The router through which this router reaches the leader from now on; `None` if it reaches the leader
     /// directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The user should give its state after this slot, which is the last slot learned. The state is for
-    /// other routers, or for the disk. These routers may be members without which nothing more is chosen. So
-    /// a user must not wait for ever for its proposals before it answers, or before it gives a part.
+    /// The user should give its state after this slot, which is the last slot learned. The state is for other
+    /// routers, or for the disk. It may be for members without which nothing more can be chosen. So a user
+    /// must not wait without limit for its own proposals before it answers, or before it gives a part.
     SnapshotWanted {
         /// The last slot learned.
         slot: Slot,
