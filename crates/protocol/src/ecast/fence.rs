@@ -1,7 +1,7 @@
 //! The fence between generations of a domain: which processes may have a link (rule S1).
 //!
-//! **Promise.** Once a process has entered a generation, no message from routers of an earlier one arrives
-//! there.
+//! **Promise.** Once a process has entered a generation, no message from routers of an earlier generation
+//! reaches that process.
 //!
 //! **How.** A process shows its kind and its generation ([`Policy::pass`]), and both ends judge
 //! ([`Fence::may_link`]):
@@ -17,17 +17,17 @@
 //! are dropped with its link, and later ones have no link.
 //!
 //! **Why members are not fenced from each other.** Their messages concern positions, and only a process
-//! within a history knows which history a position belongs to. A member enters a generation when a router of
-//! it speaks, so members of two generations are neighbours for a while. They judge each other's messages by
-//! positions that both have delivered ([`Reformed`](super::Reformed)).
+//! within a history knows which history a position belongs to. A member enters a generation when it hears a
+//! router of that generation, so members of two generations are neighbours for a while. They judge each
+//! other's messages by positions that both have delivered ([`Reformed`](super::Reformed)).
 //!
 //! **Left behind.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]).
-//! It learns so from the process that refuses it, and ends.
+//! The process that refuses the link shows this to the router, and the router ends.
 //!
-//! **Versions of routing** (S8). A router also shows the version with which its domain was founded, once it
-//! knows it, unless it is the first one. Builds that know only the first version do not understand such a
-//! pass, and refuse a link to the router. So no router of such a build learns a log that it would read
-//! otherwise.
+//! **Versions of routing** (S8). A router also shows the version with which its domain was founded, unless
+//! this is the first version or the router does not know it yet. Builds that know only the first version do
+//! not understand such a pass, and refuse a link to the router. So no router of such a build learns a log
+//! that it would read otherwise.
 //!
 //! The fence says nothing about identity. The hello of a link proves that a peer is the process it claims to
 //! be.

@@ -30,12 +30,12 @@
 //! **Invariants.**
 //! - *Learning (S3).* A router appends a learned message iff its number is its sender's next. All routers do
 //!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
-//!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
 //!   It sends all kept messages again when a router announces a leader, even the same leader again, when the
 //!   link to its router breaks, or when news of its messages is overdue. Routers keep no message that they
-//!   have not learned. If a message was learned before, they answer it and do not append it again. delivers
-//!   iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may listen to any
-//!   number of routers that believe they lead.
+//!   have not learned. If a message was learned before, they answer it and do not append it again.
+//! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A
+//!   member delivers iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may
+//!   listen to any number of routers that believe they lead.
 //! - *Confirming.* `Confirm { through }` covers all messages for that process up to `through`.
 //! - *Durable.* A confirmation also carries the position up to which nothing need be sent again, whatever
 //!   happens to the process. A process without a disk reports all that it delivered. Routers keep a message
@@ -68,8 +68,8 @@
 //!   holds back its writers and does not fill the routers' memory. Control messages need no credits (S7). A
 //!   destination for which the cluster waits, or that catches up, uses nobody's credit ([`Pace`]).
 //! - Routers judge some messages by more than the configuration ([`Routing::Ledger`]), for example by the
-//!   request ids that applications made up earlier. Routers keep this knowledge, and members need not have
-//!   it.
+//!   request ids that applications made up earlier. Routers keep this knowledge and refuse messages by it;
+//!   members need not have it.
 //! - An operator can let a domain continue after it lost a majority of its routers for good, without forging
 //!   its past ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]). The paper leaves this
 //!   open. For the second case, deliveries carry the leader's base.

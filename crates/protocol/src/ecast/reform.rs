@@ -31,12 +31,12 @@
 //! **Invariants.**
 //! - *The fence.* A process enters a generation once and never goes back. At that moment its links to earlier
 //!   routers break, and no new links to them are made ([`Fence`](super::Fence)). A member reports its
-//!   deliveries only behind its fence, so the report stays true: no router of the old generation delivers to
-//!   it any longer. No message from before the fence is ordered after it as if it were new. For that, a
-//!   member submits only to routers that have announced, on the present link, the leader of its generation.
-//!   And once the survivor has asked a process for its deliveries, it accepts nothing from that process until
-//!   the process answers. Otherwise a process that had joined in the lost part would join a second time, with
-//!   deliveries of another order.
+//!   deliveries only after its fence stands, so the report stays true: no router of the old generation
+//!   delivers to the member any longer. No message from before the fence is ordered after it as if it were
+//!   new. For that, a member submits only to routers that have announced, on the present link, the leader of
+//!   its generation. And once the survivor has asked a process for its deliveries, it accepts nothing from
+//!   that process until the process answers. Otherwise a process that had joined in the lost part would join
+//!   a second time, with deliveries of another order.
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
@@ -44,12 +44,12 @@
 //!   that router might lead without having gathered anything.
 //! - *A silent member is out.* A member that did not report its deliveries, or cannot report all of them, may
 //!   be ahead of the cut. It learns that it is no member whenever it appears, and gets no deliveries.
-//!   (Rubberband's supers then find it silent and suspect it as usual, S14 included.) The log may not know
-//!   such a member, if it had joined in the lost part. The member finds out by itself when it learns the
-//!   leader of the generation without having been asked, because then the cut was made without it. If it was
-//!   asked, it repeats its report until it learns the leader, and submits nothing before: its joining would
-//!   be ordered again, for a process that stops. A process that delivered nothing cannot be ahead of the cut,
-//!   and joins.
+//!   (Rubberband's supers then find the member silent and suspect it as usual, S14 included.) If the member
+//!   had joined in the lost part, the log does not know it. The member finds out by itself that it is out
+//!   when it learns the leader of the generation although the survivor did not ask it, because then the cut
+//!   was made without it. If the survivor did ask it, the member repeats its report until it learns the
+//!   leader, and submits nothing before: its joining would be ordered again, for a process that stops. A
+//!   process that delivered nothing cannot be ahead of the cut, and joins.
 //!
 //! **Attacks considered.**
 //! - *An old router that stood still goes on and leads.* Nobody of the new generation listens to it. With a

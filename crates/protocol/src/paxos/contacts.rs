@@ -1,4 +1,5 @@
-//! Contacts: the knowledge which members can talk with each other, and the rules if some cannot (rule S19).
+//! Contacts: the knowledge of which members can talk with each other, and the rules if some cannot (rule
+//! S19).
 //!
 //! At each tick, every member tells every other which members it hears ([`Pulse`]). Two members *talk* while
 //! each hears the other: a vote, an acceptance and a confirmation need both directions. A member is
@@ -57,11 +58,10 @@
 //!
 //! **What is not promised.** An election in progress when the network takes its shape may end in a leader
 //! that is not connected in the new shape: that move is not counted. The best connected router may lack more
-//! more of a better log than other routers keep
+//! of a better log than other routers keep
 //! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then no other router can give it a
 //! promise, and the next best connected router stands for election. If no member on the leader's side hears a
-//! process, nobody there can distinguish it from a dead one. process that no member on the leader's side
-//! hears from a dead one.
+//! process, nobody there can distinguish it from a dead one.
 //!
 //! A router that others hear, and that hears nobody, stays a member for as long as that lasts. Its count
 //! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,

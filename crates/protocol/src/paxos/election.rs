@@ -57,9 +57,9 @@ impl Paxos {
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
-            // A learner has a vote only in sets of members that name it, and a set names it only once it
-            // holds every chosen slot. This process itself may have lost the slot with such a set, so it
-            // leaves the decision to the candidate.
+            // A learner has a vote only in sets of members that name it, and a set names a learner only once
+            // the learner holds every chosen slot. This process may not have the slot with such a set any
+            // longer, so it leaves the decision to the candidate.
             return core.accepted > Ballot::ZERO;
         }
         if core.concerns(from) || knows_more {

@@ -14,7 +14,7 @@ pub enum SlotValue {
     /// Users' proposals, in order.
     Payloads(Arc<[Bytes]>),
     /// The members from the next slot on. This is a stop command: alone in its slot, with nothing proposed
-    /// behind it until it is chosen.
+    /// after it until it is chosen.
     Members(Arc<[Peer]>),
 }
 

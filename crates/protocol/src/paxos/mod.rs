@@ -28,17 +28,17 @@
 //! - *A promise holds*: nothing is accepted below the promised ballot.
 //! - *One log per ballot*: the log after a router's chosen prefix was accepted in a single ballot,
 //!   `accepted`, and is a prefix of that leader's proposals. A log changes its ballot in one step (`Sync`),
-//!   never slot by slot. So the tail of a dead reign cannot survive behind slots of a later one, and there
+//!   never slot by slot. So the tail of a dead reign cannot survive after slots of a later one, and there
 //!   are never gaps to fill.
 //! - *Phase 1 sees everything that may be chosen*: a majority of promises contains a router that accepted
 //!   every chosen slot. The candidate continues with the promised log of the highest ballot, and with the
 //!   longest among these.
 //! - *Members change one at a time, by a stop command*: the command is alone in its slot, and nothing is
-//!   proposed after it until it is chosen. A router that holds it acts on it, chosen or not. It is chosen
-//!   when a majority of the *new* members holds it, so they hold the whole chosen prefix when they begin
-//!   (rule S2), and elections count them.
+//!   proposed after it until it is chosen. A router that holds the command acts on it, chosen or not. The
+//!   command is chosen when a majority of the *new* members holds it. So that majority holds the whole chosen
+//!   prefix when the new members begin (rule S2), and elections count the new members.
 //! - *A change stands on firm ground*: it is proposed only once a majority of the previous members holds the
-//!   reign's initial log, in its ballot.
+//!   reign's initial log, accepted in the reign's ballot.
 //! - *Votes are counted for the newest members in the log of the candidate's choice*, by whole process id: a
 //!   vote of an older or younger incarnation counts for nobody. Promises reveal more of the prefix, and
 //!   better logs. A candidate counts its votes again with each set of members that it learns in this way. So
@@ -83,10 +83,11 @@
 //! **Attacks considered.**
 //!
 //! - *A candidate has very old members.* Majorities of neighbouring sets meet, so some promise shows it the
-//!   next change, and so on up to the present. Or nobody answers, because it is a member no longer.
+//!   next change, and so on up to the present. Or nobody answers, because the candidate is no longer a
+//!   member.
 //! - *A node lost its memory.* It comes back as another process. The old process is voted out once it is
-//!   suspected, or once its link is broken while the new process listens at its address, where both cannot
-//!   be. The new process is fed as a learner.
+//!   suspected. It is also voted out once its link is broken while the new process listens at its address,
+//!   where two live processes cannot listen. The new process is fed as a learner.
 //! - *Two live processes belong to one node.* The process that the leader hears stays. The other process
 //!   learns of it (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in
 //!   turn.
@@ -103,8 +104,8 @@
 //!   *learned* the change, so that a new election is rarely needed.
 //! - *A leader proposes a change and is cut off with it.* The other routers elect another leader, which dies
 //!   too, before the first leader has heard of it. When the first leader comes back, it holds a change by
-//!   which it needs dead routers. It may also be the only one that knows all chosen slots, and may have
-//!   collected slots that the other routers do not know to be chosen. The other routers hold those slots all
+//!   which it needs dead routers. It may also be the only router that knows all chosen slots, and may have
+//!   forgotten slots that the other routers do not know to be chosen. The other routers hold those slots all
 //!   the same, in the higher ballot. If they can talk with each other, the first leader gives them its
 //!   promise (`change_of_a_dead_reign`). If they talk only with the first leader, it hears of the higher
 //!   ballot from them, and is elected (`star_around_a_dead_change`). The first leader may be heard and hear
@@ -114,10 +115,10 @@
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
 //!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of
 //!   it, and counts for the later set.
-//! - *Only its leader holds a change, and no later reign is known.* For all that live routers know, the
-//!   processes that the change adds may have chosen it; so the votes of its set are needed. That is the price
-//!   of continuing with the new members alone. `propose_members` proposes a change only while the leader
-//!   talks with a majority of the new members.
+//! - *Only the leader that proposed a change holds it, and no later reign is known.* For all that live
+//!   routers know, the processes that the change adds may have chosen it; so the votes of its set are needed.
+//!   That is the price of continuing with the new members alone. `propose_members` proposes a change only
+//!   while the leader talks with a majority of the new members.
 //! - *A snapshot is overtaken.* It carries the members of its slot, and replaces only the chosen prefix:
 //!   slots accepted after it stay accepted. The log after a snapshot in transfer is kept longer.
 //!

@@ -7,7 +7,7 @@
 //!
 //! Slots that the survivor accepted, and that it does not know to be chosen, are no part of that log: the
 //! other routers may have chosen other values in these slots, and members may have acted on them. The
-//! survivor hands out its own values first ([`Paxos::unchosen`]), so that they can be proposed again behind
+//! survivor hands out its own values first ([`Paxos::unchosen`]), so that they can be proposed again after
 //! the values that were acted on.
 //!
 //! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,

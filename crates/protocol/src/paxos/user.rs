@@ -93,8 +93,8 @@ pub enum Command {
         /// The bytes, opaque here.
         payload: Bytes,
     },
-    /// Finds out whether this process still led in `ballot` after this question. Questions have rising
-    /// numbers. Ends in [`Event::Confirmed`] or [`Event::Deposed`].
+    /// Asks whether a later reign than `ballot` had chosen anything when the user asked. Questions have
+    /// rising numbers. Ends in [`Event::Confirmed`] or [`Event::Deposed`].
     Confirm {
         /// The reign.
         ballot: Ballot,
@@ -224,7 +224,8 @@ pub enum Event {
         /// Approximate number of bytes to give.
         bytes: usize,
     },
-    /// The snapshot that the user began is no longer needed. The same holds after [`Event::Deposed`].
+    /// The snapshot that the user began is no longer needed. After [`Event::Deposed`], no snapshot is needed
+    /// either.
     SnapshotUnwanted {
         /// The slot of the snapshot.
         slot: Slot,

@@ -102,7 +102,7 @@ pub enum Control {
     /// Expires the made-up ids that were first used up to a position: repetitions are refused, and replies
     /// forgotten. Supers submit the message after a while; gateways submit it when they use many such ids.
     Expire {
-        /// Position: the ids that were first used at or before it expire.
+        /// Last position of the ids that expire: all ids first used at or before it.
         through: Position,
     },
     /// Dismisses a keeper, because others have its rows: the keeper drops them and becomes a standby

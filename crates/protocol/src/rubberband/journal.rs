@@ -92,7 +92,7 @@
 //!   it is durable everywhere.
 //! - *The power fails during a checkpoint:* the previous checkpoint is whole, and all later records are
 //!   there, because they are collected only when the next checkpoint is durable. Fragments of the unfinished
-//!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues behind
+//!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues after
 //!   the highest number found.
 //! - *A fragment that no outline names is damaged:* its segment is still kept, and any damage there makes the
 //!   process a new process. Only in the last records of a segment whose successors were collected can the

@@ -54,7 +54,7 @@
 //! routers know that the write was ordered, and for which processes. Only the lead router knows which
 //! confirmations it reported. So the safe rule is: the range continues from kept rows only after the last
 //! replica that may know more was declared lost. The operator sees both what is given up and the keeper's
-//! position. If nothing was acknowledged behind that position, nothing is lost. But no process can find out
+//! position. If nothing was acknowledged after that position, nothing is lost. But no process can find out
 //! whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept rows
 //! that lack none.
 //!

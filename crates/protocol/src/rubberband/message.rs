@@ -67,7 +67,7 @@ pub struct DataHeader {
 }
 
 const HEADER_BYTES: usize = 1 + 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
-/// Offset in bytes of the session in a message: behind tag, kind and token.
+/// Offset in bytes of the session in a message: after tag, kind and token.
 const SESSION_AT: usize = 1 + 1 + 8;
 /// Flag in the kind's byte: the write is a repetition.
 const REPEATED: u8 = 1 << 7;

@@ -2,10 +2,9 @@
 //!
 //! The list keeps the order of execution, because reverts go backwards, and because copies of the state rely
 //! on this order. Each change belongs to a work. When a work is *chosen*, the changes of this work and of all
-//! earlier works leave the list, except for changes of open transactions. A commit gives the changes of its
-//! transaction its own number as their work, and the changes stay in their places. So after a commit the
-//! numbers of works no longer rise along the list, and a chosen change may stand behind a change that is not
-//! chosen.
+//! earlier works leave the list, except for changes of open transactions. A commit becomes the work of all
+//! changes of its transaction, and these changes stay in their places. So after a commit the numbers of works
+//! no longer rise along the list, and a change that is chosen may come after a change that is not.
 
 use std::{collections::VecDeque, mem};
 

@@ -67,7 +67,7 @@ struct PendingSubmission {
 }
 
 impl Window {
-    /// Creates an empty window behind messages that are all answered.
+    /// Creates an empty window after messages that are all answered.
     pub(super) fn behind(answered_through: u64) -> Window {
         Window { number: answered_through, answered_through, ..Window::default() }
     }

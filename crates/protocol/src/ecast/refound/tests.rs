@@ -97,7 +97,7 @@ fn a_member_that_missed_the_last_generation_stays_if_it_counted_there() {
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));
 }
 
-/// Builds a delivery that only member 7 has: the joining of process 9 at position 6, behind the ground.
+/// Builds a delivery that only member 7 has: the joining of process 9 at position 6, after the ground.
 fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     let mut block = DeliverBlockBuilder::default();
     block.push(&Delivery {

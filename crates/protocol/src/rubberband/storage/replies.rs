@@ -40,7 +40,7 @@ pub(super) const REMEMBERED_BYTES_MAX: usize = 64 << 20;
 const OUTCOME_BYTES_MAX: usize = 64;
 /// Maximum size in bytes of a remembered reason of a failure.
 const FAILURE_BYTES_MAX: usize = 4 << 10;
-/// Numbers per block of a session, as a power of two.
+/// Number of a session's request numbers in one block, as a power of two.
 const BLOCK_BITS: u32 = 8;
 
 /// The result of a write in a range.

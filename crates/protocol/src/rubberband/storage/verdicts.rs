@@ -20,7 +20,7 @@
 //! writes. It asks the other processes, and holds all later work until one of them answers. So a process
 //! keeps the newest decisions, and the older decisions for which a member may still ask. Each verdict carries
 //! the position through which its sender has decisions on disk. The *debt* to a member is the list of decided
-//! writes that concern it and lie behind that position. The debt ends when the member reports a later
+//! writes that concern it and lie after that position. The debt ends when the member reports a later
 //! position, or leaves.
 //!
 //! **Bounds.** The newest decisions are bounded in number and in bytes ([`VerdictLimits`]). At the bound of

@@ -321,8 +321,8 @@ fn too_many_stuck_numbers_block_forgetting_and_are_not_recounted() {
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
 
-/// A write is asked about sooner while a process is out of reach, because that process may be the replica
-/// that answers the write's range.
+/// The client asks about a write sooner while a process is out of reach, because that process may be the
+/// replica that answers the write's range.
 #[test]
 fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
     let settings = ClientSettings::default();
