@@ -232,8 +232,8 @@ pub trait Sink<P: Protocol + ?Sized> {
 /// datagram, which loopback carries whole and Ethernet in six fragments.
 pub const CAST_BYTES_MAX: usize = 8 << 10;
 
-/// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among those of
-/// `P`, and its events go to a closure.
+/// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among the
+/// records of `P`, and its events go to a closure.
 pub struct Lift<'a, P: Protocol, M, E> {
     out: &'a mut dyn Sink<P>,
     message: M,

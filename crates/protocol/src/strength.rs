@@ -24,7 +24,7 @@ use crate::quorum::majority;
 /// The strength of a read, at any door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadStrength {
-    /// A read of a group. It returns the state of the member that is asked, however old that state is.
+    /// A read of a group. It returns the state of the member that executes it, however old that state is.
     Local,
     /// A read of tables.
     Cut(Strength),

@@ -55,8 +55,8 @@
 //!   position of the suspicion, and is void once the suspicion was refuted. `Remove` also names the witnesses
 //!   that agreed.
 //! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another
-//!   complete replica of each of its ranges at that moment: a replica that is not suspected yet may have just
-//!   died. Until that replica is heard or suspected, the removal waits.
+//!   complete replica of each of its ranges. Not being suspected is not enough, because such a replica may
+//!   have just died. Until that replica is heard or suspected, the removal waits.
 //! - *One step of the lead router.* An expulsion names the number of the suspect's messages that the lead
 //!   router had learned. The expulsion is void if another message of the suspect was ordered before it: a
 //!   process that shows itself alive in the order is not removed on older grounds. A removal costs such a
@@ -103,7 +103,7 @@
 //! - *A lead router lost its majority:* it still accuses members that it does not hear. Its routers do not
 //!   answer, so nobody agrees. Seconds later, the next leader may choose an expulsion that the earlier lead
 //!   router had proposed. The expulsion stands only if its subject has submitted nothing since.
-//! - *A new lead router* has heard nobody: each member counts as alive from then on.
+//! - *A new lead router* has heard nobody: each member counts as alive at first.
 //! - *A process dies before any other member knew it:* the lead router watches it like any other member.
 //! - *Stale, duplicated, reordered:* each second opinion (the inquiry about one suspect) has a number, and
 //!   each opinion of a witness carries that number. The accuser ignores opinions with a number other than the
@@ -115,8 +115,8 @@
 //!   already, so the suspicion may be ordered seconds later. Its subject refutes it. A removal needs a
 //!   statement that the bench makes after the suspicion's delivery.
 //! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before:
-//!   then more than half of the voters did not hear the suspect for as long as the rules say. The suspect is
-//!   out, and comes back as a new process.
+//!   then more than half of the voters did not hear the suspect for as long as the rules demand. The suspect
+//!   is out, and comes back as a new process.
 //! - *The suspect hears nothing of the order but sends signs of life:* the suspect cannot refute, but
 //!   witnesses hear it. It stays, suspected, and no other process is removed in reliance on it.
 //! - *Forged by a bug:* `apply` refuses removals by a process that is not a super and those without another

@@ -95,9 +95,9 @@ use crate::{
 /// version that both speak.
 ///
 /// The end of the range rises with every change of a byte form, released or not, so that two builds that do
-/// not understand each other report that, instead of reading garbage. The beginning of the range stays as
-/// long as this build can read everything on a link of that version, and sends nothing there that a build of
-/// that version cannot read.
+/// not understand each other report the difference, instead of reading garbage. The beginning of the range
+/// stays as long as this build can read everything on a link of that version, and sends nothing there that a
+/// build of that version cannot read.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 17..=17;
 
 /// Upper bound of a frame, in bytes.

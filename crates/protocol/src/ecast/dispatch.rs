@@ -11,9 +11,9 @@
 //!
 //! A new leader does not learn which stable messages are still unexecuted. It counts every message that the
 //! log calls stable as executed, so the message's sender has the credit again. After each election a sender
-//! may therefore have one more full window of messages on their way. Without elections, the messages that
-//! wait at a destination which executes more slowly than it confirms are bounded by their senders' windows;
-//! with n elections meanwhile, by n + 1 windows of each sender.
+//! may therefore have one more full window of messages on their way. A destination that executes more slowly
+//! than it confirms holds back at most one window of messages of each sender. With n elections during that
+//! time, it holds back at most n + 1 windows.
 
 use std::collections::VecDeque;
 

@@ -14,7 +14,7 @@
 //! A process enters a generation once and never goes back ([`Sink::adopt`](crate::Sink::adopt)). Its host
 //! then breaks the links that the new fence forbids, before it sends or hands over anything else, and opens
 //! none of them again. So the promise depends on no message and no clock: earlier messages of an old router
-//! are dropped with its link, and later ones have no link.
+//! are dropped with its link, and later messages have no link.
 //!
 //! **Why members are not fenced from each other.** Their messages concern positions, and only a process
 //! within a history knows which history a position belongs to. A member enters a generation when it hears a

@@ -214,8 +214,8 @@ impl Member {
         }
     }
 
-    /// Submits a message as [`MemberCommand::Submit`] does, but without an input of its own. The member sends
-    /// the message at the end of the batch of inputs.
+    /// Submits a message like [`MemberCommand::Submit`], for a caller that handles an input already. The
+    /// member sends the message at the end of the batch of inputs.
     pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
         self.queue.push(token, class, body);
     }

@@ -57,7 +57,7 @@ pub enum Message {
         /// All routers.
         #[wire(body)]
         routers: Vec<Peer>,
-        /// Number of log entries that the sender has learned. Of two sets of routers, the one with the higher
+        /// Number of log entries that the sender has learned. Of two sets of routers, the set with the higher
         /// number is newer.
         #[wire(body)]
         learned: u64,

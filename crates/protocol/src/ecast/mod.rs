@@ -61,7 +61,7 @@
 //!   first" into a check, instead of trust in channels: a link that breaks loses a suffix.
 //! - The leader reports stability before it logs it. No later leader can contradict the fact, except by a
 //!   weaker answer ([`Outcome::MaybeApplied`]). This saves one agreement round per message, and the syncs of
-//!   all destinations. The leader answers submitters that ask again meanwhile.
+//!   all destinations. The leader answers submitters that ask again before the log has the fact.
 //! - Followers do not route. They keep the configurations of the live range, and route it when they become
 //!   leader.
 //! - Data is submitted against credits, which return when destinations have *executed* it. So a slow scan

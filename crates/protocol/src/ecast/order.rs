@@ -33,7 +33,7 @@ pub struct Ordered {
     /// The body. Empty once the log calls the message stable, because nobody will ask for it again.
     pub body: Bytes,
     /// Whether the routers submitted the message in its sender's name. That sender waits for no outcome.
-    /// Snapshots omit the flag. At worst, a process that learns that it is out gets an outcome as well.
+    /// Snapshots omit the flag. At worst, a process that learns that it is out also gets an outcome.
     #[serde(skip)]
     pub(super) in_name: bool,
     /// The outcome if routing refused the message, which then has no destinations.
@@ -126,7 +126,7 @@ pub(super) struct EntryEffects {
 
 /// The history's live part.
 pub(super) struct Order<R: Routing> {
-    /// Messages that are not stable, and some stable ones after them.
+    /// Messages that are not stable, and some later messages that are stable.
     live_messages: LiveRange<Ordered>,
     /// Configurations that are still needed: the configuration before the first message kept, then one for
     /// each later change.
@@ -177,7 +177,7 @@ impl<R: Routing> Order<R> {
         self.live_messages.done_through()
     }
 
-    /// Returns the unstable messages, and stable ones that are kept after them.
+    /// Returns the unstable messages, and later stable messages that are kept.
     pub(super) fn live_messages(&self) -> &LiveRange<Ordered> {
         &self.live_messages
     }

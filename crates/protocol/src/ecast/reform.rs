@@ -13,7 +13,7 @@
 //!
 //! **Roles.** The *survivor* is the router whose log reaches furthest. The operator's tool chooses it by the
 //! ballot in which its log was accepted, then by the log's length. Members answer it. All other routers of
-//! the old generation end; new ones join.
+//! the old generation end, and new routers join.
 //!
 //! ```text
 //!  operator        survivor                         members                     old routers
@@ -53,8 +53,8 @@
 //!
 //! **Attacks considered.**
 //! - *An old router that stood still goes on and leads.* Nobody of the new generation listens to it. With a
-//!   majority of its own it may choose further entries, for members that did not answer either; those are
-//!   fenced off when they come back. If the old routers voted the survivor out meanwhile, neither side looks
+//!   majority of its own it may choose further entries, for members that did not answer either. These members
+//!   are fenced off when they come back. If the old routers have voted the survivor out, neither side looks
 //!   for a link to the other. So every router looks for a link to each router that is found at its seeds
 //!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
 //! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
@@ -184,7 +184,7 @@ pub struct Reformed {
     pub recovered: u64,
     /// Number of positions between `behind` and `through` that no answering member knows.
     pub missing: u64,
-    /// Members that did not report their deliveries, and so are members no longer.
+    /// Members that did not report their deliveries, and therefore are no longer members.
     pub fenced: Vec<ProcessId>,
 }
 

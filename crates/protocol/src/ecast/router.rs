@@ -121,8 +121,8 @@ pub struct Router<R: Routing> {
     resumes: bool,
     /// The founder's questions to members whether they follow it, if no router survived.
     pub(super) member_poll: Option<MemberPoll>,
-    /// Linked processes that were asked for their deliveries and have not answered. Their other messages are
-    /// ignored: they were sent in an earlier generation.
+    /// Linked processes that this router asked for their deliveries and that have not answered. Their other
+    /// messages are ignored: they were sent in an earlier generation.
     pub(super) asked: BTreeSet<ProcessId>,
     /// The version of routing that the router's fence shows.
     pub(super) routing: u32,
@@ -200,7 +200,7 @@ impl<R: Routing> Router<R> {
     }
 
     /// Returns the kept history after `position`, for checkers: every unstable message, and some stable
-    /// ones.
+    /// messages.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
         self.order.live_messages().behind(position)
     }
@@ -267,8 +267,8 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Announces the leader to processes. Before the cut is known, no process learns the leader, because a
-    /// process that learns it without having been asked for its deliveries counts as out.
+    /// Announces the leader to processes. Before the cut is known, no process learns the leader: a process
+    /// that learns the leader although no router asked it for its deliveries counts as out.
     fn announce_leader(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
@@ -341,9 +341,9 @@ impl<R: Routing> Router<R> {
             // once it knows them, and then the process answers again.
             Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
             Message::Tail(tail) => self.on_tail(cx, from, tail, out),
-            // Messages of a process that did not follow into this generation are ignored, and so are messages
-            // that a process sent before it answered. While deliveries are collected, all messages are
-            // ignored.
+            // The router ignores messages of a process that did not follow into this generation, and messages
+            // that a process sent before it answered. While the router collects deliveries, it ignores all
+            // messages.
             _ if self.order.is_fenced(from) => self.send_departure_notice(from, out),
             _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
             Message::Route(_)

@@ -194,7 +194,7 @@ impl Core {
     }
 
     /// Takes a part of a snapshot. Returns the number of bytes received so far; `None` if this part does not
-    /// continue the earlier ones.
+    /// continue the earlier parts.
     pub(super) fn take_chunk(
         &mut self,
         ballot: Ballot,

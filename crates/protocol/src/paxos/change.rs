@@ -383,8 +383,8 @@ impl Reign {
     }
 
     /// Proposes new members if a majority of the new members was heard just now. If such a majority were
-    /// dead, nothing could be chosen any longer, by the new members or by the old ones. Returns whether the
-    /// new members were proposed.
+    /// dead, neither the new nor the old members could choose anything any longer. Returns whether the new
+    /// members were proposed.
     fn propose_members(
         &mut self,
         core: &mut Core,

@@ -23,10 +23,10 @@
 //!    distances, as in distance-vector routing. It passes messages on to the leader (`ecast::detour`).
 //! 6. A member that lacks the newest changes answers the pulses of processes that count it as a member,
 //!    whether it knows them or not.
-//! 7. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows. A
-//!    process whose count grows is alive, along whatever chain. The count of a dead process stands still,
-//!    however often it is repeated. A member is voted out only if the leader suspects it and its count stands
-//!    still.
+//! 7. A pulse carries its sender's *count*, the number of pulses that the sender has sent, and the counts of
+//!    all other members that the sender knows. A process whose count grows is alive, along whatever chain.
+//!    The count of a dead process stands still, however often it is repeated. A member is voted out only if
+//!    the leader suspects it and its count stands still.
 //!
 //! **Why that keeps the promise.** Let the network take its shape at instant 0, let *T* be the election
 //! timeout, and let N(r) be the members with which router r talks, r included.

@@ -43,7 +43,7 @@ pub(super) struct Core {
     /// The highest round heard of.
     pub(super) round: u64,
     pub(super) links: BTreeSet<ProcessId>,
-    /// Processes that the runtime was asked to reach, with their addresses.
+    /// Processes to which this router has requested links from the runtime, with their addresses.
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,

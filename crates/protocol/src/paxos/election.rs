@@ -276,8 +276,8 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // A candidate that lacks much of the log lets other members stand first, and so does a
-                    // candidate whose voters help another one.
+                    // A candidate lets other members stand first if it lacks much of the log, or if its
+                    // voters help another candidate.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,
@@ -361,7 +361,7 @@ impl Candidacy {
         self.ask(core, out);
     }
 
-    /// Asks the electors and members that were not asked yet. Members without a vote are asked, too: this
+    /// Asks the electors and members that it has not asked yet. It also asks members without a vote: this
     /// process may hold a change of a reign that is over, and then some member knows that the reign is over.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();

@@ -71,7 +71,7 @@ impl Paxos {
             *ask_at = cx.now;
         }
         // A process that an open change adds stands for election, because it may be the only one that knows
-        // the change. A process that the change removes stands, too: in this way it learns that it is out.
+        // the change. A process that the change removes stands, too, and learns in this way that it is out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }

@@ -48,7 +48,7 @@ impl Paxos {
     ///
     /// # Errors
     ///
-    /// The first record that does not decode or contradicts earlier ones.
+    /// The first record that does not decode or contradicts earlier records.
     pub fn recover(
         me: Peer,
         settings: Settings,
@@ -88,7 +88,7 @@ impl Paxos {
 }
 
 impl Core {
-    /// Applies a record. Returns whether it follows from earlier ones.
+    /// Applies a record. Returns whether the record follows from earlier records.
     fn replay(&mut self, record: Record, out: &mut Replay) -> bool {
         match record {
             Record::Promised(ballot) => {

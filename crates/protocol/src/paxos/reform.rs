@@ -5,10 +5,10 @@
 //! slots that it knows to be chosen, as the only remaining member. From then on it is a leader like any
 //! other, and admits new routers.
 //!
-//! Slots that the survivor accepted, and that it does not know to be chosen, are no part of that log: the
-//! other routers may have chosen other values in these slots, and members may have acted on them. The
-//! survivor hands out its own values first ([`Paxos::unchosen`]), so that they can be proposed again after
-//! the values that were acted on.
+//! That log lacks the slots that the survivor accepted and does not know to be chosen. The other routers may
+//! have chosen other values in these slots, and members may have acted on those values. The survivor hands
+//! out its own values first ([`Paxos::unchosen`]), so that they can be proposed again after the values that
+//! were acted on.
 //!
 //! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,
 //! because an election needs their votes. So a process that such a change adds may be the survivor, and a

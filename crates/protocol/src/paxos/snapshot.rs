@@ -7,9 +7,9 @@
 //! later get the next snapshot.
 //!
 //! With a disk, every router also needs a state for its disk, and snapshots are sent whole. A user that
-//! gathers the state over many turns announces the slot at which it begins, and the log from that slot on is
-//! kept meanwhile. If this log becomes too long, it is dropped. Then the state that the user gathered is
-//! useless, and the user is asked again.
+//! gathers the state over many turns announces the slot at which it begins. The router keeps the log from
+//! that slot on until it has the state. If this log becomes too long, the router drops it. Then the state
+//! that the user gathered is useless, and the router asks the user again.
 
 use bytes::{Bytes, BytesMut};
 
@@ -93,12 +93,12 @@ impl Reign {
         }
     }
 
-    /// Whether the user was asked for a snapshot and has not given it.
+    /// Whether this router has requested a snapshot from the user and has not got it.
     pub(super) fn asks_for_snapshot(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Takes the snapshot for which the user was asked.
+    /// Takes the snapshot that this router requested from the user.
     pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
         assert!(asked == slot, "the snapshot has the slot that was asked for, {asked}, not {slot}");
@@ -303,7 +303,7 @@ const PARTS_KEPT_MAX: usize = 4;
 
 impl Core {
     /// Takes a part of a snapshot and hands it to the user. Returns the number of parts received so far;
-    /// `None` if this part does not continue the earlier ones.
+    /// `None` if this part does not continue the earlier parts.
     pub(super) fn take_part(
         &mut self,
         ballot: Ballot,

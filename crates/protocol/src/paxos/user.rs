@@ -127,15 +127,15 @@ pub enum Command {
         /// The state after the slot.
         state: Bytes,
     },
-    /// Answers [`Event::SnapshotWanted`]: the user gathers its state after this slot, and gives it whole in
-    /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
-    /// again. The user is also asked again if gathering takes so long that the log after the slot is gone.
+    /// Answers [`Event::SnapshotWanted`]: the user gathers its state after this slot, and gives it whole in a
+    /// later turn ([`Command::Snapshot`]). The router asks the user again if the slot is not the last slot
+    /// learned, or if gathering takes so long that the log after the slot is gone.
     SnapshotLater {
         /// The last slot that the state contains.
         slot: Slot,
     },
     /// Answers [`Event::SnapshotWanted`] without a disk: the state after this slot comes in parts. The user
-    /// may answer at any time. If the slot is not the last one learned, the user is asked again.
+    /// may answer at any time. If the slot is not the last slot learned, the router asks the user again.
     SnapshotBegins {
         /// The last slot that the state contains.
         slot: Slot,
@@ -151,8 +151,8 @@ pub enum Command {
         last: bool,
     },
     /// Names processes outside the known members. A joining router asks them for admission. A router that
-    /// does not join opens a link to each of them for a short time: a later generation may have begun without
-    /// this router, and only such a process may know that.
+    /// does not join opens a link to each of them for a short time. A later generation may have begun without
+    /// this router, and perhaps only such a process knows of it.
     Seeds(Vec<Peer>),
 }
 
@@ -200,7 +200,7 @@ pub enum Event {
         /// The proposal.
         payload: Bytes,
     },
-    /// No later reign had chosen anything when the questions up to `through` were asked.
+    /// No later reign had chosen anything when the user asked the questions up to `through`.
     Confirmed {
         /// The reign.
         ballot: Ballot,
@@ -307,7 +307,7 @@ pub struct Status {
     /// The last slot of the log.
     pub last: Slot,
     /// The ballot and the known end of the newest log of which the router knows a part. Of several routers,
-    /// the one with the greatest value knows everything that any of them can have learned.
+    /// the router with the greatest value knows everything that any of them can have learned.
     pub known: (Ballot, Slot),
     /// The members after the last slot learned.
     pub members: Vec<Peer>,

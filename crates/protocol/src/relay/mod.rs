@@ -54,7 +54,7 @@
 //!    and the other end gives up its own.
 //! 4. *FIFO without gaps.* Each leg is a link, and the relay passes every message on at once. If a leg
 //!    breaks, its end notices, and the relay tells the other end ([`Message::Undelivered`]). A piece that
-//!    does not continue the earlier ones ends the session. A session's name consists of one number of each
+//!    does not continue the earlier pieces ends the session. A session's name consists of one number of each
 //!    end, never used again.
 //! 5. *No loops.* A carried message is for the process that it reaches, and is never carried further.
 //! 6. *Permission.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when an end

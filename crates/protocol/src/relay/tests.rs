@@ -442,7 +442,7 @@ fn a_cut_pair_is_relayed_and_linked_directly_again_after_healing() {
 fn no_router_relays_a_link_that_an_end_keeps_private() {
     let mut world = world(3, 2);
     world.processes[4].as_mut().unwrap().inner.is_private = true;
-    // The private process asks for no session, and refuses the one for which the other process asks.
+    // The private process asks for no session, and refuses the session for which the other process asks.
     world.cut(3, 4, true);
     world.run(5_000);
     assert_eq!(world.sessions(), 0);

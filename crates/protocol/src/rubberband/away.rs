@@ -24,8 +24,8 @@
 //!   unsuspected replica that is not itself away (`State::can_lose`). So at least one replica of each range
 //!   is never away. The process learns of a refusal, and its operator waits.
 //! - *The away process remains a replica.* Routers keep its writes for it until they are durable there. A
-//!   range whose other replicas die meanwhile is not lost: the process becomes unreachable instead of being
-//!   removed, and the cluster waits for it.
+//!   range is not lost if its other replicas die while the process is away: the process becomes unreachable
+//!   instead of being removed, and the cluster waits for it.
 //! - *It holds nobody back.* A message that is routed while the process is away waits for the other
 //!   destinations' confirmations alone ([`Pace::Away`](crate::ecast::Pace::Away)). Routers waive the
 //!   confirmations that the process still owed.

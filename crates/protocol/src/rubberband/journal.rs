@@ -37,7 +37,7 @@
 //!   their verdicts may have forgotten them.
 //! - *Began … Ended:* a checkpoint. *Began* holds the configuration and the position of the checkpoint.
 //!   *Fragments* and *Outline* follow, then the ranges' memory of replies (S6) and the decisions. The engine
-//!   pins the checkpoint's version meanwhile. The process writes one piece after the other, each once the
+//!   pins the checkpoint's version until *Ended*. The process writes one piece after the other, each once the
 //!   piece before is durable, so neither protocol nor engine waits. Other records come between the pieces.
 //! - *Fragments:* columns of blocks and runs of dictionaries in the engine's form, loads included. Only
 //!   fragments that changed since they were last written are written. The *Outline* names all fragments of
@@ -68,17 +68,17 @@
 //!   replicas ([`Unrecoverable`]).
 //!
 //! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
-//! least a fixed number of bytes. So a disk writes everything at most twice. On a disk that is mostly idle,
-//! a checkpoint begins earlier, because executing a message again takes many times longer than reading its
-//! effect: a quarter of the bytes suffices if the last checkpoint, spread over the time since then, costs
-//! the disk only a small rate. Bytes read back after a crash count as written; otherwise a process that
-//! crashes often would read more each time.
+//! least a fixed number of bytes. So a disk writes everything at most twice. On a disk that is mostly idle, a
+//! checkpoint begins earlier, because executing a message again takes many times longer than reading its
+//! effect. A quarter of the bytes then suffices. A disk counts as mostly idle if the last checkpoint, spread
+//! over the time since then, needs only a small rate of it. Bytes read back after a crash count as written;
+//! otherwise a process that crashes often would read more each time.
 //!
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
 //! column, as they are. Then the process executes again the messages delivered after that position. It
-//! produces answers for clients, but no link exists yet, so nobody receives them. It does not join meanwhile:
-//! it *is* a member. It reports its position to the leader, which sends what follows. If the other processes
-//! have voted it out, it learns so, and takes the way of every process that was cut off
+//! produces answers for clients, but no link exists yet, so nobody receives them. It does not join again,
+//! because it *is* a member. It reports its position to the leader, which sends what follows. If the other
+//! processes have voted it out, it learns so, and takes the way of every process that was cut off
 //! ([`keeping`](super::keeping)).
 //!
 //! **A checkpoint waits** while the process takes over ranges, or pins a version for a process that does. It
@@ -226,7 +226,7 @@ pub enum Unrecoverable {
     /// A record does not decode.
     #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
-    /// A record contradicts earlier ones.
+    /// A record contradicts earlier records.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// The other processes know this process at another address.

@@ -31,16 +31,16 @@
 //!   delivered, and no later write. It still executes delivered writes that wait in its queue. Others may
 //!   have acknowledged later writes.
 //! - *When a keeper counts.* `apply` lets a standby copy a range from a keeper only if no replica of the
-//!   range is active or unreachable. An unreachable replica may return, and has at least the writes that
-//!   the keeper has. If there are several keepers, only the one with the highest position serves.
+//!   range is active or unreachable. An unreachable replica may return, and has at least the writes that the
+//!   keeper has. If there are several keepers, only the keeper with the highest position serves.
 //! - *One copy at a time.* While one process receives a range that has no complete replica, no second process
 //!   may begin to receive it. Keepers come and go, so the two could begin with different rows.
-//! - *When a keeper ends.* A super dismisses a keeper when every range of its place has a complete,
-//!   unsuspected replica that the super hears at that moment, and nobody is receiving the place. `apply`
-//!   checks all of this except hearing, so no keeper leaves earlier.
+//! - *When a keeper ends.* A super dismisses a keeper when two conditions hold. Every range of the keeper's
+//!   place has a complete, unsuspected replica that the super hears at that moment. Nobody is receiving the
+//!   place. `apply` checks all of this except hearing, so no keeper leaves earlier.
 //! - *A needed keeper is not removed* when it seems to have failed. It stays, suspected, like an unreachable
-//!   replica. It returns and refutes, or an operator declares it lost as well. Meanwhile its node may run
-//!   another process, which is a standby.
+//!   replica. It returns and refutes the suspicion, or an operator declares it lost, too. Meanwhile its node
+//!   may run another process, which is a standby.
 //! - *A process that makes way* for a standby, because an operator wants so, keeps its rows in the same
 //!   manner, under its old id. So the number of complete replicas is low only while the move lasts (S15).
 //! - *Memory moves along:* replies, so that a repetition is answered (S6), and verdicts, so that a write that
@@ -53,10 +53,10 @@
 //! **Why an operator decides.** No survivor knows whether a write after `through` was acknowledged. The
 //! routers know that the write was ordered, and for which processes. Only the lead router knows which
 //! confirmations it reported. So the safe rule is: the range continues from kept rows only after the last
-//! replica that may know more was declared lost. The operator sees both what is given up and the keeper's
-//! position. If nothing was acknowledged after that position, nothing is lost. But no process can find out
-//! whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept rows
-//! that lack none.
+//! replica that may know more was declared lost. The operator sees which replica is given up, and the
+//! keeper's position. If nothing was acknowledged after that position, nothing is lost. But no process can
+//! find out whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept
+//! rows that lack none.
 //!
 //! **Attacks considered.**
 //! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no

@@ -55,8 +55,8 @@
 //!   asked. The client holds the answer back until every part of it has begun. A read whose beginning the
 //!   user has seen is not started again but fails ([`ClientError::Broken`]).
 //! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
-//!   to one more replica of each range. It does so only if a further complete replica would remain. At the
-//!   second death the read fails (`client::read`).
+//!   to one more replica of each range. It sends the read only if a further complete replica would remain. At
+//!   the second death the read fails (`client::read`).
 //! - *S8.* The placement has a version of its own. Only changes of storage processes and of the keyspace
 //!   raise it. Basic reads and plans compare it.
 //!

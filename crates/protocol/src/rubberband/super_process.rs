@@ -40,8 +40,8 @@ pub struct SuperSettings {
     /// process.
     pub away_max: Duration,
     /// Time for which replies are kept. For the writes of a departed gateway the time counts from the
-    /// departure. For writes under made-up ids it counts from the first use of the id, and may be a tenth
-    /// longer.
+    /// departure. For writes under made-up ids the time counts from the first use of the id, and may be a
+    /// tenth longer.
     pub retention: Duration,
 }
 

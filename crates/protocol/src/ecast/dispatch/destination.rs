@@ -242,8 +242,8 @@ impl Destination {
         Some(item)
     }
 
-    /// Notes that the member has come back with messages only through this position: later ones are sent
-    /// again.
+    /// Notes that the member has come back with messages only through this position: the leader sends later
+    /// messages again.
     fn returned(&mut self, through: Position) {
         self.rewind();
         while let Some(item) = self.kept.pop_back_if(|item| item.at > through) {

@@ -22,8 +22,8 @@ pub enum ClientCommand {
     Write {
         /// The token that the user gave the request.
         token: u64,
-        /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
-        /// close to the newest. `None` lets the client choose.
+        /// The write's id. The id of an earlier write repeats that write. A new id has a number of this
+        /// client's session, close to the newest number. `None` lets the client choose.
         request: Option<RequestId>,
         /// Hash of the statement. The ranges refuse a different statement under a known id.
         print: u64,

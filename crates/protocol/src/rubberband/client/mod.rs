@@ -60,8 +60,8 @@ pub struct Client {
     attempts: FxHashMap<u64, u64>,
     /// Times at which the client checks on requests.
     look: BTreeSet<(Time, u64)>,
-    /// Times at which requests that still wait for a place in the order are given up, earliest first. A
-    /// request that has ended stays here until its entry is the first.
+    /// Times at which the client gives up requests that still wait for a place in the order, earliest first.
+    /// A request that has ended stays here until its entry is the first.
     unordered: VecDeque<(Time, u64)>,
     /// Numbers of this client's writes of unknown outcome, each with the time at which the write ended.
     maybe: VecDeque<(Time, u64)>,

@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// No longer counts a process as dead if it serves and has a link: only its link had been cut.
+    /// Stops counting a process as dead if it serves and has a link: only its link had been cut.
     pub(super) fn revive(&mut self, config: &Config) {
         let lives = |process: &ProcessId| {
             let state = config.storage.get(process);

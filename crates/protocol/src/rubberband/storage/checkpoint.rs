@@ -113,7 +113,8 @@ impl Storage {
         cursor: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
-        // Fragments of an abandoned checkpoint are written as well, because the engine considers them saved.
+        // The process also writes fragments of an abandoned checkpoint, because the engine considers them
+        // saved.
         let (number, bytes) = (self.checkpoints.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });

@@ -28,9 +28,9 @@ pub(super) struct Import {
 }
 
 enum ImportStage {
-    /// The next chunk can be asked for.
+    /// The import can ask for the next chunk.
     Ask,
-    /// A chunk was asked for.
+    /// The import has asked for a chunk.
     Asked,
     /// The engine should import these rows; the transfer then continues at this place.
     Rows(Bytes, TransferCursor),
@@ -49,7 +49,7 @@ enum AfterTask {
 
 /// The fate of a received chunk.
 pub(super) enum ChunkOutcome {
-    /// The chunk is ignored: it was not asked for, or does not decode.
+    /// The import ignores the chunk, because it did not ask for it, or because the chunk does not decode.
     Not,
     /// The chunk has rows for the engine.
     Rows,

@@ -194,7 +194,7 @@ pub struct Storage {
     keeps: Option<KeptRows>,
     /// The last configuration of the former life, until this life is admitted.
     before: Option<Config>,
-    /// Whether the process was asked to leave.
+    /// Whether a command to leave is in progress, or has succeeded.
     leaving: bool,
     pause: Pause,
     /// Whether the process is no longer a member, and will hand its rows to its next life as soon as the
@@ -341,7 +341,8 @@ impl Storage {
         }
         self.outboxes.look_after(cx.now, out);
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
-            // The source has been silent, so it is asked again. Supers replace a source that they suspect.
+            // The source has been silent, so this process asks it again. Supers replace a source that they
+            // suspect.
             self.import.as_mut().expect("just seen").again();
             self.fetch(cx.now, out);
         }

@@ -16,9 +16,9 @@
 //! reasons, and no long reason.
 //!
 //! **Moves.** Each range has its own memory, which moves with it. The memory consists of blocks of
-//! neighbouring numbers. A pinned memory shares its blocks with the live one: a pin costs a pointer per
-//! block, and a later write copies the one block that it changes. A pinned memory is sent in sections of
-//! message size, from a cursor on.
+//! neighbouring numbers. A pinned memory shares its blocks with the live memory: a pin costs a pointer per
+//! block, and a later write copies only the block that it changes. A process sends a pinned memory in
+//! sections of message size, from a cursor on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -67,7 +67,7 @@ fn an_answer_sent_before_the_link_stood_is_requested_soon() {
     said(&mut client, now, linked(1));
     let soon = now + client.settings.retry_after;
     assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
-    // A write that is ordered only after the link is up is asked for soon, too.
+    // The client also asks soon for the answer to a write that is ordered only after the link is up.
     let mut client = self::client();
     said(&mut client, START, write(2, None, false, range(0, 9)));
     said(&mut client, START, linked(1));
