@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DomainId(pub u128);
 
-/// A life of a domain. The first life begins with the founding. A new one begins whenever an operator
+/// A life of a domain. The first life begins with the founding. A new life begins whenever an operator
 /// continues the domain without a majority of its routers (rule S1, [`ecast`](crate::ecast::Reformed)).
 ///
 /// An operator may order two survivors that cannot see each other to continue, and both then begin a
@@ -21,7 +21,7 @@ pub struct Generation {
     /// Number of earlier generations that the survivor knew.
     pub number: u32,
     /// The incarnation of the router with which the generation began: a survivor or, if no router was left, a
-    /// fresh one. 0 for the first generation.
+    /// fresh router. 0 for the first generation.
     pub survivor: Incarnation,
 }
 

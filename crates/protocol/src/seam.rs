@@ -185,8 +185,8 @@ pub trait Sink<P: Protocol + ?Sized> {
         self.send(to, message, None);
     }
     /// Casts a message: sends it at once. The network may lose, double or reorder it. The message has at most
-    /// [`CAST_BYTES_MAX`] bytes; a longer one needs [`Sink::send`]. A host without datagrams sends it over
-    /// the link, which is better in every respect.
+    /// [`CAST_BYTES_MAX`] bytes; a longer message needs [`Sink::send`]. A host without datagrams sends the
+    /// message over the link, which is better in every respect.
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }

@@ -273,8 +273,8 @@ impl Level {
         }
     }
 
-    /// Whether any two sets that meet this level share a replica, and each of them shares one with every set
-    /// that meets [`Level::Quorum`].
+    /// Whether any two sets that meet this level share a replica, and each such set shares a replica with
+    /// every set that meets [`Level::Quorum`].
     pub fn is_quorum(self) -> bool {
         matches!(self, Level::Quorum | Level::All | Level::EachQuorum)
     }

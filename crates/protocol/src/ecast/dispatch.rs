@@ -418,7 +418,8 @@ impl Dispatch {
         self.trim();
     }
 
-    /// Applies a changed configuration: a destination that no longer counts returns the credit that it held.
+    /// Applies a changed configuration: if messages to a destination no longer use credit, their submitters
+    /// get that credit back.
     pub(super) fn reconfigured<R: Routing>(&mut self, order: &Order<R>) {
         let (mut freed, mut excused) = (Vec::new(), Vec::new());
         for destination in &mut self.destinations {
@@ -470,7 +471,8 @@ impl Dispatch {
         true
     }
 
-    /// Notes that a link to `process` came up or broke. On a new link, everything unconfirmed is sent again.
+    /// Notes that a link to `process` came up or broke. On a new link, this leader sends everything
+    /// unconfirmed again.
     pub(super) fn link(&mut self, process: ProcessId, linked: bool) {
         if let Some(&submitter) = self.by_sender.get(&process) {
             self.mark(submitter);

@@ -66,7 +66,7 @@ impl Fence {
         Fence { router: false, generation, routing: 1 }
     }
 
-    /// Decodes the fence of a process from its pass, `None` if the pass is not one of E-Cast.
+    /// Decodes the fence of a process from its pass, `None` if the pass does not belong to E-Cast.
     pub fn of_pass(pass: &[u8]) -> Option<Fence> {
         Fence::decode(&mut Bytes::copy_from_slice(pass)).ok()
     }

@@ -18,7 +18,7 @@ use super::Position;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LiveRange<T> {
-    /// Position before the first one of the queue. At and below this base, only stragglers are kept.
+    /// Position before the first position in the queue. At and below this base, only stragglers are kept.
     base: u64,
     recent: VecDeque<T>,
     stragglers: BTreeMap<u64, T>,
@@ -113,7 +113,8 @@ impl<T> LiveRange<T> {
         }
     }
 
-    /// Forgets finished positions from the front. If the queue is too long, turns open ones into stragglers.
+    /// Forgets finished positions from the front. If the queue is too long, turns open positions into
+    /// stragglers.
     pub(super) fn collect(&mut self, is_done: impl Fn(&T) -> bool) {
         while let Some(front) = self.recent.front() {
             let done = is_done(front);

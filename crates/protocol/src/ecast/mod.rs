@@ -255,8 +255,8 @@ pub trait Routing: 'static {
     /// Whether `process` is a member.
     fn is_member(config: &Self::Config, process: ProcessId) -> bool;
 
-    /// Returns the reason why the message of a process did not make it a member. The routers tell the
-    /// process. [`Routing::apply`] has refused the message.
+    /// Returns the reason why a process did not become a member by its message, which [`Routing::apply`] has
+    /// refused. The routers tell the process the reason.
     fn not_admitted(_config: &Self::Config, _sender: ProcessId, _body: &Bytes) -> Option<NotAdmitted> {
         None
     }
@@ -308,7 +308,8 @@ pub trait Routing: 'static {
     }
 
     /// Returns the configuration with which a domain continues if it is founded again from members.
-    /// `reported` has one configuration for each part whose members report, and `begun` is the founder's own.
+    /// `reported` has one configuration for each part whose members report, and `begun` is the founder's own
+    /// configuration.
     fn continued(begun: &Self::Config, reported: Vec<(u8, Self::Config)>) -> Self::Config {
         reported.into_iter().next().map_or_else(|| begun.clone(), |(_, config)| config)
     }

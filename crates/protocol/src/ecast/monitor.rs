@@ -39,7 +39,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Probes a silent member, and asks the other routers about one that seems to have failed.
+    /// Probes a silent member, and asks the other routers about a member that seems to have failed.
     fn look_after(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut dyn Sink<Self>) {
         let monitor = &mut self.monitor;
         let silence = monitor

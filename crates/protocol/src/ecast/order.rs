@@ -131,7 +131,7 @@ pub(super) struct Order<R: Routing> {
     /// Configurations that are still needed: the configuration before the first message kept, then one for
     /// each later change.
     configs: VecDeque<(Position, R::Config)>,
-    /// The knowledge by which messages are judged, in addition to the configuration.
+    /// The knowledge by which routers judge messages, in addition to the configuration.
     ledger: R::Ledger,
     /// Members that have submitted.
     senders: FxHashMap<ProcessId, Sender>,
@@ -257,8 +257,8 @@ impl<R: Routing> Order<R> {
         learned
     }
 
-    /// Replaces the configuration with which this router began by the founder's configuration, which is the
-    /// domain's.
+    /// Replaces the configuration with which this router began by the founder's configuration, which is valid
+    /// for the whole domain.
     fn found(&mut self, mut config: Bytes, learned: &mut EntryEffects) {
         if self.is_founded() {
             return;
@@ -463,8 +463,8 @@ impl<R: Routing> Order<R> {
         true
     }
 
-    /// Appends a message that a member has delivered, whatever its number. Numbers that it skips may have
-    /// been ordered, and cannot be used again.
+    /// Appends a message that a member has delivered, whatever its number. Messages with the numbers in
+    /// between may have been ordered, so these numbers cannot be used again.
     fn append_recovered(
         &mut self,
         id: MessageId,

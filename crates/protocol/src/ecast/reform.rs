@@ -251,8 +251,8 @@ impl Gathering {
         self.take_behind(from, tail, known, self.behind);
     }
 
-    /// Takes the answer of a process, if no process of its part lacks anything up to `behind`. Earlier
-    /// deliveries are left out.
+    /// Takes the answer of a process. No process of its part lacks anything up to `behind`, so this
+    /// collection leaves out earlier deliveries.
     pub(super) fn take_behind(&mut self, from: ProcessId, tail: Tail, known: bool, behind: Position) {
         if tail.generation != self.generation || self.until.is_none() {
             return;

@@ -38,14 +38,15 @@ pub struct RouterSettings {
     pub paxos: paxos::Settings,
     /// Maximum number of unexecuted data messages of one member.
     pub credit: u64,
-    /// Time that knowledge of stability may wait for other traffic before it is logged.
+    /// Time for which the router may wait for other traffic before it logs which positions became stable.
     pub stable_delay: Duration,
     /// The generation of the router.
     pub generation: Generation,
-    /// The version of routing that the router showed in its former life; 1 if it shows none yet.
+    /// The version of routing that the router's fence showed in its former life; 1 if the router has shown
+    /// none yet.
     pub routing: u32,
-    /// Maximum number of stable messages kept after an unstable one. Above it, unstable messages are kept
-    /// separately.
+    /// Maximum number of stable messages kept after an unstable message. If there are more, the router keeps
+    /// unstable messages separately.
     pub kept_max: usize,
     /// Patience of the lead router with a member about which it has asked the other routers.
     pub patience: Patience,
@@ -545,7 +546,8 @@ impl<R: Routing> Router<R> {
         self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
     }
 
-    /// Logs stability when it is due, or at no extra cost together with other proposals.
+    /// Logs which positions became stable, when that is due, or at no extra cost together with other
+    /// proposals.
     fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(dispatch) = &mut self.dispatch else { return };
         if std::mem::take(&mut self.unlogged) {
@@ -655,8 +657,8 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);
-                // The stability that `flush` reveals is not logged at once: the record waits for other
-                // traffic, or for its deadline.
+                // Positions that become stable during `flush` are not logged at once: the log entry waits for
+                // other traffic, or for its deadline.
                 self.log_stability(cx, out);
             }
         }

@@ -69,7 +69,7 @@ impl MemberMonitor {
         self.second_opinions.values_mut().for_each(|second_opinion| second_opinion.unlinked(peer));
     }
 
-    /// Returns the time of the next check, `None` if nobody is watched.
+    /// Returns the time of the next check, `None` if this router watches no member.
     pub(super) fn deadline(&self) -> Option<Time> {
         (self.is_stale || self.detector.watched().next().is_some()).then_some(self.tick_at)
     }

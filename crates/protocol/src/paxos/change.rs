@@ -487,5 +487,5 @@ fn answer_change(
     }
 }
 
-/// Maximum number of processes that a joining process keeps as candidates to ask for admission.
+/// Maximum number of processes that a joining process remembers, to ask them for admission.
 const SEEDS_MAX: usize = 64;

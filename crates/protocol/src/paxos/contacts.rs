@@ -115,7 +115,7 @@ impl Core {
         self.contacts.known.get(&process).is_none_or(|known| now.since(known.alive_at) >= span)
     }
 
-    /// Whether a majority, this process included, talks with it and knows no leader.
+    /// Whether a majority of the members, this process included, talks with this process and knows no leader.
     pub(super) fn is_electable(&self, now: Time) -> bool {
         let free = |process: ProcessId| {
             process == self.me.id || !self.contacts.known.get(&process).is_some_and(|known| known.led)

@@ -206,8 +206,8 @@ impl Core {
         self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 
-    /// Starts to watch a process. A process without a link gets as much time for one as a broken link may
-    /// stay broken.
+    /// Starts to watch a process. If the process has no link, it gets as much time as if its link had broken
+    /// now.
     pub(super) fn watch(&mut self, process: ProcessId, now: Time) {
         self.detector.watch(process, now);
         if !self.links.contains(&process) {

@@ -75,9 +75,9 @@ impl Paxos {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // If this process's log beats the candidate's, the promise must carry the whole part of it that the
-        // candidate lacks. This part must still be kept and fit into a message. A candidate with the better
-        // log lacks nothing.
+        // If this process's log beats the candidate's, the promise must carry the whole part of this log that
+        // the candidate lacks. This part must still be kept and fit into a message. A candidate with the
+        // better log lacks nothing.
         let behind =
             self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
         behind.then_some(Refusal::Behind)
@@ -128,7 +128,8 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The other candidate, which asks, is better connected than this process.
+                    // The candidate that asks is better connected than this process, so this process gives
+                    // way.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -329,8 +330,8 @@ impl Paxos {
             }
         };
         if !self.core.concerns(cx.me) {
-            // The change that made this process a member was not chosen and is gone, so it is removed instead
-            // of leading.
+            // The change that made this process a member was not chosen and is gone, so this process is
+            // removed instead of leading.
             return;
         }
         self.attempts = 0;

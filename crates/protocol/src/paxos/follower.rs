@@ -70,8 +70,9 @@ impl Paxos {
         if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
         }
-        // A process that an open change adds stands for election, because it may be the only one that knows
-        // the change. A process that the change removes stands, too, and learns in this way that it is out.
+        // A process that an open change adds stands for election, because it may be the only process that
+        // knows the change. A process that the change removes stands, too, and learns in this way that it is
+        // out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }

@@ -25,7 +25,7 @@ pub enum Message {
         /// The payloads.
         payloads: Vec<Bytes>,
     },
-    /// Phase 2: the value of the slot after the last one sent in this ballot.
+    /// Phase 2: the value of the slot after the last slot sent in this ballot.
     Accept {
         /// The leader's ballot.
         ballot: Ballot,
@@ -155,8 +155,8 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// The last slot that the sender has learned. If the sender's log is not the better one, and the
-        /// sender no longer keeps the values, this is `start` instead.
+        /// The last slot that the sender has learned. If the sender's log does not beat the candidate's, and
+        /// the sender no longer keeps the values, the slot is `start` instead.
         chosen: Slot,
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,

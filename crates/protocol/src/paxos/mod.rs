@@ -455,16 +455,16 @@ impl Paxos {
         }
     }
 
-    /// Founds the log: the founder's first slot is chosen by founding itself. From then on the founder is an
-    /// ordinary sole member.
+    /// Founds the log. The founder's first slot is chosen at once, because the founder is the only member.
+    /// From then on the founder acts like any sole member.
     fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let first = SlotValue::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // The founder's slot is learned in the same turn in which the beginning of the generation is
-            // proposed, as when a survivor continues.
+            // The founder learns its slot in the turn in which it proposes the beginning of the generation,
+            // like a survivor that continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);

@@ -109,7 +109,7 @@ impl Core {
                 if start < self.chosen || start > self.log.last() {
                     return false;
                 }
-                // The record's start was known to be chosen when it was written.
+                // The router knew that the slot `start` was chosen when it wrote the record.
                 self.learn(start, out);
                 if !self.are_steps(start, &values) {
                     return false;

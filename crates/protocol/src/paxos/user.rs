@@ -167,8 +167,9 @@ pub enum Event {
         /// The slot's payloads.
         payloads: Vec<Bytes>,
     },
-    /// The leader, as far as this process knows. Repeated when the link to the leader was renewed, or the
-    /// leader had no room: the user should propose unlearned payloads again. Only for members.
+    /// The leader, as far as this process knows. Emitted again when the link to the leader was renewed, or
+    /// the leader had no room, so that the user proposes unlearned payloads again. Only members get this
+    /// event.
     Leader(Option<ProcessId>),
     /// This process leads from now on. Slots up to `start` come from earlier reigns. Each later slot contains
     /// proposals of this reign only, or a change of the members.
@@ -185,8 +186,8 @@ pub enum Event {
         ballot: Ballot,
     },
     /// This process no longer leads in this ballot, or did not lead when it got [`Command::Confirm`]. Comes
-    /// before anything of a later reign is learned. Unlearned proposals may be a part of another leader's
-    /// log.
+    /// before the user learns anything of a later reign. Unlearned proposals may be a part of another
+    /// leader's log.
     Deposed {
         /// The reign that ended.
         ballot: Ballot,

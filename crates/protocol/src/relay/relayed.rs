@@ -44,8 +44,8 @@ pub struct Counters {
     pub refused: u64,
 }
 
-/// A protocol that wraps another one, for example to delay or to change messages. It is [`Relayed`] as the
-/// protocol within it is.
+/// A protocol that wraps another one, for example to delay or to change messages. Its links are relayed like
+/// the links of the protocol within it ([`Relayed`]).
 pub trait Wrapper: Protocol {
     /// The protocol within.
     type Inner: Relayed;

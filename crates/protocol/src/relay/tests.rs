@@ -559,7 +559,7 @@ fn a_session_outlives_its_relay() {
     assert_ne!(via(&world), first);
     let silence = world.silence(3, 4);
     assert!(silence < 250, "{silence} ms");
-    // A relay that cannot hear one of the two ends either is skipped.
+    // A router that cannot hear one of the two ends either is skipped as a relay.
     let second = via(&world);
     world.cut(second, 4, false);
     world.run(3_000);

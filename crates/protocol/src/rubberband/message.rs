@@ -32,7 +32,8 @@ pub struct WriteName {
 }
 
 impl WriteName {
-    /// Returns a name that nobody can repeat, under the id `request`, which was given out for one write.
+    /// Returns the name of a write that nobody repeats. The gateway gave the id `request` to this write
+    /// alone.
     pub fn nameless(request: RequestId) -> WriteName {
         WriteName { request, print: 0, repeated: false }
     }

@@ -34,7 +34,7 @@ pub struct SuperSettings {
     pub patience: Patience,
     /// The terms with which the super assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Time that a super waits for each super before it in rank.
+    /// Time for which a super waits, before it submits a change, for each super that precedes it in id order.
     pub rank_delay: Duration,
     /// Time that a storage process may be [away](super::away) before supers suspect it like any other
     /// process.
@@ -439,7 +439,7 @@ impl Super {
         }
     }
 
-    /// Returns the number of supers before this one in id order.
+    /// Returns the number of supers that precede this super in id order.
     fn rank(&self, config: &Config) -> u32 {
         let rank = config.role(Role::Super).position(|process| process == self.membership.me);
         u32::try_from(rank.unwrap_or(0)).unwrap_or(8)

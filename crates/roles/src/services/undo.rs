@@ -16,7 +16,7 @@ pub(super) struct UndoList<T> {
     entries: VecDeque<Unchosen<T>>,
     /// Number of changes that were ever added to the list.
     added: u64,
-    /// Whether requests may complete in another order than the one in which they arrived.
+    /// Whether requests may complete in an order other than their order of arrival.
     any_order: bool,
     /// Number of entries that belong to open transactions.
     uncommitted: usize,

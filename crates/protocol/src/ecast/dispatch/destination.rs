@@ -107,7 +107,7 @@ struct Unexecuted {
     counts: bool,
 }
 
-/// The steps of a message that are still to be awaited at its destination.
+/// The steps of a message for which its route still waits at this destination.
 pub(super) struct AwaitedSteps {
     /// Whether the message was confirmed before it was routed.
     pub(super) confirmed: bool,

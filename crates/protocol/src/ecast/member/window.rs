@@ -33,7 +33,7 @@ const ASIDE_MAX: u64 = 1 << 20;
 /// A member's control messages that may have to be sent again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Submissions {
-    /// All messages up to this number have an outcome, or were given up.
+    /// All messages up to this number have an outcome, or the member gave them up.
     pub passed: u64,
     /// The messages after `passed` in order, with their tokens.
     pub messages: Vec<(u64, Bytes)>,

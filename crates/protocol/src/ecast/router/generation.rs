@@ -67,7 +67,7 @@ impl<R: Routing> Router<R> {
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
             // This router was a founder. The ground that it chose was in memory only, and no other process
-            // has heard of that ground.
+            // has heard of that ground. So this router ends.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);

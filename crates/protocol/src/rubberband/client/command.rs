@@ -122,8 +122,8 @@ pub enum ClientEvent {
         /// The reason.
         error: ClientError,
     },
-    /// No router in reach has known a leader for a while (`true`), or one knows a leader again (`false`).
-    /// Meanwhile nothing is ordered, and every request that needs the order fails at once.
+    /// No router in reach has known a leader for a while (`true`), or such a router knows a leader again
+    /// (`false`). Without a leader nothing is ordered, and every request that needs the order fails at once.
     Adrift(bool),
     /// A new configuration.
     Config(Arc<Config>),

@@ -70,7 +70,7 @@ pub struct Client {
     /// Number of this client's writes under made-up ids that have ended.
     made_up: usize,
     /// Positions up to which made-up ids will expire, oldest first. The client adds one position each time
-    /// that a step of its writes under made-up ids has ended.
+    /// that another step (a fixed number) of its writes under made-up ids has ended.
     expiries: VecDeque<Position>,
     /// The ranges may forget numbers below this one.
     forgotten: u64,

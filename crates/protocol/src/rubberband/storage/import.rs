@@ -158,7 +158,7 @@ impl Import {
                 ChunkOutcome::Rows
             }
             // After its last rows a source always sends the ranges' memory of writes, so a chunk of rows has
-            // a next cursor. A chunk without one is ignored.
+            // a next cursor. The import ignores a chunk of rows without a next cursor.
             (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {

@@ -191,7 +191,7 @@ impl Verdicts {
         others: impl Iterator<Item = ProcessId>,
         needed: Option<Position>,
     ) -> Option<Decision> {
-        // A process that came back from its disk has read the decision.
+        // If this process came back from its disk, it may have read the decision there.
         if self.is_decided(at) {
             let (_, failure) = self.decision(at)?;
             return Some(failure.clone().map_or(Decision::Publish, Decision::Void));
