@@ -1,5 +1,5 @@
 //! The policy of a process about its links: the pass that it shows to a peer, and the passes that it admits.
-//! Both ends of a link judge the other's pass.
+//! Each end of a link judges the other end's pass.
 
 use std::fmt;
 

@@ -30,12 +30,13 @@
 //!
 //! 1. Records become durable in the order in which they were written. [`Input::Persisted`] covers all up to
 //!    its ticket.
-//! 2. Messages to one peer leave in the order of sending: a message that waits for its record delays those
-//!    behind it. Messages of [`Sink::send_aside`] have a lane of their own, which never waits, and keeps its
-//!    order.
+//! 2. Messages to one peer leave in the order of sending: a message that waits for its record delays the
+//!    messages behind it. Messages of [`Sink::send_aside`] have a lane of their own, which never waits, and
+//!    keeps its order.
 //! 3. A message that waits when its link's session ends is dropped, as if it had been sent and lost.
-//! 4. After a crash a protocol is rebuilt from the durable records, which are a prefix of those it wrote,
-//!    from the last [`Sink::collect`] on. It keeps its incarnation only if all durable records can be read.
+//! 4. After a crash a protocol is rebuilt from the durable records, which are a prefix of the records that it
+//!    wrote, from the last [`Sink::collect`] on. It keeps its incarnation only if all durable records can be
+//!    read.
 //!
 //! Without a disk every record is durable at once, nothing waits, and a process that ends is gone for good.
 //!

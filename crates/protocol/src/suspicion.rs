@@ -71,10 +71,10 @@
 //! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete
 //! replica that nobody suspects *at that position*. Two suspects of one message are both suspected before
 //! `apply` judges either of them. The same holds for suspects of two messages, and of two supers. So the last
-//! unsuspected replica of a range is not removed in reliance on suspected replicas. `apply` makes that
-//! replica unreachable instead, and every other process of which this holds. Those that live refute the
-//! suspicion, and are active again without a loss, because their ranges took no writes. Then the dead
-//! processes can be removed.
+//! unsuspected replica of a range is not removed in reliance on suspected replicas. `apply` makes the process
+//! with that replica unreachable instead, like every process that it may not remove. Unreachable processes
+//! that live refute the suspicion, and are active again without a loss, because their ranges took no writes.
+//! Then the dead processes can be removed.
 //!
 //! **Remaining case.** A process is cut off and removed while others hold its rows, and these others crash
 //! before the rows are copied. The removed process [keeps](crate::rubberband::keeping) its rows, but only the
@@ -88,9 +88,9 @@
 //! - *Both supers cannot hear a process:* the two supers are no majority of the five voters, and a router
 //!   hears the process.
 //! - *Only one router hears a process:* if that router talks with the leader, or with a router that does, it
-//!   relays for the process, which is slower and stays. If the router is cut off as well, it has no opinion.
-//!   It may briefly believe in a way that is already cut, and keeps the process for that time. A leader that
-//!   lost its majority leads no longer than an election takes, and orders nothing.
+//!   relays for the process. The process is then slower, and stays. If the router is cut off, too, it has no
+//!   opinion. It may briefly believe that it has a way which is already cut, and then the process stays for
+//!   that time. A leader that lost its majority leads no longer than an election takes, and orders nothing.
 //! - *No router knows a way to a leader:* there is no leader. Nobody agrees, and nothing could be ordered.
 //! - *Two supers contradict each other:* each is a witness of the other's accusations. If they cannot hear
 //!   each other, each accuses the other, and the routers hear both.

@@ -26,8 +26,8 @@
 //! - *A process is a member of one part.* Routers refuse a control message of a process that belongs to
 //!   another part, so that no process leaves twice or waits for itself. A program that needs two parts has
 //!   two processes.
-//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one neither copies nor
-//!   compares the others.
+//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one configuration neither
+//!   copies nor compares the other configurations.
 //! - *A part sees only its own messages.* It also names destinations only among its own members.
 //! - *Routers of two builds never fork* (S8). The configuration of tables records the version of routing with
 //!   which the domain was founded. A part of a later version ([`Part::SINCE`]) does not exist in the domain:

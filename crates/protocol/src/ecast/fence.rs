@@ -7,7 +7,7 @@
 //! ([`Fence::may_link`]):
 //!
 //! - Routers have links only to routers of their own generation.
-//! - A process of a later generation has no link to a router of an earlier one. Members of an earlier
+//! - A process of a later generation has no link to a router of an earlier generation. Members of an earlier
 //!   generation may have links to later routers, in order to follow them.
 //! - Two generations with the same number have no links at all: neither continues the other.
 //!

@@ -6,9 +6,9 @@
 //! kept separately, and the base advances. So the memory is bounded by the number of open positions plus
 //! `recent_max` (an argument of [`LiveRange::new`]).
 //!
-//! A router therefore keeps few messages after one that an unreachable or lagging process has not confirmed.
-//! It keeps that message, and the newest 65,536 positions (`kept_max`), finished or not. Of the positions
-//! between them, it keeps only the open ones.
+//! So if an unreachable or lagging process has not confirmed a message, a router keeps few of the later
+//! messages. It keeps the unconfirmed message, and the newest 65,536 positions (`kept_max`), finished or not.
+//! Of the positions between them, it keeps only the open positions.
 
 use std::collections::{BTreeMap, VecDeque};
 

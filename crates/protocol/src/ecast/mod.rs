@@ -10,8 +10,8 @@
 //! the predicates.
 //!
 //! **Roles.** [`Router`]s agree on the order through [`paxos`](crate::paxos). They replicate the *order*: the
-//! live part of the history, one configuration per distinct range of it, and the numbers that each sender
-//! has submitted. One router, the paxos leader, *dispatches*: it routes and delivers messages, counts
+//! live part of the history, each configuration that was valid in it, and the numbers that each sender has
+//! submitted. One router, the paxos leader, *dispatches*: it routes and delivers messages, counts
 //! confirmations, reports stability and gives out credits. [`Member`]s submit, deliver and confirm.
 //!
 //! ```text
@@ -60,8 +60,8 @@
 //! - Positions are sparse per destination. `previous` turns the paper's "any preceding message was sent
 //!   first" into a check, instead of trust in channels: a link that breaks loses a suffix.
 //! - The leader reports stability before it logs it. No later leader can contradict the fact, except by a
-//!   weaker answer ([`Outcome::MaybeApplied`]). This saves one agreement round per message, and the syncs of
-//!   all destinations. The leader answers submitters that ask again before the log has the fact.
+//!   weaker answer ([`Outcome::MaybeApplied`]). Reporting first saves one agreement round per message, and
+//!   the syncs of all destinations. The leader answers submitters that ask again before the log has the fact.
 //! - Followers do not route. They keep the configurations of the live range, and route it when they become
 //!   leader.
 //! - Data is submitted against credits, which return when destinations have *executed* it. So a slow scan

@@ -40,8 +40,8 @@
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
-//!   nothing. So new messages come after all recovered positions. It admits no other router either, because
-//!   that router might lead without having gathered anything.
+//!   nothing. So new messages come after all recovered positions. The survivor admits no other router either,
+//!   because that router might lead without having gathered anything.
 //! - *A silent member is out.* A member that did not report its deliveries, or cannot report all of them, may
 //!   be ahead of the cut. It learns that it is no member whenever it appears, and gets no deliveries.
 //!   (Rubberband's supers then find the member silent and suspect it as usual, S14 included.) If the member
@@ -60,11 +60,11 @@
 //! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
 //!   whose log is not the furthest among the routers that answer, and a router that follows a leader. An
 //!   operator who nevertheless uses two separated survivors has two domains. Their generations carry the
-//!   survivors' names, so no process of one ever has a link to one of the other. A member is in the
-//!   generation that it met first. If a generation continues one of the two, processes of the other may meet
-//!   this generation. Their deliveries belong to another history, so they are fenced off like silent members.
-//!   The report of a process that the log does not know counts only if it was delivered in the survivor's own
-//!   generation, which the report states.
+//!   survivors' names, so no process of one domain ever has a link to a process of the other domain. A member
+//!   is in the generation that it met first. If a later generation continues one of the two domains,
+//!   processes of the other domain may meet that generation. Their deliveries belong to another history, so
+//!   they are fenced off like silent members. The report of a process that the log does not know counts only
+//!   if it was delivered in the survivor's own generation, which the report states.
 //! - *A process had joined in the lost part.* It got a configuration and delivered from there on. If an
 //!   earlier position is missing, that message may have been part of the configuration. Then the process is
 //!   out, and deliveries that only it has are lost.

@@ -66,7 +66,7 @@
 //!   itself. It is left out if it is no member in the configuration of a more advanced member.
 //! - *The founder dies.* Before the cut, some members have entered its generation and delivered nothing
 //!   there. The operator tells the next founder the highest generation of any member, and that founder begins
-//!   a later one. After the cut, some members have heard of the generation, and the others cannot tell
+//!   a later generation. After the cut, some members have heard of the generation, and the others cannot tell
 //!   whether it includes them. So a member first learns which members' answers counted, and passes that on. A
 //!   member that counted stays; it has delivered nothing since. Survivors send the same list.
 //! - *The operator's tool dies, or tells the founder twice.* The founder continues without it. It refuses a
@@ -77,7 +77,7 @@
 //!   process joins again: its first message makes it a member at most once, as always.
 //! - *Confirmations, executions and credits* are soft state. The founder rebuilds it as a new leader does.
 //! - *The routers' ledger* ([`Routing::Ledger`](super::Routing::Ledger)) begins empty, because members do not
-//!   have it. It learns from the recovered messages.
+//!   have it. Routers fill it from the recovered messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

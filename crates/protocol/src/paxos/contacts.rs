@@ -14,11 +14,12 @@
 //! **Rules.**
 //!
 //! 1. A leader that is not connected resigns, and reports that to every member that it reaches.
-//! 2. A follower stays with a leader that it hears. So it helps nobody to replace a connected leader.
+//! 2. A follower stays with a leader that it hears. So the follower helps nobody to replace a connected
+//!    leader.
 //! 3. A member stands for election at once if a majority, itself included, talks with it and knows no leader;
 //!    otherwise rarely. Better connected members stand first, one interval apart ([`Core::rank`]).
 //! 4. A member helps one candidate at a time (`Paxos::granted`). A candidate gives way to a better connected
-//!    one until it has begun phase 1.
+//!    candidate until it has begun phase 1.
 //! 5. A member that does not talk with the leader finds the next router on a way to it ([`LeaderRoute`]), by
 //!    distances, as in distance-vector routing. It passes messages on to the leader (`ecast::detour`).
 //! 6. A member that lacks the newest changes answers the pulses of processes that count it as a member,
@@ -39,11 +40,11 @@
 //! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
 //!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
 //!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
-//!   again after some intervals. With fewer than a dozen members, the best connected one has its turn within
-//!   one timeout.
+//!   again after some intervals. With fewer than a dozen members, the best connected member has its turn
+//!   within one timeout.
 //! - *Newest members count.* The log of a router may end in a change without effect. The router may be
-//!   connected by the newest members and not by those of the change. It stands for election, if rarely, and
-//!   members that answer describe the newer log. So the newest members elect it.
+//!   connected if the newest members count, and not if the members of the change count. It stands for
+//!   election, if rarely, and members that answer describe the newer log. So the newest members elect it.
 //! - *An elected leader is connected*: after instant 0, the messages of its pre-vote and of phase 1
 //!   went to a majority and came back. So it stays, by the first point, and the lead moved once.
 //! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)

@@ -28,7 +28,7 @@
 //! - *A promise holds*: nothing is accepted below the promised ballot.
 //! - *One log per ballot*: the log after a router's chosen prefix was accepted in a single ballot,
 //!   `accepted`, and is a prefix of that leader's proposals. A log changes its ballot in one step (`Sync`),
-//!   never slot by slot. So the tail of a dead reign cannot survive after slots of a later one, and there
+//!   never slot by slot. So the tail of a dead reign cannot survive after slots of a later reign, and there
 //!   are never gaps to fill.
 //! - *Phase 1 sees everything that may be chosen*: a majority of promises contains a router that accepted
 //!   every chosen slot. The candidate continues with the promised log of the highest ballot, and with the
@@ -43,10 +43,10 @@
 //!   vote of an older or younger incarnation counts for nobody. Promises reveal more of the prefix, and
 //!   better logs. A candidate counts its votes again with each set of members that it learns in this way. So
 //!   a candidate that knows only old members learns every later set, one after the other. The same holds for
-//!   pre-votes: each describes the voter's log, if that is the better one.
+//!   pre-votes: each describes the voter's log, if that log is better.
 //! - *A promise of a better log is complete*: if the voter's log beats the candidate's, the promise carries
-//!   everything that the candidate lacks, or the voter makes no promise. If the candidate's log is the better
-//!   one, the promise carries slots known to be chosen, or nothing.
+//!   everything that the candidate lacks, or the voter makes no promise. If the candidate's log is better,
+//!   the promise carries slots known to be chosen, or nothing.
 //!
 //! **Why that is safe.** Let a candidate continue with a log of ballot *a* whose newest members are *X*,
 //! promised by a majority of X. Let *v* be the lowest ballot below its own in which a value was chosen that
@@ -75,10 +75,10 @@
 //! **Why somebody can be elected.** Let B be the live router with the best log, and X the newest members in
 //! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
 //! and the majority that B needs exists. Another candidate may hold a change of a reign that is over, and
-//! would need dead routers because of it. While it talks with a majority of X, one of these answers its
-//! pre-vote with a log of the following reign, and the candidate counts that log's members. If the candidate
-//! does not even talk with a majority of X, nobody can know which values were chosen: a majority of a set
-//! that may have chosen values is gone.
+//! would need dead routers because of it. While that candidate talks with a majority of X, a member of X
+//! answers its pre-vote with a log of the following reign, and the candidate counts that log's members. If
+//! the candidate does not even talk with a majority of X, nobody can know which values were chosen: a
+//! majority of a set that may have chosen values is gone.
 //!
 //! **Attacks considered.**
 //!
@@ -124,11 +124,11 @@
 //!
 //! **Proposals that rest on a reign.** Some proposals depend on a user's knowledge as leader, such as a
 //! change of a state that only the leader has computed. The user binds them to its ballot
-//! ([`Command::ProposeIn`]). They are never forwarded. They wait in a queue that belongs to the reign and
-//! ends with it. A leader's log is taken over from its beginning. So of these proposals a prefix survives the
-//! reign, in order, with nothing of that reign after it. The user learns when a reign begins, when its
-//! initial log is chosen, and when it ends, before any slot of a later reign is learned. By
-//! [`Command::Confirm`] it finds out whether its reign still stands.
+//! ([`Command::ProposeIn`]). Such proposals are never forwarded. They wait in a queue that belongs to the
+//! reign and ends with it. A leader's log is taken over from its beginning. So a prefix of these proposals
+//! survives the reign, in order, and nothing else of that reign comes after this prefix. The user learns when
+//! a reign begins, when its initial log is chosen, and when it ends, before any slot of a later reign is
+//! learned. By [`Command::Confirm`] it finds out whether its reign still stands.
 //!
 //! **Where we differ, and why.** Ballots belong to logs and not to slots (see above): FIFO order of
 //! proposers, stop commands and the absence of gaps follow from that. The pre-vote is not in the paper:
@@ -148,9 +148,9 @@
 //! ([`Paxos::recover`]) holds everything that it ever reported. Its other messages may count as lost on the
 //! way, which links always permit. So it continues under its incarnation, as a follower. Pulses and proposals
 //! do not wait for the disk: a router with a slow disk is not dead. Once [`Settings::checkpoint_bytes`] have
-//! been written, the user gives its state, and one record replaces all earlier ones. A user that cannot give
-//! its state at once announces it ([`Command::SnapshotLater`]). The log after that slot is kept until the
-//! user gives the state, and is a part of the record.
+//! been written, the user gives its state, and one record replaces all earlier records. A user that cannot
+//! give its state at once announces it ([`Command::SnapshotLater`]). The log after that slot is kept until
+//! the user gives the state, and is a part of the record.
 //!
 //! **Snapshots.** A process that lacks more than the kept log gets the user's state, whole or in parts. A
 //! user with a large state takes a cheap checkpoint and gives its parts over many turns, while the log

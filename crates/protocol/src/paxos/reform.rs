@@ -17,10 +17,10 @@
 //! If no router is left, a router that has just started begins an empty log with a single member. Members
 //! then tell it what the old log contained.
 //!
-//! The log alone cannot make this safe. It is safe because no process of the new generation may have a link
-//! to a router of the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. The log lacks the
-//! entries that only the other routers held; [`ecast`](crate::ecast::Reformed) recovers those that were
-//! delivered.
+//! The log alone cannot make it safe to continue alone. It is safe because no process of the new generation
+//! may have a link to a router of the old generation ([`Fence`](crate::ecast::Fence)), so the two logs never
+//! meet. The log lacks the entries that only the other routers held; [`ecast`](crate::ecast::Reformed)
+//! recovers those that were delivered.
 
 use bytes::Bytes;
 use thiserror::Error;

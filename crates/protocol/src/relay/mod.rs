@@ -15,12 +15,12 @@
 //!
 //! **Why here, and not in each protocol.** We considered three alternatives. E-Cast could send confirmations
 //! and deliveries through another router. A third process could probe before a suspicion. The lead could move
-//! to a router that hears more. The first repairs one pair of roles out of five (gateways read from storage
-//! processes, storage processes exchange verdicts and rows, all send signs of life to supers). The second
-//! spares a healthy process but leaves its range without confirmations. The third only moves the standstill
-//! to another pair of processes. Below the protocols, one mechanism serves all pairs, and their proofs about
-//! links stay valid. Links between routers are never relayed, because elections depend on who hears whom
-//! ([`paxos`](crate::paxos)).
+//! to a router that hears more. The first alternative repairs one pair of roles out of five (gateways read
+//! from storage processes, storage processes exchange verdicts and rows, all send signs of life to supers).
+//! The second alternative spares a healthy process but leaves its range without confirmations. The third
+//! alternative only moves the standstill to another pair of processes. Below the protocols, one mechanism
+//! serves all pairs, and their proofs about links stay valid. Links between routers are never relayed,
+//! because elections depend on who hears whom ([`paxos`](crate::paxos)).
 //!
 //! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
 //!

@@ -101,17 +101,17 @@
 //! - *A process that was voted out keeps its engine and begins an empty journal:* the fragments that the
 //!   engine knows as written are not in this journal. The new life states from which number on records count,
 //!   and its first checkpoint writes everything.
-//! - *Two processes crash at once, one with a damaged disk:* that one comes back as a new process, and
-//!   replicas feed it. A range whose last replica has a damaged disk is lost, like a range whose last replica
-//!   dies without a disk.
+//! - *Two processes crash at once, one with a damaged disk:* the process with the damaged disk comes back as
+//!   a new process, and replicas feed it. A range whose last replica has a damaged disk is lost, like a range
+//!   whose last replica dies without a disk.
 //! - *A held write's verdicts were known before the crash:* either *Decided* is read, or the decision was not
 //!   durable. In the second case the process asks the other processes, which remember the decision or
 //!   evaluate the write again, with the same result. Each of them keeps a decision until every member reports
 //!   that it has the decision on disk, however long this process was gone and however many writes came
 //!   meanwhile.
 //! - *Clients cause long, or many, reasons of failures:* each reason has a bound in bytes where it enters,
-//!   and all reasons together have one. No record grows with the history: a checkpoint writes its decisions
-//!   in pieces.
+//!   and all reasons together have a bound, too. No record grows with the history: a checkpoint writes its
+//!   decisions in pieces.
 
 use std::collections::VecDeque;
 

@@ -59,10 +59,10 @@
 //! rows that lack none.
 //!
 //! **Attacks considered.**
-//! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no
-//!   replica is complete, so neither keeper falls back further. If other ranges of the place have live
-//!   replicas, the standby copies those from the replicas, which are newer, and only the lost range from the
-//!   keeper.
+//! - *Two keepers of a range at different positions:* the keeper with the later position serves. The range
+//!   refuses writes while no replica is complete, so neither keeper falls back further. If other ranges of
+//!   the place have live replicas, the standby copies those from the replicas, which are newer, and only the
+//!   lost range from the keeper.
 //! - *The keeper's `Join` races with the return of the last replica:* both are ordered. After the return
 //!   the replica is active, and supers dismiss the keeper. A copy that was planned before names an old
 //!   placement version and has no effect.
@@ -82,8 +82,9 @@
 //! - *The process was a source of a migration:* its pins are released, and the receiver reads elsewhere. A
 //!   migration that it was receiving has no effect, because a process that was not complete keeps nothing.
 //! - *A write waits for verdicts:* the keeper asks for them, and answers. Processes that wait for the verdict
-//!   of its former life get the keeper's verdict if the keeper delivered the write. If it comes too late, the
-//!   others have published theirs: as in `verdicts`, the write's effect in the lost range is lost.
+//!   of its former life get the keeper's verdict if the keeper delivered the write. If the keeper comes too
+//!   late, the other ranges have published the write: as in `verdicts`, the write's effect in the lost range
+//!   is lost.
 //! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so the
 //!   engine notices if rows are missing because they were staged after `through`.
 //! - *A statement's id was used after `through`:* the keeper does not know it, so a repetition is executed.

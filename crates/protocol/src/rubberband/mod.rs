@@ -83,7 +83,8 @@
 //! | [`suspicion`](crate::suspicion) | from one process's guess to a removal |
 //! | `super_process` | a super: watching, and replacement |
 //!
-//! **The ids of one write.** A write travels under eight names. Each layer needs one with its own lifetime:
+//! **The ids of one write.** A write travels under eight names. Each layer needs a name with its own
+//! lifetime:
 //!
 //! | id | made by | compared by | lives until |
 //! |---|---|---|---|
@@ -99,9 +100,10 @@
 //! - A SQL client repeats its write under its `RequestName`. A `session::Request` pairs that name with the
 //!   `WriteName` that is sent.
 //! - A `WriteName` adds a hash of the statement to the `RequestId`, so that ranges refuse another statement.
-//! - A token tells a user's requests apart. An attempt tells answers apart: the client drops those to old
+//! - A token tells a user's requests apart. An attempt tells answers apart: the client drops answers to old
 //!   attempts.
-//! - A `MessageId` lets routers drop a copy of a message that was sent again; a repeated write has a new one.
+//! - A `MessageId` lets routers drop a copy of a message that was sent again; a repeated write has a new
+//!   `MessageId`.
 //!
 //! The `token` of a [`DataHeader`] and of a [`Reply`] is the client's attempt.
 
