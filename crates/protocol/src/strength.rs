@@ -1,4 +1,5 @@
-//! Strengths: the promise of a read or a write. All doors share these words.
+//! Strengths: the promise of a read or a write. All doors share these words. In this module, a *door* is one
+//! of the interfaces for users that the table lists.
 //!
 //! [`ReadStrength`] and [`WriteStrength`] list all strengths. A door takes only the strengths that it can
 //! keep, and that part of the list has a type of its own. So a protocol never meets a strength that it does

@@ -229,7 +229,7 @@ impl SecondOpinion {
         })
     }
 
-    /// Returns the verdict, given that the accuser itself counts the suspect as failed. `routers` and
+    /// Returns the bench's verdict. The accuser itself already counts the suspect as failed. `routers` and
     /// `supers` are the bench. A statement older than `fresh` does not count.
     pub(crate) fn verdict(
         &self,

@@ -127,9 +127,9 @@ pub(super) struct Commands {
     pub(super) generation: Option<CommandId>,
     /// The command to pause this router.
     pub(super) pause: Option<CommandId>,
-    /// The leader that was last asked for the changes.
+    /// The leader from which this router last requested the changes.
     leader: Option<ProcessId>,
-    /// Whether the leader must be asked for the changes again.
+    /// Whether this router must request the changes from the leader again.
     again: bool,
 }
 

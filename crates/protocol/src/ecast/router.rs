@@ -131,8 +131,8 @@ pub struct Router<R: Routing> {
 }
 
 impl<R: Routing> Router<R> {
-    /// Creates a router. Its log was just founded, or comes from a disk, or the router is about to join it.
-    /// If a former life began this generation and ended before the log recorded the beginning, the router
+    /// Creates a router. The router has just founded its log, has read it from a disk, or is about to join
+    /// it. If a former life began this generation and ended before the log recorded the beginning, the router
     /// asks the members again ([`Reformed`](super::Reformed)).
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {

@@ -45,7 +45,7 @@ impl Log {
         Log { start, values: VecDeque::new(), bytes: 0 }
     }
 
-    /// Returns the slot before the first one kept.
+    /// Returns the slot before the first slot kept.
     pub(super) fn start(&self) -> Slot {
         self.start
     }

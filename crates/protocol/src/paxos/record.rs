@@ -17,7 +17,7 @@ use crate::{
 /// A record that must be durable before certain messages may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The router takes part in no ballot below this one.
+    /// The router takes part in no ballot below this ballot.
     Promised(Ballot),
     /// The log after `start`, as the leader of `ballot` has it.
     Accepted {

@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Returns the next piece, if the window permits one.
+    /// Returns the next piece, if the window permits another piece.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.sent - self.taken >= WINDOW_BYTES {
             return None;

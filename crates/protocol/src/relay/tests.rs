@@ -475,7 +475,7 @@ fn the_end_of_a_pause_breaks_no_links() {
     world.assert_direct();
 }
 
-/// Admits every process that shows its own number.
+/// Admits every process that shows this number.
 #[derive(Debug)]
 struct Club(u8);
 

@@ -514,7 +514,7 @@ impl Routing for Rubberband {
         let only = |allowed: Role| if role == Some(allowed) { Ok(()) } else { Err(refusal::NOT_ALLOWED) };
         let mut change = ConfigChange { state: config.state.clone(), placement: false };
         let state = &mut change.state;
-        // One match lists who may change what.
+        // One match lists which sender may make which change.
         match control {
             Control::Join { role, .. } if !role.is_of_tables() => return Err(refusal::MALFORMED),
             Control::Join { role, name, address, terms, keeps } => {

@@ -132,7 +132,7 @@ impl Super {
         self.membership.config()
     }
 
-    /// Returns the part of this process that takes part in the order.
+    /// Returns the E-Cast member through which this process takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }

@@ -91,8 +91,8 @@ impl<T> UndoList<T> {
         }
     }
 
-    /// Makes the commit the work to which the transaction's changes belong. From then on the changes belong
-    /// to no open transaction.
+    /// Gives the transaction's changes to the work of its commit. From then on the changes belong to no open
+    /// transaction.
     pub(super) fn commit(&mut self, work: u64, transaction: TransactionId) {
         for it in self.entries.iter_mut().filter(|it| it.transaction == Some(transaction)) {
             (it.work, it.transaction) = (work, None);

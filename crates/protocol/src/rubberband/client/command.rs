@@ -73,7 +73,7 @@ pub enum ClientCommand {
         /// The token of the request.
         token: u64,
     },
-    /// Processes that may be routers.
+    /// Names processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leaves the cluster. Ends in [`ClientEvent::Left`].
     Leave {

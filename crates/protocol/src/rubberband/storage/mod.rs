@@ -87,7 +87,7 @@ use crate::{
 pub enum StorageCommand {
     /// The engine has executed the batch: one result per task.
     Executed(Vec<TaskResult>),
-    /// Processes that may be routers.
+    /// Names processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leaves the cluster. Ends in [`StorageEvent::Left`].
     Leave {
@@ -251,7 +251,7 @@ impl Storage {
         self.membership.config()
     }
 
-    /// Returns the part of this process that takes part in the order.
+    /// Returns the E-Cast member through which this process takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }

@@ -40,7 +40,8 @@ pub(super) const REMEMBERED_BYTES_MAX: usize = 64 << 20;
 const OUTCOME_BYTES_MAX: usize = 64;
 /// Maximum size in bytes of a remembered reason of a failure.
 const FAILURE_BYTES_MAX: usize = 4 << 10;
-/// Number of a session's request numbers in one block, as a power of two.
+/// Number of low bits of a request number that select its place in a block: a block holds 256 numbers of a
+/// session.
 const BLOCK_BITS: u32 = 8;
 
 /// The result of a write in a range.
