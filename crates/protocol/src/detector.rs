@@ -1,15 +1,15 @@
 //! The failure detector: processes that seem to have failed.
 //!
-//! A peer is suspected when it has been silent for longer than its own habit explains, or when its link has
-//! been broken for a while and could not be restored. Suspicion is a guess, never a fact: an ordered message
-//! decides its consequences (rule S14), and no safety depends on it (S11).
+//! A peer is suspected when it has been silent for longer than its own earlier pauses explain, or when its
+//! link has been broken for a while and could not be restored. A suspicion is a guess, never a fact: an
+//! ordered message decides its consequences (rule S14), and no safety depends on it (S11).
 //!
 //! The allowed silence adapts: `mean + 8·deviation` of the gaps between signs of life, kept within
-//! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large because a wrong suspicion
-//! costs a migration and a late one only patience. A part of a large message is a sign of life as well
-//! ([`Input::Progress`](crate::Input)), because its sender's other messages wait behind it. A detector whose
-//! own tick comes late was itself asleep (starved of the processor, or paused): it discards that interval and
-//! gives every peer a fresh start.
+//! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large, because a wrong suspicion
+//! costs a migration of rows, and a late suspicion costs only waiting. A part of a large message is a sign of
+//! life as well ([`Input::Progress`](crate::Input)), because its sender's other messages wait behind it. A
+//! detector whose own tick comes late was itself asleep (starved of the processor, or paused): it discards
+//! that interval and gives every peer a fresh start.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +25,9 @@ pub struct Settings {
     pub interval: Duration,
     /// Shortest silence for which a peer is suspected.
     pub silence_min: Duration,
-    /// Longest silence for which a peer can remain unsuspected, whatever its habit.
+    /// Longest silence for which a peer can remain unsuspected, whatever its earlier gaps.
     pub silence_max: Duration,
-    /// Time for which a link may stay broken.
+    /// Time for which a link may stay broken before its peer is suspected.
     pub unlinked_max: Duration,
 }
 
@@ -65,8 +65,8 @@ pub struct Detector {
 
 #[derive(Debug)]
 struct PeerWatch {
-    /// Time of the last sign of life. A moment at which the peer was first watched, linked or excused counts
-    /// as a sign, too.
+    /// Time of the last sign of life. The moments at which this process began to watch the peer, got a link
+    /// to it, or gave it a fresh start count as signs, too.
     heard: Time,
     /// Time of the last sign of life that the peer gave itself; `None` if it has given no sign.
     sign: Option<Time>,
@@ -113,8 +113,8 @@ impl Detector {
         let Some(watch) = self.peers.get_mut(&peer) else { return };
         watch.sign = Some(now);
         let gap = now.since(watch.heard).as_nanos() as f64;
-        // Signs of life in bursts reveal nothing about the peer's habit, so only gaps of at least half an
-        // interval count.
+        // Signs of life that come in bursts say nothing about the peer's usual pauses, so only gaps of at
+        // least half an interval count.
         if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
             let error = (gap - watch.gap_mean).abs();
             watch.gap_mean += (gap - watch.gap_mean) / 8.0;
@@ -131,8 +131,9 @@ impl Detector {
         self.peers.get(&peer).is_some_and(fresh)
     }
 
-    /// Whether `peer` is linked and gave a sign of life itself within the last two intervals. The moment at
-    /// which the peer was first watched, linked or excused is no such sign.
+    /// Whether `peer` is linked and gave a sign of life itself within the last two intervals. The moments at
+    /// which this process began to watch the peer, got a link to it, or gave it a fresh start are no such
+    /// signs.
     pub fn lives(&self, peer: ProcessId, now: Time) -> bool {
         let signed =
             |watch: &PeerWatch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);

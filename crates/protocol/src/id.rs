@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DomainId(pub u128);
 
-/// A life of a domain. The first life begins with the founding. A new one begins whenever an operator
+/// A life of a domain. The first life begins with the founding. A new life begins whenever an operator
 /// continues the domain without a majority of its routers (rule S1, [`ecast`](crate::ecast::Reformed)).
 ///
-/// Two survivors that cannot see each other may both be ordered to continue, and reach the same number. So a
-/// generation also carries the name of its survivor, and no two generations are the same. Generations are
-/// ordered by number. Between two generations of one number, the order only serves to choose the same one
-/// everywhere.
+/// An operator may order two survivors that cannot see each other to continue, and both then begin a
+/// generation of the same number. So a generation also carries the name of its survivor, and no two
+/// generations are the same. Generations are ordered by number. The order of two generations with one number
+/// only serves to choose the same one everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Generation {
     /// Number of earlier generations that the survivor knew.
     pub number: u32,
     /// The incarnation of the router with which the generation began: a survivor or, if no router was left, a
-    /// fresh one. 0 for the first generation.
+    /// fresh router. 0 for the first generation.
     pub survivor: Incarnation,
 }
 
@@ -30,7 +30,8 @@ pub struct Generation {
 pub struct Incarnation(pub u128);
 
 /// A process. A process that restarts without its memory is a *new* process: same node, other incarnation.
-/// The promises of the old process are gone, and the new process is not counted as having made them.
+/// The promises of the old process end with it: they do not bind the new process, and nobody counts them as
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// Number of the process's place in the cluster. The configuration chooses it, and it is the same after a

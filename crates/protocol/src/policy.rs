@@ -1,11 +1,12 @@
 //! The policy of a process about its links: the pass that it shows to a peer, and the passes that it admits.
-//! Both ends of a link judge the other's pass.
+//! Each end of a link judges the other end's pass.
 
 use std::fmt;
 
 use bytes::Bytes;
 
-/// The rule for who may be linked with a protocol: each end shows a pass, and both judge the other's.
+/// The rule that decides which processes may have a link with a protocol. Each end of a link shows a pass,
+/// and each end judges the other end's pass.
 pub trait Policy: fmt::Debug + Send + Sync {
     /// Returns the pass of this end; at most [`PASS_BYTES_MAX`] bytes.
     fn pass(&self) -> Bytes;

@@ -6,9 +6,9 @@
 //! afterwards the parent loops until that queue is empty.
 //!
 //! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of
-//! the sent messages may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by
-//! draining: inputs that arrived together are passed one after another, and [`Input::Drained`] closes them;
-//! protocols flush there and not before.
+//! the sent messages may be lost; the protocol resends after the next [`Input::Linked`]. Inputs that arrive
+//! together are a batch: the host passes them on one after another, and [`Input::Drained`] ends the batch. A
+//! protocol sends what it gathered during the batch at that end, and not before.
 //!
 //! A *cast* ([`Sink::cast`]) is a datagram in addition to a link. It may be lost or come twice. Later
 //! messages may overtake it, messages on the link included, and it may overtake earlier messages. A cast
@@ -30,12 +30,13 @@
 //!
 //! 1. Records become durable in the order in which they were written. [`Input::Persisted`] covers all up to
 //!    its ticket.
-//! 2. Messages to one peer leave in the order of sending: a message that waits for its record delays those
-//!    behind it. Messages of [`Sink::send_aside`] have a lane of their own, which never waits, and keeps its
-//!    order.
+//! 2. Messages to one peer leave in the order of sending: a message that waits for its record delays the
+//!    messages behind it. Messages of [`Sink::send_aside`] have a lane of their own, which never waits, and
+//!    keeps its order.
 //! 3. A message that waits when its link's session ends is dropped, as if it had been sent and lost.
-//! 4. After a crash a protocol is rebuilt from the durable records, which are a prefix of those it wrote,
-//!    from the last [`Sink::collect`] on. It keeps its incarnation only if all durable records can be read.
+//! 4. After a crash a protocol is rebuilt from the durable records, which are a prefix of the records that it
+//!    wrote, from the last [`Sink::collect`] on. It keeps its incarnation only if all durable records can be
+//!    read.
 //!
 //! Without a disk every record is durable at once, nothing waits, and a process that ends is gone for good.
 //!
@@ -75,8 +76,8 @@ pub trait Protocol {
     /// instant or later, never earlier.
     fn deadline(&self) -> Option<Time>;
 
-    /// Returns how long the host may let input gather before it passes the input on, so that it passes on
-    /// more at a time. This is a wish: no promise depends on it.
+    /// Returns how long the host may hold back input, so that it passes on more input at a time. This is a
+    /// wish of the protocol: no promise depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
     }
@@ -153,7 +154,8 @@ impl<P: Protocol> Input<P> {
         input
     }
 
-    /// Converts the input for a protocol that understands only some of the messages and commands.
+    /// Converts the input for a protocol that understands only some of the messages and commands. Returns the
+    /// error of `message` or `command` for a message or command that the protocol does not understand.
     pub fn try_map<C: Protocol, E>(
         self,
         message: impl FnOnce(P::Message) -> Result<C::Message, E>,
@@ -184,8 +186,8 @@ pub trait Sink<P: Protocol + ?Sized> {
         self.send(to, message, None);
     }
     /// Casts a message: sends it at once. The network may lose, double or reorder it. The message has at most
-    /// [`CAST_BYTES_MAX`] bytes; a longer one needs [`Sink::send`]. A host without datagrams sends it over
-    /// the link, which is better in every respect.
+    /// [`CAST_BYTES_MAX`] bytes; a longer message needs [`Sink::send`]. A host without datagrams sends the
+    /// message over the link, which is better in every respect.
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
@@ -231,8 +233,8 @@ pub trait Sink<P: Protocol + ?Sized> {
 /// datagram, which loopback carries whole and Ethernet in six fragments.
 pub const CAST_BYTES_MAX: usize = 8 << 10;
 
-/// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among those of
-/// `P`, and its events go to a closure.
+/// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among the
+/// records of `P`, and its events go to a closure.
 pub struct Lift<'a, P: Protocol, M, E> {
     out: &'a mut dyn Sink<P>,
     message: M,

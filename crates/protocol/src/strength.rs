@@ -1,4 +1,5 @@
-//! Strengths: the promise of a read or a write. All doors share these words.
+//! Strengths: the promise of a read or a write. All doors share these words. In this module, a *door* is one
+//! of the interfaces for users that the table lists.
 //!
 //! [`ReadStrength`] and [`WriteStrength`] list all strengths. A door takes only the strengths that it can
 //! keep, and that part of the list has a type of its own. So a protocol never meets a strength that it does
@@ -24,7 +25,7 @@ use crate::quorum::majority;
 /// The strength of a read, at any door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadStrength {
-    /// A read of a group. It returns the state of the member that is asked, however old that state is.
+    /// A read of a group. It returns the state of the member that executes it, however old that state is.
     Local,
     /// A read of tables.
     Cut(Strength),
@@ -86,8 +87,8 @@ pub enum SendStrength {
     Safe(Phi),
 }
 
-/// The number of processes of the view that must have a safe message, for all of their members, before any
-/// process delivers it (000 §6).
+/// The number of processes of the view that must have a safe message before any process delivers the message
+/// (000 §6). A process has the message once it has it for all members in the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Phi {
     /// Every process. This is the right choice if nobody knows which machines fail together.
@@ -273,8 +274,8 @@ impl Level {
         }
     }
 
-    /// Whether any two sets that meet this level share a replica, and each of them shares one with every set
-    /// that meets [`Level::Quorum`].
+    /// Whether any two sets that meet this level share a replica, and each such set shares a replica with
+    /// every set that meets [`Level::Quorum`].
     pub fn is_quorum(self) -> bool {
         matches!(self, Level::Quorum | Level::All | Level::EachQuorum)
     }

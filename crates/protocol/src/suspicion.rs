@@ -1,9 +1,10 @@
 //! Suspicion: from one process's guess to a removal.
 //!
 //! **Promise.** A dead member is removed about as soon as its links break. Nobody is removed on one process's
-//! word, or because of a partial cut while an asked process hears it, or for a pause of a second. A process
-//! that holds the last complete copy of a range, as far as the others are unsuspected, is never removed
-//! (S14). Suspicions from before a process last showed itself alive in the order have no effect.
+//! word, or for a pause of a second, or because of a partial cut while a process that the accuser asks hears
+//! the member. A process is never removed while no other complete copy of one of its ranges is at an
+//! unsuspected process (S14). Once a process has shown by an ordered message that it lives, earlier
+//! suspicions of that process have no effect.
 //!
 //! **Source.** SWIM (Das, Gupta and Motivala, DSN 2002): probes by third parties (§4.1), and a suspicion that
 //! its subject may refute before it is confirmed (§4.2).
@@ -49,17 +50,19 @@
 //!   only another super hears the suspect, the suspect stays for [`Patience::doubt`]. A super relays nothing,
 //!   so the suspect's work has no effect.
 //! - *Two steps.* `Suspect` is ordered first and has one effect: no other process may be removed in reliance
-//!   on its subject. The subject gets it like everybody and, if it lives, refutes it by an ordered message,
-//!   which also ends its being unreachable. `Remove` names the position of the suspicion, and is void once
-//!   the suspicion was refuted. `Remove` also names the witnesses that agreed.
+//!   on its subject. The subject gets `Suspect` like all other processes. If the subject lives, it refutes
+//!   the suspicion by an ordered message, and is no longer suspected or unreachable. `Remove` names the
+//!   position of the suspicion, and is void once the suspicion was refuted. `Remove` also names the witnesses
+//!   that agreed.
 //! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another
-//!   complete replica of each of its ranges at that moment: a replica that is not suspected yet may have just
-//!   died. Until that replica is heard or suspected, the removal waits.
+//!   complete replica of each of its ranges. Not being suspected is not enough, because such a replica may
+//!   have just died. Until that replica is heard or suspected, the removal waits.
 //! - *One step of the lead router.* An expulsion names the number of the suspect's messages that the lead
-//!   router had learned. It is void if one more was ordered before it: a process that shows itself alive in
-//!   the order is not removed on older grounds. A removal costs such a part no rows, so nothing waits for a
-//!   refutation. Instead every router with a link listens before the lead router judges, and a silent one has
-//!   as much time. A lone router has no bench, and judges alone.
+//!   router had learned. The expulsion is void if another message of the suspect was ordered before it: a
+//!   process that shows itself alive in the order is not removed on older grounds. A removal costs such a
+//!   part no rows, so the lead router waits for no refutation. Instead every router with a link listens
+//!   before the lead router judges, and a router that stays silent has the same time to answer. A lone router
+//!   has no bench, and judges alone.
 //! - *An operator's declaration is checked.* A process is not declared lost while anybody on the bench hears
 //!   it.
 //! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws announcements that it
@@ -67,15 +70,17 @@
 //!
 //! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete
 //! replica that nobody suspects *at that position*. Two suspects of one message are both suspected before
-//! either is judged, and so are those of two messages and of two supers. So the last unsuspected replica of a
-//! range is not removed in reliance on suspected ones. It becomes unreachable, and so does every process that
-//! is judged like this. The living among them refute, and are active again without a loss, because their
-//! ranges took no writes; then the dead can be removed.
+//! `apply` judges either of them. The same holds for suspects of two messages, and of two supers. So the last
+//! unsuspected replica of a range is not removed in reliance on suspected replicas. `apply` makes the process
+//! with that replica unreachable instead, like every process that it may not remove. Unreachable processes
+//! that live refute the suspicion, and are active again without a loss, because their ranges took no writes.
+//! Then the dead processes can be removed.
 //!
-//! **Remaining case.** A process that was cut off is removed while others hold its rows, and those crash
-//! before the rows are copied. It [keeps](crate::rubberband::keeping) its rows, but only the others know the
-//! writes that they acknowledged after its removal. So its rows are used only once an operator declares the
-//! others lost. The same holds for a process that is declared lost itself, and returns.
+//! **Remaining case.** A process is cut off and removed while others hold its rows, and these others crash
+//! before the rows are copied. The removed process [keeps](crate::rubberband::keeping) its rows, but only the
+//! others know the writes that they acknowledged after its removal. So its rows are used only once an
+//! operator declares the others lost. The same holds for a process that an operator declared lost, and that
+//! returns.
 //!
 //! **Attacks considered.**
 //! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it
@@ -83,34 +88,35 @@
 //! - *Both supers cannot hear a process:* the two supers are no majority of the five voters, and a router
 //!   hears the process.
 //! - *Only one router hears a process:* if that router talks with the leader, or with a router that does, it
-//!   relays for the process, which is slower and stays. If the router is cut off as well, it has no opinion.
-//!   It may briefly believe in a way that is already cut, and keeps the process for that time. A leader that
-//!   lost its majority leads no longer than an election takes, and orders nothing.
-//! - *No router knows a way to a leader:* there is none, nobody agrees, and nothing could be ordered.
+//!   relays for the process. The process is then slower, and stays. If the router is cut off, too, it has no
+//!   opinion. It may briefly believe that it has a way which is already cut, and then the process stays for
+//!   that time. A leader that lost its majority leads no longer than an election takes, and orders nothing.
+//! - *No router knows a way to a leader:* there is no leader. Nobody agrees, and nothing could be ordered.
 //! - *Two supers contradict each other:* each is a witness of the other's accusations. If they cannot hear
 //!   each other, each accuses the other, and the routers hear both.
-//! - *An opinion never comes:* it is no agreement, so silence decides nothing. A majority of the routers and
-//!   the accuser are a majority of the bench in every domain of three routers and two supers; without a
-//!   majority of routers nothing is ordered anyway. The accuser asks again every interval, so a lost question
-//!   costs an interval.
-//! - *The lead moves meanwhile:* all routers are asked, the leader or not. Ordered messages stay ordered, and
-//!   the member sends the others again.
+//! - *An opinion never comes:* a missing opinion is no agreement, so silence decides nothing. A majority of
+//!   the routers and the accuser are a majority of the bench in every domain of three routers and two supers;
+//!   without a majority of routers nothing is ordered anyway. The accuser asks again every interval, so a
+//!   lost question costs an interval.
+//! - *The lead moves meanwhile:* the accuser asks all routers, whether they lead or not. Ordered messages
+//!   stay ordered, and the accuser's E-Cast member sends the other messages again.
 //! - *A lead router lost its majority:* it still accuses members that it does not hear. Its routers do not
 //!   answer, so nobody agrees. Seconds later, the next leader may choose an expulsion that the earlier lead
 //!   router had proposed. The expulsion stands only if its subject has submitted nothing since.
-//! - *A new lead router* has heard nobody: each member counts as alive from then on.
+//! - *A new lead router* has heard nobody: each member counts as alive at first.
 //! - *A process dies before any other member knew it:* the lead router watches it like any other member.
-//! - *Stale, duplicated, reordered:* opinions name the second opinion; opinions that name another one than
-//!   the present second opinion are ignored. If a link to a witness breaks, its statements are dropped,
-//!   because a later one may be lost. A second `Suspect` of a suspected process changes nothing. A `Remove`
-//!   that comes late, or twice, names a suspicion that is refuted, or a process that is gone. A `Refute`
-//!   names the suspicion, and voids no later one.
-//! - *Queued while cut off:* a suspicion that was numbered already cannot be taken back, and is ordered
-//!   seconds later. Its subject refutes it; a removal needs a statement of the bench that is made after its
-//!   delivery.
+//! - *Stale, duplicated, reordered:* each second opinion (the inquiry about one suspect) has a number, and
+//!   each opinion of a witness carries that number. The accuser ignores opinions with a number other than the
+//!   present one. If a link to a witness breaks, the accuser drops that witness's statements, because a later
+//!   statement may be lost. A second `Suspect` of a suspected process changes nothing. A `Remove` that comes
+//!   late, or twice, names a suspicion that is refuted, or a process that is gone. A `Refute` names the
+//!   suspicion, and voids no later one.
+//! - *Queued while cut off:* a super cannot take back a suspicion that its E-Cast member has numbered
+//!   already, so the suspicion may be ordered seconds later. Its subject refutes it. A removal needs a
+//!   statement that the bench makes after the suspicion's delivery.
 //! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before:
-//!   then more than half of the voters did not hear the suspect for as long as the rules say. The suspect is
-//!   out, and comes back as a new process.
+//!   then more than half of the voters did not hear the suspect for as long as the rules demand. The suspect
+//!   is out, and comes back as a new process.
 //! - *The suspect hears nothing of the order but sends signs of life:* the suspect cannot refute, but
 //!   witnesses hear it. It stays, suspected, and no other process is removed in reliance on it.
 //! - *Forged by a bug:* `apply` refuses removals by a process that is not a super and those without another
@@ -130,7 +136,7 @@ use crate::{
 pub struct Patience {
     /// Shortest silence for which a linked member is removed.
     pub silence: Duration,
-    /// Time for which a witness with a link listens.
+    /// Time for which a witness with a link listens before it agrees.
     pub witness: Duration,
     /// Time for which the suspect stays while supers hear it and no router does.
     pub doubt: Duration,
@@ -160,7 +166,7 @@ pub(crate) struct SecondOpinion {
 struct WitnessStatement {
     /// Time of the witness's last statement.
     stated_at: Time,
-    /// Whether the witness had a link to the suspect then.
+    /// Whether the witness had a link to the suspect at that time.
     linked: bool,
     /// Beginning of the witness's listening: its first statement, or the last time that it heard the suspect.
     listening: Time,
@@ -223,7 +229,7 @@ impl SecondOpinion {
         })
     }
 
-    /// Returns the verdict, given that the accuser itself counts the suspect as failed. `routers` and
+    /// Returns the bench's verdict. The accuser itself already counts the suspect as failed. `routers` and
     /// `supers` are the bench. A statement older than `fresh` does not count.
     pub(crate) fn verdict(
         &self,

@@ -95,9 +95,9 @@ use crate::{
 /// version that both speak.
 ///
 /// The end of the range rises with every change of a byte form, released or not, so that two builds that do
-/// not understand each other report that, instead of reading garbage. The beginning of the range stays as
-/// long as this build can read everything on a link of that version, and sends nothing there that a build of
-/// that version cannot read.
+/// not understand each other report the difference, instead of reading garbage. The beginning of the range is
+/// the oldest version whose links this build serves: it can read everything on such a link, and sends nothing
+/// there that a build of that version cannot read.
 pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 17..=17;
 
 /// Upper bound of a frame, in bytes.
@@ -342,13 +342,13 @@ pub fn read_body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
 }
 
 /// Appends a rare message: the tag of all rare messages of a type, and a body with the message's number and
-/// its fields. The body is that of an enum whose variants have these numbers.
+/// its fields. The body has the form of an enum whose variants have these numbers.
 pub fn encode_rare<T: Serialize>(out: &mut BytesMut, tag: u8, number: u32, fields: &T) {
     out.put_u8(tag);
     encode_body(out, &(number, fields));
 }
 
-/// Takes the body of a rare message behind its tag: the number, and the fields for [`read_body`].
+/// Takes the body of a rare message after its tag: the number, and the fields for [`read_body`].
 pub fn decode_rare(input: &mut Bytes) -> Result<(u32, Bytes), WireError> {
     let bytes = take_bytes(input)?;
     let (number, rest) = postcard::take_from_bytes(&bytes).map_err(|_| WireError::Body)?;

@@ -26,15 +26,15 @@
 //! - *A process is a member of one part.* Routers refuse a control message of a process that belongs to
 //!   another part, so that no process leaves twice or waits for itself. A program that needs two parts has
 //!   two processes.
-//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one neither copies nor
-//!   compares the others.
+//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one configuration neither
+//!   copies nor compares the other configurations.
 //! - *A part sees only its own messages.* It also names destinations only among its own members.
 //! - *Routers of two builds never fork* (S8). The configuration of tables records the version of routing with
 //!   which the domain was founded. A part of a later version ([`Part::SINCE`]) does not exist in the domain:
-//!   every router refuses its messages with [`refusal::NO_PART`], as a router does that does not know the
-//!   part. The encoded configuration has no bytes of such a part either. So routers of the earlier build read
-//!   the snapshots of later ones, and later routers read the snapshots and logs from before. In a domain of a
-//!   later version, routers of an earlier build get no link ([`Fence`](crate::ecast::Fence)).
+//!   every router refuses its messages with [`refusal::NO_PART`], like a router that does not know the part.
+//!   The encoded configuration has no bytes of such a part either. So routers of an earlier build read the
+//!   snapshots of later routers, and later routers read earlier snapshots and logs. In a domain of a later
+//!   version, routers of an earlier build get no link ([`Fence`](crate::ecast::Fence)).
 //!
 //! **Where we differ, and why.**
 //! - Parts are known at compile time, and one byte of a message selects its part. Tables are the hottest path

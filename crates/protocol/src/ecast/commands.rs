@@ -5,8 +5,8 @@
 //!
 //! The leader changes the routers. It refuses a change, or the change appears in the log. A leader that
 //! resigns forgets the requests, and a link that breaks loses them. So the router sends the request again, to
-//! the next leader, or to the same leader on the next link. That is harmless: if the change has happened
-//! already, the answer reports that, and ends the command as well.
+//! the next leader, or to the same leader on the next link. The repetition is harmless: if the change has
+//! happened already, the leader's answer says so, and ends the command.
 
 use std::sync::Arc;
 
@@ -127,9 +127,9 @@ pub(super) struct Commands {
     pub(super) generation: Option<CommandId>,
     /// The command to pause this router.
     pub(super) pause: Option<CommandId>,
-    /// The leader that was last asked for the changes.
+    /// The leader from which this router last requested the changes.
     leader: Option<ProcessId>,
-    /// Whether the leader must be asked for the changes again.
+    /// Whether this router must request the changes from the leader again.
     again: bool,
 }
 

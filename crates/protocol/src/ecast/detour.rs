@@ -6,14 +6,14 @@
 //! the member, the router at the other end of its link looks like the leader.
 //!
 //! A router's withdrawal of such a statement may never arrive: the path may be cut in that direction only, or
-//! not have broken yet. So a router relies on another's statement only as long as the two talk
-//! ([`Paxos::talks_with`](crate::paxos::Paxos::talks_with)). Otherwise it neither delivers through that
-//! router nor passes the statement on.
+//! not have broken yet. So a router relies on another router's statement only as long as the two talk
+//! ([`Paxos::talks_with`](crate::paxos::Paxos::talks_with)). If they do not talk, the first router neither
+//! delivers through the other router nor passes its statement on.
 //!
-//! A detour promises nothing new. Each of its links is lossless and FIFO while it stands. If one breaks, the
-//! routers before it report again which members they reach, and everything unconfirmed is sent to these
-//! members again. A member sends messages again if it gets no news of them. Duplicates, and late messages
-//! from an abandoned way, are recognised as after a change of leader.
+//! A detour promises nothing new. Each of its links is lossless and FIFO while it stands. If a link breaks,
+//! the routers before that link report again which members they reach, and the leader sends everything
+//! unconfirmed to these members again. A member sends messages again if it gets no news of them. Duplicates,
+//! and late messages from an abandoned way, are recognised as after a change of leader.
 
 use std::collections::BTreeSet;
 

@@ -11,9 +11,9 @@
 //!
 //! A new leader does not learn which stable messages are still unexecuted. It counts every message that the
 //! log calls stable as executed, so the message's sender has the credit again. After each election a sender
-//! may therefore have one more full window of messages on their way. Without elections, the messages that
-//! wait at a destination which executes more slowly than it confirms are bounded by their senders' windows;
-//! with n elections meanwhile, by n + 1 windows of each sender.
+//! may therefore have one more full window of messages on their way. A destination that executes more slowly
+//! than it confirms holds back at most one window of messages of each sender. With n elections during that
+//! time, it holds back at most n + 1 windows.
 
 use std::collections::VecDeque;
 
@@ -418,7 +418,8 @@ impl Dispatch {
         self.trim();
     }
 
-    /// Applies a changed configuration: a destination that no longer counts returns the credit that it held.
+    /// Applies a changed configuration: if messages to a destination no longer use credit, their submitters
+    /// get that credit back.
     pub(super) fn reconfigured<R: Routing>(&mut self, order: &Order<R>) {
         let (mut freed, mut excused) = (Vec::new(), Vec::new());
         for destination in &mut self.destinations {
@@ -470,7 +471,8 @@ impl Dispatch {
         true
     }
 
-    /// Notes that a link to `process` came up or broke. On a new link, everything unconfirmed is sent again.
+    /// Notes that a link to `process` came up or broke. On a new link, this leader sends everything
+    /// unconfirmed again.
     pub(super) fn link(&mut self, process: ProcessId, linked: bool) {
         if let Some(&submitter) = self.by_sender.get(&process) {
             self.mark(submitter);

@@ -1,33 +1,33 @@
 //! The fence between generations of a domain: which processes may have a link (rule S1).
 //!
-//! **Promise.** Once a process has entered a generation, no message from routers of an earlier one arrives
-//! there.
+//! **Promise.** Once a process has entered a generation, no message from routers of an earlier generation
+//! reaches that process.
 //!
 //! **How.** A process shows its kind and its generation ([`Policy::pass`]), and both ends judge
 //! ([`Fence::may_link`]):
 //!
 //! - Routers have links only to routers of their own generation.
-//! - A process of a later generation has no link to a router of an earlier one. Members of an earlier
+//! - A process of a later generation has no link to a router of an earlier generation. Members of an earlier
 //!   generation may have links to later routers, in order to follow them.
 //! - Two generations with the same number have no links at all: neither continues the other.
 //!
 //! A process enters a generation once and never goes back ([`Sink::adopt`](crate::Sink::adopt)). Its host
 //! then breaks the links that the new fence forbids, before it sends or hands over anything else, and opens
 //! none of them again. So the promise depends on no message and no clock: earlier messages of an old router
-//! are dropped with its link, and later ones have no link.
+//! are dropped with its link, and later messages have no link.
 //!
 //! **Why members are not fenced from each other.** Their messages concern positions, and only a process
-//! within a history knows which history a position belongs to. A member enters a generation when a router of
-//! it speaks, so members of two generations are neighbours for a while. They judge each other's messages by
-//! positions that both have delivered ([`Reformed`](super::Reformed)).
+//! within a history knows which history a position belongs to. A member enters a generation when it hears a
+//! router of that generation, so members of two generations are neighbours for a while. They judge each
+//! other's messages by positions that both have delivered ([`Reformed`](super::Reformed)).
 //!
 //! **Left behind.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]).
-//! It learns so from the process that refuses it, and ends.
+//! The process that refuses the link shows this to the router, and the router ends.
 //!
-//! **Versions of routing** (S8). A router also shows the version with which its domain was founded, once it
-//! knows it, unless it is the first one. Builds that know only the first version do not understand such a
-//! pass, and refuse a link to the router. So no router of such a build learns a log that it would read
-//! otherwise.
+//! **Versions of routing** (S8). A router also shows the version with which its domain was founded, unless
+//! this is the first version or the router does not know it yet. Builds that know only the first version do
+//! not understand such a pass, and refuse a link to the router. So no router of such a build learns a log
+//! that it would read otherwise.
 //!
 //! The fence says nothing about identity. The hello of a link proves that a peer is the process it claims to
 //! be.
@@ -66,7 +66,7 @@ impl Fence {
         Fence { router: false, generation, routing: 1 }
     }
 
-    /// Decodes the fence of a process from its pass, `None` if the pass is not one of E-Cast.
+    /// Decodes the fence of a process from its pass, `None` if the pass does not belong to E-Cast.
     pub fn of_pass(pass: &[u8]) -> Option<Fence> {
         Fence::decode(&mut Bytes::copy_from_slice(pass)).ok()
     }

@@ -6,9 +6,9 @@
 //! kept separately, and the base advances. So the memory is bounded by the number of open positions plus
 //! `recent_max` (an argument of [`LiveRange::new`]).
 //!
-//! A router therefore keeps little behind a message that an unreachable or lagging process has not confirmed.
-//! It keeps that message, and the newest 65,536 positions (`kept_max`), finished or not. Of the positions
-//! between them, it keeps only the open ones.
+//! So if an unreachable or lagging process has not confirmed a message, a router keeps few of the later
+//! messages. It keeps the unconfirmed message, and the newest 65,536 positions (`kept_max`), finished or not.
+//! Of the positions between them, it keeps only the open positions.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,7 +18,7 @@ use super::Position;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct LiveRange<T> {
-    /// Position before the first one of the queue. At and below this base, only stragglers are kept.
+    /// Position before the first position in the queue. At and below this base, only stragglers are kept.
     base: u64,
     recent: VecDeque<T>,
     stragglers: BTreeMap<u64, T>,
@@ -27,7 +27,7 @@ pub(super) struct LiveRange<T> {
 }
 
 impl<T> LiveRange<T> {
-    /// Creates a live range that begins behind `base`, and keeps at most `recent_max` positions behind an
+    /// Creates a live range that begins after `base`, and keeps at most `recent_max` positions after an
     /// open one.
     pub(super) fn new(base: Position, recent_max: usize) -> Self {
         LiveRange { base: base.0, recent: VecDeque::new(), stragglers: BTreeMap::new(), recent_max }
@@ -78,7 +78,7 @@ impl<T> LiveRange<T> {
         }
     }
 
-    /// Returns the kept values behind `position`, in order.
+    /// Returns the kept values after `position`, in order.
     pub(super) fn behind(&self, position: Position) -> impl Iterator<Item = (Position, &T)> {
         let skip = usize::try_from(position.0.saturating_sub(self.base)).unwrap_or(usize::MAX);
         let recent = (self.base + 1..).zip(&self.recent).skip(skip);
@@ -113,7 +113,8 @@ impl<T> LiveRange<T> {
         }
     }
 
-    /// Forgets finished positions from the front. If the queue is too long, turns open ones into stragglers.
+    /// Forgets finished positions from the front. If the queue is too long, turns open positions into
+    /// stragglers.
     pub(super) fn collect(&mut self, is_done: impl Fn(&T) -> bool) {
         while let Some(front) = self.recent.front() {
             let done = is_done(front);

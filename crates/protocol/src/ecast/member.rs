@@ -168,8 +168,8 @@ pub enum MemberEvent {
         /// All routers.
         routers: Vec<Peer>,
     },
-    /// No router in reach has known a leader for a while (`true`), or one knows a leader again (`false`).
-    /// Meanwhile nothing is ordered.
+    /// No router in reach has known a leader for a while (`true`), or such a router knows a leader again
+    /// (`false`). Without a leader nothing is ordered.
     Adrift(bool),
     /// A founder that this process follows wants a report. The user sends it [`Member::witness`], with the
     /// configuration at the last delivered position.
@@ -214,8 +214,8 @@ impl Member {
         }
     }
 
-    /// Submits a message between two inputs, as [`MemberCommand::Submit`] does. It is sent at the end of the
-    /// batch.
+    /// Submits a message like [`MemberCommand::Submit`], for a caller that handles an input already. The
+    /// member sends the message at the end of the batch of inputs.
     pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
         self.queue.push(token, class, body);
     }
@@ -267,7 +267,7 @@ impl Member {
         self.wedged
     }
 
-    /// Returns the number of times that the window was sent again.
+    /// Returns how often the member has sent all its messages without an outcome again.
     pub fn resends(&self) -> u64 {
         self.queue.resends()
     }
@@ -390,8 +390,8 @@ impl Member {
     /// sent.
     fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         // A message without a number was never sent and can be taken back, so no message gets a number while
-        // no router is in reach. The same holds while this process may be out: if it submitted again, even
-        // its request to join would be ordered.
+        // no router is in reach. No message gets a number either while this process may be out of the domain:
+        // even its request to join would be ordered, for a process that is out.
         let Some(target) = self.routers.target().filter(|_| self.can_send()) else { return };
         let MemberSettings { window_bytes, resend_after, .. } = self.settings;
         let sent = self.queue.send(self.me, window_bytes, |block, after| {

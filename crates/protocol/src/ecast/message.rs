@@ -57,7 +57,7 @@ pub enum Message {
         /// All routers.
         #[wire(body)]
         routers: Vec<Peer>,
-        /// Number of log entries that the sender has learned. Of two sets of routers, the one with the higher
+        /// Number of log entries that the sender has learned. Of two sets of routers, the set with the higher
         /// number is newer.
         #[wire(body)]
         learned: u64,
@@ -103,15 +103,15 @@ pub enum Message {
     /// Member → router: answers [`Message::Gather`].
     #[wire(tag = 11)]
     Tail(Tail),
-    /// Router without knowledge → anyone linked: an operator says that all routers are gone. The sender asks
-    /// whether the receiver will follow it.
+    /// Founder (a router that has just started) → anyone linked: an operator says that all routers are gone.
+    /// The sender asks whether the receiver will follow it.
     #[wire(tag = 20)]
     Call,
     /// Member → router: answers [`Message::Call`].
     #[wire(tag = 21)]
     Pledge(#[wire(body)] Pledge),
-    /// Router without knowledge → member that pledged to follow: a generation begins with the sender. The
-    /// receiver must report its deliveries.
+    /// Founder → member that pledged to follow: a generation begins with the sender. The receiver must report
+    /// its deliveries.
     #[wire(tag = 22)]
     Refound {
         /// The generation.

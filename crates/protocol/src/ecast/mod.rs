@@ -10,8 +10,8 @@
 //! the predicates.
 //!
 //! **Roles.** [`Router`]s agree on the order through [`paxos`](crate::paxos). They replicate the *order*: the
-//! live part of the history, one configuration per distinct range of it, and the numbers that each sender
-//! has submitted. One router, the paxos leader, *dispatches*: it routes and delivers messages, counts
+//! live part of the history, each configuration that was valid in it, and the numbers that each sender has
+//! submitted. One router, the paxos leader, *dispatches*: it routes and delivers messages, counts
 //! confirmations, reports stability and gives out credits. [`Member`]s submit, deliver and confirm.
 //!
 //! ```text
@@ -30,9 +30,9 @@
 //! **Invariants.**
 //! - *Learning (S3).* A router appends a learned message iff its number is its sender's next. All routers do
 //!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
-//!   It sends all kept messages again when a router announces a leader, even the same one, when its link
-//!   breaks, or when news is overdue. Routers keep no message that they have not learned. They answer a
-//!   message that was learned before and do not append it again.
+//!   It sends all kept messages again when a router announces a leader, even the same leader again, when the
+//!   link to its router breaks, or when news of its messages is overdue. Routers keep no message that they
+//!   have not learned. If a message was learned before, they answer it and do not append it again.
 //! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A
 //!   member delivers iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may
 //!   listen to any number of routers that believe they lead.
@@ -42,10 +42,10 @@
 //!   until every destination reports it durable, and only then does the log call the message stable. Nobody
 //!   waits for this: it only decides when messages are collected. A process that comes back from its disk
 //!   confirms less than before, and gets the rest again.
-//! - *Stability.* A message is stable once every destination has confirmed it, has left by an ordered
-//!   message, or is away by one ([`Pace::Away`]). The leader tells the submitter at once, and later logs the
-//!   fact. The log keeps a watermark and a sparse set per sender. The leader logs no message that an away
-//!   process does not have on disk yet.
+//! - *Stability.* A message is stable once every destination has confirmed it, or has left or is away
+//!   ([`Pace::Away`]) by an ordered message. The leader tells the submitter at once, and logs the fact later.
+//!   The log keeps a watermark and a sparse set per sender. As long as an away process does not have a
+//!   message on disk, the leader does not log that the message is stable.
 //! - *Adrift.* A member reports that it is adrift when its routers in reach have known no leader for longer
 //!   than an election takes. Until a router leads, nothing is ordered, so its users need not wait. The report
 //!   is a guess and decides nothing: a sent message keeps its place in the window and may still be ordered.
@@ -60,20 +60,21 @@
 //! - Positions are sparse per destination. `previous` turns the paper's "any preceding message was sent
 //!   first" into a check, instead of trust in channels: a link that breaks loses a suffix.
 //! - The leader reports stability before it logs it. No later leader can contradict the fact, except by a
-//!   weaker answer ([`Outcome::MaybeApplied`]). This saves one agreement round per message, and the syncs of
-//!   all destinations. The leader answers submitters that ask again meanwhile.
+//!   weaker answer ([`Outcome::MaybeApplied`]). Reporting first saves one agreement round per message, and
+//!   the syncs of all destinations. The leader answers submitters that ask again before the log has the fact.
 //! - Followers do not route. They keep the configurations of the live range, and route it when they become
 //!   leader.
 //! - Data is submitted against credits, which return when destinations have *executed* it. So a slow scan
 //!   holds back its writers and does not fill the routers' memory. Control messages need no credits (S7). A
 //!   destination for which the cluster waits, or that catches up, uses nobody's credit ([`Pace`]).
-//! - Some messages are judged by more than the configuration ([`Routing::Ledger`]), for example by whether
-//!   they came before. Routers keep that knowledge and refuse such messages; members need not have it.
+//! - Routers judge some messages by more than the configuration ([`Routing::Ledger`]), for example by the
+//!   request ids that applications made up earlier. Routers keep this knowledge and refuse messages by it;
+//!   members need not have it.
 //! - An operator can let a domain continue after it lost a majority of its routers for good, without forging
 //!   its past ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]). The paper leaves this
 //!   open. For the second case, deliveries carry the leader's base.
-//! - The founding configuration is the log's first entry, so that joining routers do not begin with one of
-//!   their own.
+//! - The founding configuration is the log's first entry, so that joining routers do not begin with a
+//!   configuration of their own.
 //! - A process whose joining is refused learns why. It sends again, and joins once the reason is gone.
 //! - If a part of the domain wants it ([`Routing::expulsion`]), the lead router removes a member that died. A
 //!   log entry stands for the message by which the member would have left, under the member's next number. If
@@ -203,11 +204,12 @@ pub enum Pace {
     /// The process catches up. A message uses credit only if it is routed while the process is very far
     /// behind.
     Receives,
-    /// The cluster waits for the process, which may not return. Nothing uses credit, and routers send it
-    /// nothing that needs credits.
+    /// The cluster waits for the process, which may not return. No message uses credit on its account, and
+    /// routers send the process nothing that needs credits.
     Waits,
-    /// The process has a disk, and stopped for a moment of its own will. Nothing uses credit, and nobody
-    /// waits for its confirmations. Routers keep its messages until they are durable at the process.
+    /// The process has a disk, and stopped for a moment of its own will. No message uses credit on its
+    /// account, and nobody waits for its confirmations. Routers keep its messages until the process has them
+    /// on disk.
     Away,
 }
 
@@ -253,8 +255,8 @@ pub trait Routing: 'static {
     /// Whether `process` is a member.
     fn is_member(config: &Self::Config, process: ProcessId) -> bool;
 
-    /// Returns the reason why the message of a process did not make it a member. The routers tell the
-    /// process. [`Routing::apply`] has refused the message.
+    /// Returns the reason why a process did not become a member by its message, which [`Routing::apply`] has
+    /// refused. The routers tell the process the reason.
     fn not_admitted(_config: &Self::Config, _sender: ProcessId, _body: &Bytes) -> Option<NotAdmitted> {
         None
     }
@@ -306,7 +308,8 @@ pub trait Routing: 'static {
     }
 
     /// Returns the configuration with which a domain continues if it is founded again from members.
-    /// `reported` has one configuration for each part whose members report, and `begun` is the founder's own.
+    /// `reported` has one configuration for each part whose members report, and `begun` is the founder's own
+    /// configuration.
     fn continued(begun: &Self::Config, reported: Vec<(u8, Self::Config)>) -> Self::Config {
         reported.into_iter().next().map_or_else(|| begun.clone(), |(_, config)| config)
     }

@@ -18,7 +18,7 @@ use crate::{
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl<R: Routing> Router<R> {
-    /// Checks the members, and expels dead ones.
+    /// Checks the members, and expels dead members.
     pub(super) fn watch(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let due = self.is_leader() && self.monitor.deadline().is_some_and(|at| at <= cx.now);
         if !due || self.gathering.is_some() {
@@ -39,7 +39,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Probes a silent member, and asks the other routers about one that seems to have failed.
+    /// Probes a silent member, and asks the other routers about a member that seems to have failed.
     fn look_after(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut dyn Sink<Self>) {
         let monitor = &mut self.monitor;
         let silence = monitor

@@ -33,7 +33,7 @@ pub struct Ordered {
     /// The body. Empty once the log calls the message stable, because nobody will ask for it again.
     pub body: Bytes,
     /// Whether the routers submitted the message in its sender's name. That sender waits for no outcome.
-    /// Snapshots omit the flag. At worst, a process that learns that it is out gets an outcome as well.
+    /// Snapshots omit the flag. At worst, a process that learns that it is out also gets an outcome.
     #[serde(skip)]
     pub(super) in_name: bool,
     /// The outcome if routing refused the message, which then has no destinations.
@@ -116,7 +116,7 @@ pub(super) struct EntryEffects {
     pub(super) departed: Vec<ProcessId>,
     /// Processes whose joining was refused, with the reason.
     pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
-    /// Whether one of these log entries changed the configuration.
+    /// Whether the log entry changed the configuration.
     pub(super) reconfigured: bool,
     /// Whether the domain was founded with a configuration that this build cannot read.
     pub(super) is_unreadable: bool,
@@ -126,12 +126,12 @@ pub(super) struct EntryEffects {
 
 /// The history's live part.
 pub(super) struct Order<R: Routing> {
-    /// Messages that are not stable, and some stable ones behind them.
+    /// Messages that are not stable, and some later messages that are stable.
     live_messages: LiveRange<Ordered>,
     /// Configurations that are still needed: the configuration before the first message kept, then one for
     /// each later change.
     configs: VecDeque<(Position, R::Config)>,
-    /// The knowledge by which messages are judged, in addition to the configuration.
+    /// The knowledge by which routers judge messages, in addition to the configuration.
     ledger: R::Ledger,
     /// Members that have submitted.
     senders: FxHashMap<ProcessId, Sender>,
@@ -150,7 +150,7 @@ pub(super) struct Order<R: Routing> {
 }
 
 impl<R: Routing> Order<R> {
-    /// Creates a history that begins with `config`. It keeps at most `kept_max` stable messages behind an
+    /// Creates a history that begins with `config`. It keeps at most `kept_max` stable messages after an
     /// unstable one.
     pub(super) fn new(config: R::Config, kept_max: usize) -> Self {
         Order {
@@ -177,7 +177,7 @@ impl<R: Routing> Order<R> {
         self.live_messages.done_through()
     }
 
-    /// Returns the unstable messages, and stable ones that are kept after them.
+    /// Returns the unstable messages, and later stable messages that are kept.
     pub(super) fn live_messages(&self) -> &LiveRange<Ordered> {
         &self.live_messages
     }
@@ -257,8 +257,8 @@ impl<R: Routing> Order<R> {
         learned
     }
 
-    /// Replaces the configuration with which this router began by the founder's configuration, which is the
-    /// domain's.
+    /// Replaces the configuration with which this router began by the founder's configuration, which is valid
+    /// for the whole domain.
     fn found(&mut self, mut config: Bytes, learned: &mut EntryEffects) {
         if self.is_founded() {
             return;
@@ -374,7 +374,7 @@ impl<R: Routing> Order<R> {
         true
     }
 
-    /// Begins a generation: messages that members delivered behind the end of the survivor's log take their
+    /// Begins a generation: messages that members delivered after the end of the survivor's log take their
     /// positions again.
     fn recover(&mut self, recovery: Recovery, learned: &mut EntryEffects) {
         let Recovery { generation, behind, through, messages, reported, earlier_history } = recovery;
@@ -463,8 +463,8 @@ impl<R: Routing> Order<R> {
         true
     }
 
-    /// Appends a message that a member has delivered, whatever its number. Numbers that it skips may have
-    /// been ordered, and cannot be used again.
+    /// Appends a message that a member has delivered, whatever its number. Messages with the numbers in
+    /// between may have been ordered, so these numbers cannot be used again.
     fn append_recovered(
         &mut self,
         id: MessageId,

@@ -86,7 +86,7 @@ pub(super) struct MemberPoll {
     pub(super) until: Time,
     pub(super) pledged: BTreeSet<ProcessId>,
     pub(super) elsewhere: BTreeSet<ProcessId>,
-    /// Whether a majority follows, so that the generation has been announced.
+    /// Whether a majority follows, and the founder has announced the generation.
     pub(super) begun: bool,
     pub(super) witnesses: BTreeMap<ProcessId, Witness>,
 }

@@ -37,7 +37,7 @@ pub(super) struct EarlierHistory {
     pub(super) before: Generation,
     /// The configuration before the recovered messages, encoded.
     pub(super) config: Bytes,
-    /// Number of each sender's first message behind the ground.
+    /// Number of each sender's first message after the ground.
     pub(super) firsts: BTreeMap<ProcessId, u64>,
     /// The last number that each process gave to a message of its own.
     pub(super) sent: BTreeMap<ProcessId, u64>,

@@ -13,7 +13,7 @@
 //!
 //! **Roles.** The *survivor* is the router whose log reaches furthest. The operator's tool chooses it by the
 //! ballot in which its log was accepted, then by the log's length. Members answer it. All other routers of
-//! the old generation end; new ones join.
+//! the old generation end, and new routers join.
 //!
 //! ```text
 //!  operator        survivor                         members                     old routers
@@ -31,46 +31,46 @@
 //! **Invariants.**
 //! - *The fence.* A process enters a generation once and never goes back. At that moment its links to earlier
 //!   routers break, and no new links to them are made ([`Fence`](super::Fence)). A member reports its
-//!   deliveries only behind its fence, so the report stays true: no router of the old generation delivers to
-//!   it any longer. No message from before the fence is ordered behind it as if it were new. For that, a
-//!   member submits only to routers that have announced, on the present link, the leader of its generation.
-//!   And once the survivor has asked a process for its deliveries, it accepts nothing from that process until
-//!   the process answers. Otherwise a process that had joined in the lost part would join a second time, with
-//!   deliveries of another order.
+//!   deliveries only after its fence stands, so the report stays true: no router of the old generation
+//!   delivers to the member any longer. No message from before the fence is ordered after it as if it were
+//!   new. For that, a member submits only to routers that have announced, on the present link, the leader of
+//!   its generation. And once the survivor has asked a process for its deliveries, it accepts nothing from
+//!   that process until the process answers. Otherwise a process that had joined in the lost part would join
+//!   a second time, with deliveries of another order.
 //! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
 //!   member is fenced off. Positions that nobody can fill are holes without destinations.
 //! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
-//!   nothing. So new messages come behind all recovered positions. It admits no other router either, because
-//!   that router might lead without having gathered anything.
+//!   nothing. So new messages come after all recovered positions. The survivor admits no other router either,
+//!   because that router might lead without having gathered anything.
 //! - *A silent member is out.* A member that did not report its deliveries, or cannot report all of them, may
 //!   be ahead of the cut. It learns that it is no member whenever it appears, and gets no deliveries.
-//!   (Rubberband's supers then find it silent and suspect it as usual, S14 included.) The log may not know
-//!   such a member, if it had joined in the lost part. The member finds out by itself when it learns the
-//!   leader of the generation without having been asked, because then the cut was made without it. If it was
-//!   asked, it repeats its report until it learns the leader, and submits nothing before: its joining would
-//!   be ordered again, for a process that stops. A process that delivered nothing cannot be ahead of the cut,
-//!   and joins.
+//!   (Rubberband's supers then find the member silent and suspect it as usual, S14 included.) If the member
+//!   had joined in the lost part, the log does not know it. The member finds out by itself that it is out
+//!   when it learns the leader of the generation although the survivor did not ask it, because then the cut
+//!   was made without it. If the survivor did ask it, the member repeats its report until it learns the
+//!   leader, and submits nothing before: its joining would be ordered again, for a process that stops. A
+//!   process that delivered nothing cannot be ahead of the cut, and joins.
 //!
 //! **Attacks considered.**
 //! - *An old router that stood still goes on and leads.* Nobody of the new generation listens to it. With a
-//!   majority of its own it may choose further entries, for members that did not answer either; those are
-//!   fenced off when they come back. If the old routers voted the survivor out meanwhile, neither side looks
+//!   majority of its own it may choose further entries, for members that did not answer either. These members
+//!   are fenced off when they come back. If the old routers have voted the survivor out, neither side looks
 //!   for a link to the other. So every router looks for a link to each router that is found at its seeds
 //!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
 //! - *Two operators, two survivors.* Each survivor begins a generation of its own. The tool refuses a router
 //!   whose log is not the furthest among the routers that answer, and a router that follows a leader. An
 //!   operator who nevertheless uses two separated survivors has two domains. Their generations carry the
-//!   survivors' names, so no process of one ever has a link to one of the other. A member is in the
-//!   generation that it met first. If a generation continues one of the two, processes of the other may meet
-//!   this generation. Their deliveries belong to another history, so they are fenced off like silent members.
-//!   The report of a process that the log does not know counts only if it was delivered in the survivor's own
-//!   generation, which the report states.
+//!   survivors' names, so no process of one domain ever has a link to a process of the other domain. A member
+//!   is in the generation that it met first. If a later generation continues one of the two domains,
+//!   processes of the other domain may meet that generation. Their deliveries belong to another history, so
+//!   they are fenced off like silent members. The report of a process that the log does not know counts only
+//!   if it was delivered in the survivor's own generation, which the report states.
 //! - *A process had joined in the lost part.* It got a configuration and delivered from there on. If an
 //!   earlier position is missing, that message may have been part of the configuration. Then the process is
 //!   out, and deliveries that only it has are lost.
 //! - *The survivor led, and was cut off.* Behind the entries that it knows to be chosen, it accepted some
 //!   that no other router accepted. The other routers ordered other messages in their place, which members
-//!   delivered. So only the chosen part of its log keeps its positions; the rest comes behind the members'
+//!   delivered. So only the chosen part of its log keeps its positions; the rest comes after the members'
 //!   reports, if the senders' numbers still fit.
 //! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation, and a
 //!   log without the beginning. So the survivor continues alone once more, and asks the members again, which
@@ -184,7 +184,7 @@ pub struct Reformed {
     pub recovered: u64,
     /// Number of positions between `behind` and `through` that no answering member knows.
     pub missing: u64,
-    /// Members that did not report their deliveries, and so are members no longer.
+    /// Members that did not report their deliveries, and therefore are no longer members.
     pub fenced: Vec<ProcessId>,
 }
 
@@ -251,8 +251,8 @@ impl Gathering {
         self.take_behind(from, tail, known, self.behind);
     }
 
-    /// Takes the answer of a process, if no process of its part lacks anything up to `behind`. Earlier
-    /// deliveries are left out.
+    /// Takes the answer of a process. No process of its part lacks anything up to `behind`, so this
+    /// collection leaves out earlier deliveries.
     pub(super) fn take_behind(&mut self, from: ProcessId, tail: Tail, known: bool, behind: Position) {
         if tail.generation != self.generation || self.until.is_none() {
             return;
@@ -299,7 +299,7 @@ impl Gathering {
         }
     }
 
-    /// Admits processes that joined behind the end of the survivor's log, in the order of their joining, if
+    /// Admits processes that joined after the end of the survivor's log, in the order of their joining, if
     /// no earlier position is missing. A missing message might have changed the configuration that these
     /// processes got.
     fn admit(&mut self) {

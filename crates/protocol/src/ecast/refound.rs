@@ -34,15 +34,15 @@
 //!   any member knows, even if it got no message for a day. It also lacks nothing up to its own last
 //!   delivery.
 //! - *The ground* is the position up to which even the least advanced following member lacks nothing. The
-//!   history begins there. Every delivery behind it is among the kept deliveries of some member; otherwise
+//!   history begins there. Every delivery after it is among the kept deliveries of some member; otherwise
 //!   the ground lies further ahead.
 //! - *The configuration* reaches every member. So a member that lacks nothing up to the ground, and has
-//!   delivered nothing behind it, has the configuration at the ground. Later changes are messages like
+//!   delivered nothing after it, has the configuration at the ground. Later changes are messages like
 //!   others.
 //! - *Parts.* The members of a [domain](crate::domain)'s parts report their own parts' configurations, and
 //!   each message concerns one part. So each part has a ground of its own, and the history begins at the
-//!   lowest. What a part delivered up to its own ground needs no position in the new history: no member of
-//!   the part lacks it, and the part's configuration already has its effect.
+//!   lowest ground. Messages that a part delivered up to its own ground need no position in the new history:
+//!   no member of the part lacks them, and the part's configuration already has their effect.
 //! - *Numbers of senders.* A sender reports up to which of its numbers it knows the outcomes, and which
 //!   number it used last. Messages in between are recovered, or were perhaps delivered before the ground. In
 //!   the second case the outcome is [`Outcome::MaybeApplied`], and the message is not ordered again.
@@ -53,31 +53,31 @@
 //!   most one begins, and the other is refused; or both are refused, and the operator may try either again. A
 //!   founder that gives up releases its members. Before there is a majority, no member has moved.
 //! - *Live routers are not replaced.* A member that hears of a leader reports that, and the founder gives up.
-//! - *A member that lags too far is out.* Some member may no longer keep all its deliveries behind the
-//!   ground. Then the least advanced members are fenced off, level by level, until all later deliveries are
-//!   known. The most advanced member stays, and so do acknowledged messages.
+//! - *A member that lags too far is out.* Some member may no longer keep all its deliveries after the ground.
+//!   Then the least advanced members are fenced off, level by level, until all later deliveries are known.
+//!   The most advanced member stays, so no acknowledged message is lost.
 //! - Silence before the cut, the fence, and facts that keep their positions: as with a survivor.
 //!
 //! **Attacks considered.**
 //! - *A member that delivered a message died.* Nobody else knows the message, so its position is a hole. A
-//!   control message goes to every member. So a member with a delivery behind such a hole was no destination
-//!   of a control message there, or joined later; and a process that joined behind a hole is out.
+//!   control message goes to every member. So if a member has a delivery after such a hole, the lost message
+//!   was no control message, or the member joined after the hole. A process that joined after a hole is out.
 //! - *A member was removed and does not know it.* Its base may be true for the other members and not for
 //!   itself. It is left out if it is no member in the configuration of a more advanced member.
 //! - *The founder dies.* Before the cut, some members have entered its generation and delivered nothing
 //!   there. The operator tells the next founder the highest generation of any member, and that founder begins
-//!   a later one. After the cut, some members have heard of the generation, and the others cannot tell
+//!   a later generation. After the cut, some members have heard of the generation, and the others cannot tell
 //!   whether it includes them. So a member first learns which members' answers counted, and passes that on. A
 //!   member that counted stays; it has delivered nothing since. Survivors send the same list.
-//! - *The operator's tool dies, or tells the founder twice.* The founder continues without it. A second
-//!   command is refused meanwhile; afterwards the founder leads.
+//! - *The operator's tool dies, or tells the founder twice.* The founder continues without it. It refuses a
+//!   second command until it leads.
 //! - *Old routers were only cut off.* They have no links to members that followed. If they have a majority
 //!   among them, and members that did not follow, they continue, like a majority that a survivor left behind.
 //! - *A process joins meanwhile.* If its joining was delivered to some member, it is recovered. If not, the
 //!   process joins again: its first message makes it a member at most once, as always.
 //! - *Confirmations, executions and credits* are soft state. The founder rebuilds it as a new leader does.
 //! - *The routers' ledger* ([`Routing::Ledger`](super::Routing::Ledger)) begins empty, because members do not
-//!   have it. It learns from the recovered messages.
+//!   have it. Routers fill it from the recovered messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -38,14 +38,15 @@ pub struct RouterSettings {
     pub paxos: paxos::Settings,
     /// Maximum number of unexecuted data messages of one member.
     pub credit: u64,
-    /// Time that knowledge of stability may wait for other traffic before it is logged.
+    /// Time for which the router may wait for other traffic before it logs which positions became stable.
     pub stable_delay: Duration,
     /// The generation of the router.
     pub generation: Generation,
-    /// The version of routing that the router showed in its former life; 1 if it shows none yet.
+    /// The version of routing that the router's fence showed in its former life; 1 if the router has shown
+    /// none yet.
     pub routing: u32,
-    /// Maximum number of stable messages kept behind an unstable one. Above it, unstable messages are kept
-    /// separately.
+    /// Maximum number of stable messages kept after an unstable message. If there are more, the router keeps
+    /// unstable messages separately.
     pub kept_max: usize,
     /// Patience of the lead router with a member about which it has asked the other routers.
     pub patience: Patience,
@@ -103,7 +104,7 @@ pub struct Router<R: Routing> {
     pub(super) detours: Detours,
     /// Watches the members while this router leads.
     pub(super) monitor: MemberMonitor,
-    /// Time at which waiting stability is logged even without other traffic.
+    /// Time at which positions that became stable are logged, even without other traffic.
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
     proposed: bool,
@@ -121,8 +122,8 @@ pub struct Router<R: Routing> {
     resumes: bool,
     /// The founder's questions to members whether they follow it, if no router survived.
     pub(super) member_poll: Option<MemberPoll>,
-    /// Linked processes that were asked for their deliveries and have not answered. Their other messages are
-    /// ignored: they were sent in an earlier generation.
+    /// Linked processes that this router asked for their deliveries and that have not answered. Their other
+    /// messages are ignored: they were sent in an earlier generation.
     pub(super) asked: BTreeSet<ProcessId>,
     /// The version of routing that the router's fence shows.
     pub(super) routing: u32,
@@ -130,8 +131,8 @@ pub struct Router<R: Routing> {
 }
 
 impl<R: Routing> Router<R> {
-    /// Creates a router. Its log was just founded, or comes from a disk, or the router is about to join it.
-    /// If a former life began this generation and ended before the log recorded the beginning, the router
+    /// Creates a router. The router has just founded its log, has read it from a disk, or is about to join
+    /// it. If a former life began this generation and ended before the log recorded the beginning, the router
     /// asks the members again ([`Reformed`](super::Reformed)).
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {
@@ -199,8 +200,8 @@ impl<R: Routing> Router<R> {
         self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
     }
 
-    /// Returns the kept history behind `position`, for checkers: every unstable message, and some stable
-    /// ones.
+    /// Returns the kept history after `position`, for checkers: every unstable message, and some stable
+    /// messages.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
         self.order.live_messages().behind(position)
     }
@@ -267,8 +268,8 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Announces the leader to processes. Before the cut is known, no process learns the leader, because a
-    /// process that learns it without having been asked for its deliveries counts as out.
+    /// Announces the leader to processes. Before the cut is known, no process learns the leader: a process
+    /// that learns the leader although no router asked it for its deliveries counts as out.
     fn announce_leader(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
@@ -341,9 +342,9 @@ impl<R: Routing> Router<R> {
             // once it knows them, and then the process answers again.
             Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
             Message::Tail(tail) => self.on_tail(cx, from, tail, out),
-            // Messages of a process that did not follow into this generation are ignored, and so are messages
-            // that a process sent before it answered. While deliveries are collected, all messages are
-            // ignored.
+            // The router ignores messages of a process that did not follow into this generation, and messages
+            // that a process sent before it answered. While the router collects deliveries, it ignores all
+            // messages.
             _ if self.order.is_fenced(from) => self.send_departure_notice(from, out),
             _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
             Message::Route(_)
@@ -545,7 +546,8 @@ impl<R: Routing> Router<R> {
         self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
     }
 
-    /// Logs stability when it is due, or at no extra cost together with other proposals.
+    /// Logs which positions became stable, when that is due, or at no extra cost together with other
+    /// proposals.
     fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(dispatch) = &mut self.dispatch else { return };
         if std::mem::take(&mut self.unlogged) {
@@ -655,8 +657,8 @@ impl<R: Routing> Protocol for Router<R> {
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);
-                // The stability that `flush` reveals is not logged at once: the record waits for other
-                // traffic, or for its deadline.
+                // Positions that become stable during `flush` are not logged at once: the log entry waits for
+                // other traffic, or for its deadline.
                 self.log_stability(cx, out);
             }
         }

@@ -17,7 +17,7 @@ pub(super) struct UnconfirmedInjections {
     pub(super) reign: Option<ReignState>,
     /// The last number given to an injection.
     last: u64,
-    /// The last injection for which a round was asked.
+    /// The last injection for which this router has asked the log for a round.
     asked: u64,
     /// The injections without a confirmation, oldest first. Bounded by [`OPEN_MAX`].
     pub(super) open: VecDeque<OpenInjection>,

@@ -19,7 +19,7 @@ pub(super) struct MemberMonitor {
     pub(super) second_opinion: u64,
     /// Members whose expulsion was proposed, each with the time of the proposal.
     pub(super) accused: BTreeMap<ProcessId, Time>,
-    /// Whether the members changed since the watched ones were listed.
+    /// Whether the members have changed since this router listed the members that it watches.
     pub(super) is_stale: bool,
     pub(super) tick_at: Time,
     /// Number of expulsions that this router proposed.
@@ -69,7 +69,7 @@ impl MemberMonitor {
         self.second_opinions.values_mut().for_each(|second_opinion| second_opinion.unlinked(peer));
     }
 
-    /// Returns the time of the next check, `None` if nobody is watched.
+    /// Returns the time of the next check, `None` if this router watches no member.
     pub(super) fn deadline(&self) -> Option<Time> {
         (self.is_stale || self.detector.watched().next().is_some()).then_some(self.tick_at)
     }

@@ -75,7 +75,7 @@ impl Core {
         ticket
     }
 
-    /// Replaces everything behind `start`, except chosen slots, by `values`: the whole log of the leader of
+    /// Replaces everything after `start`, except chosen slots, by `values`: the whole log of the leader of
     /// `ballot`.
     pub(super) fn replace(
         &mut self,
@@ -130,7 +130,7 @@ impl Core {
         self.persist(Record::Accepted { ballot, start, chosen: self.chosen, values }, out)
     }
 
-    /// Learns chosen values from a router that knows them. `values` are the values behind `start` in the log
+    /// Learns chosen values from a router that knows them. `values` are the values after `start` in the log
     /// of `ballot`.
     pub(super) fn learn_from(
         &mut self,
@@ -150,7 +150,7 @@ impl Core {
             slot = slot.next();
             if self.log.value(slot).is_some_and(|held| held != value) {
                 // A value other than the one accepted here was chosen in a higher ballot. So the value
-                // accepted here and all values behind it are dead.
+                // accepted here and all values after it are dead.
                 assert!(slot > self.chosen, "one value is chosen for a slot, but slot {slot} has two");
                 self.log.truncate(Slot(slot.0 - 1));
             }
@@ -194,7 +194,7 @@ impl Core {
     }
 
     /// Takes a part of a snapshot. Returns the number of bytes received so far; `None` if this part does not
-    /// continue the earlier ones.
+    /// continue the earlier parts.
     pub(super) fn take_chunk(
         &mut self,
         ballot: Ballot,
@@ -234,7 +234,7 @@ impl Core {
     ) {
         assert!(slot > self.chosen, "a snapshot is newer than the log that it replaces");
         if self.log.last() >= slot {
-            // Slots accepted behind the snapshot stay accepted.
+            // Slots accepted after the snapshot stay accepted.
             self.log.collect(slot);
         } else {
             self.log = Log::new(slot);

@@ -16,7 +16,7 @@ pub(super) struct Candidacy {
     pub(super) prepare: Prepare,
     /// The present round of the candidacy.
     pub(super) stage: CandidateStage,
-    /// Processes that were asked.
+    /// Processes that the candidate asked.
     pub(super) asked: BTreeSet<ProcessId>,
     /// Processes that refused in this round.
     pub(super) refused: BTreeSet<ProcessId>,
@@ -58,7 +58,7 @@ impl Candidacy {
         }
     }
 
-    /// Whether `process` was asked.
+    /// Whether the candidate asked `process`.
     pub(super) fn asks(&self, process: ProcessId) -> bool {
         self.asked.contains(&process)
     }
@@ -110,8 +110,8 @@ impl Candidacy {
 }
 
 impl Promise {
-    /// Whether the promise has the correct form: it carries everything that this candidate needs, and among
-    /// the slots not known to be chosen, only the last one may change the members.
+    /// Whether the promise has the correct form. It must carry everything that this candidate needs. Of the
+    /// slots not known to be chosen, only the last slot may change the members.
     pub(super) fn is_whole(&self, prepare: &Prepare) -> bool {
         let Some(end) = self.start.0.checked_add(self.values.len() as u64) else { return false };
         let beats = (self.accepted, self.last) > (prepare.accepted, prepare.last);

@@ -82,8 +82,7 @@ impl Paxos {
     }
 
     /// Adds `peer` to the processes to ask for admission, in place of an older process of its node. `peer` is
-    /// also a process that is joining. `peer` may be admitted before this process, and all other known
-    /// processes may be gone by then.
+    /// joining, too, and may be admitted before this process. By then all other known processes may be gone.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
@@ -131,7 +130,7 @@ impl Paxos {
         }
     }
 
-    /// Applies a change of the members behind the last slot learned.
+    /// Applies a change of the members after the last slot learned.
     pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let member = self.core.concerns(cx.me);
         if !self.is_leader() {
@@ -384,8 +383,8 @@ impl Reign {
     }
 
     /// Proposes new members if a majority of the new members was heard just now. If such a majority were
-    /// dead, nothing could be chosen any longer, by the new members or by the old ones. Returns whether the
-    /// new members were proposed.
+    /// dead, neither the new nor the old members could choose anything any longer. Returns whether the new
+    /// members were proposed.
     fn propose_members(
         &mut self,
         core: &mut Core,
@@ -488,5 +487,5 @@ fn answer_change(
     }
 }
 
-/// Maximum number of processes that a joining process keeps as candidates to ask for admission.
+/// Maximum number of processes that a joining process remembers, to ask them for admission.
 const SEEDS_MAX: usize = 64;

@@ -2,17 +2,19 @@
 //! S16).
 //!
 //! A leader does not notice the end of its reign. An answer that depends on its state alone is correct only
-//! if no later leader had anything chosen when the question was asked. So the leader asks the members whether
+//! if no later leader had chosen anything when the question was asked. So the leader asks the members whether
 //! they have promised no higher ballot. A later leader has the promises of a majority before it chooses
 //! anything. So a majority that confirms has promised nothing to a later leader.
 //!
 //! A round counts only for questions that came before it began. All questions of a batch of inputs share a
-//! round. At most two rounds are in progress; questions that come meanwhile gather for a third one.
+//! round. At most two rounds are in progress. Questions that come during these rounds gather for a third
+//! round.
 //!
-//! **Who counts.** A round needs a majority of the members that the leader knows, and, if a change is open,
-//! also a majority of the members after that change: either set may have elected a later leader. No other set
-//! can have elected one before this reign ends. The reign is settled, so a majority of the members accepted
-//! its log. Any candidate sees that log, and with it the newest change except the open one.
+//! **Who counts.** A round needs a majority of the members that the leader knows. If a change is open, it
+//! also needs a majority of the members after that change, because either set may have elected a later
+//! leader. No other set can have elected a leader before this reign ends. The reign is settled, so a majority
+//! of the members accepted its log. Any candidate sees that log, and with it the newest change except the
+//! open one.
 //!
 //! **Disk.** Only a promise on its way to the disk delays a confirmation. A read depends on no record, so no
 //! other record delays it.
@@ -36,8 +38,7 @@ impl Reign {
         }
     }
 
-    /// Notes a question of the user: whether the reign stood when the questions up to number `through` were
-    /// asked.
+    /// Notes the user's questions up to number `through`, whether the reign stood when the user asked.
     pub(super) fn ask(&mut self, through: u64) {
         self.rounds.asked = self.rounds.asked.max(through);
     }

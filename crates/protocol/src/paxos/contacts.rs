@@ -1,4 +1,5 @@
-//! Contacts: which members can talk with each other, and the consequences if some cannot (rule S19).
+//! Contacts: the knowledge of which members can talk with each other, and the rules if some cannot (rule
+//! S19).
 //!
 //! At each tick, every member tells every other which members it hears ([`Pulse`]). Two members *talk* while
 //! each hears the other: a vote, an acceptance and a confirmation need both directions. A member is
@@ -13,19 +14,20 @@
 //! **Rules.**
 //!
 //! 1. A leader that is not connected resigns, and reports that to every member that it reaches.
-//! 2. A follower stays with a leader that it hears. So it helps nobody to replace a connected leader.
+//! 2. A follower stays with a leader that it hears. So the follower helps nobody to replace a connected
+//!    leader.
 //! 3. A member stands for election at once if a majority, itself included, talks with it and knows no leader;
 //!    otherwise rarely. Better connected members stand first, one interval apart ([`Core::rank`]).
 //! 4. A member helps one candidate at a time (`Paxos::granted`). A candidate gives way to a better connected
-//!    one until it has begun phase 1.
+//!    candidate until it has begun phase 1.
 //! 5. A member that does not talk with the leader finds the next router on a way to it ([`LeaderRoute`]), by
 //!    distances, as in distance-vector routing. It passes messages on to the leader (`ecast::detour`).
 //! 6. A member that lacks the newest changes answers the pulses of processes that count it as a member,
 //!    whether it knows them or not.
-//! 7. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows. A
-//!    process whose count grows is alive, along whatever chain. The count of a dead process stands still,
-//!    however often it is repeated. A member is voted out only if the leader suspects it and its count stands
-//!    still.
+//! 7. A pulse carries its sender's *count*, the number of pulses that the sender has sent, and the counts of
+//!    all other members that the sender knows. A process whose count grows is alive, along whatever chain.
+//!    The count of a dead process stands still, however often it is repeated. A member is voted out only if
+//!    the leader suspects it and its count stands still.
 //!
 //! **Why that keeps the promise.** Let the network take its shape at instant 0, let *T* be the election
 //! timeout, and let N(r) be the members with which router r talks, r included.
@@ -38,11 +40,11 @@
 //! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
 //!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
 //!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
-//!   again after some intervals. With fewer than a dozen members, the best connected one has its turn within
-//!   one timeout.
+//!   again after some intervals. With fewer than a dozen members, the best connected member has its turn
+//!   within one timeout.
 //! - *Newest members count.* The log of a router may end in a change without effect. The router may be
-//!   connected by the newest members and not by those of the change. It stands for election, if rarely, and
-//!   members that answer describe the newer log. So the newest members elect it.
+//!   connected if the newest members count, and not if the members of the change count. It stands for
+//!   election, if rarely, and members that answer describe the newer log. So the newest members elect it.
 //! - *An elected leader is connected*: after instant 0, the messages of its pre-vote and of phase 1
 //!   went to a majority and came back. So it stays, by the first point, and the lead moved once.
 //! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)
@@ -57,9 +59,10 @@
 //!
 //! **What is not promised.** An election in progress when the network takes its shape may end in a leader
 //! that is not connected in the new shape: that move is not counted. The best connected router may lack more
-//! of a better log than other routers keep ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)):
-//! then no other router can give it a promise, and the next best connected router stands. Nobody can tell a
-//! process that no member on the leader's side hears from a dead one.
+//! of a better log than other routers keep
+//! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then no other router can give it a
+//! promise, and the next best connected router stands for election. If no member on the leader's side hears a
+//! process, nobody there can distinguish it from a dead one.
 //!
 //! A router that others hear, and that hears nobody, stays a member for as long as that lasts. Its count
 //! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,
@@ -76,7 +79,7 @@ use crate::{quorum, time::Time};
 
 impl Core {
     /// Notes a sign of life. If the silence before it was long enough for a suspicion, the link was cut. Such
-    /// a silence must not count as the peer's usual pause, so the detector starts over.
+    /// a silence must not count as one of the peer's usual pauses, so the detector starts over.
     pub(super) fn heard(&mut self, process: ProcessId, now: Time) {
         if self.detector.suspects(process, now) {
             self.detector.unwatch(process);
@@ -113,7 +116,7 @@ impl Core {
         self.contacts.known.get(&process).is_none_or(|known| now.since(known.alive_at) >= span)
     }
 
-    /// Whether a majority, this process included, talks with it and knows no leader.
+    /// Whether a majority of the members, this process included, talks with this process and knows no leader.
     pub(super) fn is_electable(&self, now: Time) -> bool {
         let free = |process: ProcessId| {
             process == self.me.id || !self.contacts.known.get(&process).is_some_and(|known| known.led)

@@ -21,17 +21,17 @@ pub(super) struct Core {
     pub(super) settings: Settings,
     /// The highest ballot promised: the router takes part in no lower ballot.
     pub(super) promised: Ballot,
-    /// The ballot in which the log behind `chosen` was accepted. That part of the log is a prefix of the
+    /// The ballot in which the log after `chosen` was accepted. That part of the log is a prefix of the
     /// proposals of this ballot's leader.
     pub(super) accepted: Ballot,
     /// The log. Slots up to `chosen` are chosen, and later slots were accepted in the ballot `accepted`.
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
-    /// The ballot of the newest log from which chosen slots were learned. Slots that this router learned as a
-    /// follower of the leader do not count.
+    /// The ballot of the newest log from which this router learned chosen slots. Slots that it learned as a
+    /// follower of that log's leader do not count.
     pub(super) taught: Ballot,
-    /// The members behind `chosen`, in id order.
+    /// The members after `chosen`, in id order.
     pub(super) members: Vec<Peer>,
     /// Whether `members` changed during this turn.
     pub(super) members_changed: bool,
@@ -43,7 +43,7 @@ pub(super) struct Core {
     /// The highest round heard of.
     pub(super) round: u64,
     pub(super) links: BTreeSet<ProcessId>,
-    /// Processes that the runtime was asked to reach, with their addresses.
+    /// Processes to which this router has requested links from the runtime, with their addresses.
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
@@ -54,16 +54,16 @@ pub(super) struct Core {
     pub(super) promise: Option<Ticket>,
     /// The last record of the log.
     pub(super) held_record: Option<Ticket>,
-    /// The last record up to which all records are durable.
+    /// The record up to which all records are durable.
     pub(super) durable: Option<Ticket>,
     /// Approximate bytes of records since the last checkpoint.
     pub(super) journaled: usize,
-    /// The slot of the state that the user has begun to gather for the disk, and the members behind it. The
-    /// log behind that slot is kept.
+    /// The slot of the state that the user has begun to gather for the disk, and the members after it. The
+    /// log after that slot is kept.
     pub(super) gathered: Option<(Slot, Vec<Peer>)>,
     /// The leader that the user last learned.
     pub(super) announced_leader: Option<ProcessId>,
-    /// Whether a snapshot is being sent. Until it has arrived, more of the log behind the snapshot is kept,
+    /// Whether a snapshot is being sent. Until it has arrived, more of the log after the snapshot is kept,
     /// so that the snapshot is not too old when it arrives.
     pub(super) snapshot_underway: bool,
     /// The received part of a snapshot of known length.
@@ -139,7 +139,7 @@ impl Core {
     }
 
     /// Returns the newest log of which this process knows a part: its ballot, and its known end. If chosen
-    /// slots were learned from a later reign than `accepted`, the slots accepted behind these chosen slots
+    /// slots were learned from a later reign than `accepted`, the slots accepted after these chosen slots
     /// are dead.
     pub(super) fn known(&self) -> (Ballot, Slot) {
         if self.taught > self.accepted {
@@ -154,7 +154,7 @@ impl Core {
         if self.known().1 > self.chosen { self.acting() } else { &self.members }
     }
 
-    /// Whether each change of the members in `values`, which come behind `start`, is one step from the chosen
+    /// Whether each change of the members in `values`, which come after `start`, is one step from the chosen
     /// members or from the previous change. A correct log contains only such changes.
     pub(super) fn are_steps(&self, start: Slot, values: &[SlotValue]) -> bool {
         let mut before = &self.members[..];
@@ -202,12 +202,12 @@ impl Core {
         while self.log.bytes() > kept && self.log.start() < self.chosen {
             self.log.collect(self.log.start().next());
         }
-        // If the log behind the state that the user gathers is gone, the user must gather a state again.
+        // If the log after the state that the user gathers is gone, the user must gather a state again.
         self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 
-    /// Starts to watch a process. A process without a link gets as much time for one as a broken link may
-    /// stay broken.
+    /// Starts to watch a process. If the process has no link, it gets as much time as if its link had broken
+    /// now.
     pub(super) fn watch(&mut self, process: ProcessId, now: Time) {
         self.detector.watch(process, now);
         if !self.links.contains(&process) {

@@ -31,8 +31,8 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// Asks a router outside the known members, which has no vote. All members that this process knows may be
-    /// gone after they voted it out. Then only such a router can report the removal.
+    /// Asks a router outside the known members. Such a router has no vote. But the known members may all be
+    /// gone after they voted this process out, and then only such a router can report the removal.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
@@ -45,7 +45,8 @@ impl Paxos {
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer. If the candidate is no longer a member, informs it.
+    /// Whether this process answers a candidate's question. A candidate that is no longer a member gets a
+    /// message about its removal instead.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
@@ -56,9 +57,9 @@ impl Paxos {
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
-            // A learner has a vote only in sets of members that name it, and a set names it only once it
-            // holds every chosen slot. This process itself may have lost the slot with such a set, so it
-            // leaves the decision to the candidate.
+            // A learner has a vote only in sets of members that name it, and a set names a learner only once
+            // the learner holds every chosen slot. This process may not have the slot with such a set any
+            // longer, so it leaves the decision to the candidate.
             return core.accepted > Ballot::ZERO;
         }
         if core.concerns(from) || knows_more {
@@ -74,9 +75,9 @@ impl Paxos {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // If this process's log beats the candidate's, the promise must carry the whole part of it that the
-        // candidate lacks. This part must still be kept and fit into a message. A candidate with the better
-        // log lacks nothing.
+        // If this process's log beats the candidate's, the promise must carry the whole part of this log that
+        // the candidate lacks. This part must still be kept and fit into a message. A candidate with the
+        // better log lacks nothing.
         let behind =
             self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
         behind.then_some(Refusal::Behind)
@@ -87,7 +88,7 @@ impl Paxos {
         (self.core.accepted, self.core.log.last()) > (prepare.accepted, prepare.last)
     }
 
-    /// Returns the log behind `start`, up to `end`, if it is all kept and fits into a message.
+    /// Returns the log after `start`, up to `end`, if it is all kept and fits into a message.
     fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<SlotValue>> {
         if start >= end {
             return Some(Vec::new());
@@ -127,7 +128,8 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The other candidate, which asks, is better connected than this process.
+                    // The candidate that asks is better connected than this process, so this process gives
+                    // way.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -275,8 +277,8 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // A candidate that lacks much of the log lets other members stand first, and so does a
-                    // candidate whose voters help another one.
+                    // A candidate lets other members stand first if it lacks much of the log, or if its
+                    // voters help another candidate.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,
@@ -289,7 +291,8 @@ impl Paxos {
         }
     }
 
-    /// Continues a candidacy as far as its votes carry it.
+    /// Continues the candidacy as long as the electors' votes suffice: from the pre-vote to phase 1, and from
+    /// phase 1 to the reign.
     pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let State::Candidate(candidacy) = &mut self.state
             && self.core.concerns(cx.me)
@@ -327,8 +330,8 @@ impl Paxos {
             }
         };
         if !self.core.concerns(cx.me) {
-            // The change that made this process a member was not chosen and is gone, so it is removed instead
-            // of leading.
+            // The change that made this process a member was not chosen and is gone, so this process is
+            // removed instead of leading.
             return;
         }
         self.attempts = 0;
@@ -359,7 +362,7 @@ impl Candidacy {
         self.ask(core, out);
     }
 
-    /// Asks the electors and members that were not asked yet. Members without a vote are asked, too: this
+    /// Asks the electors and members that it has not asked yet. It also asks members without a vote: this
     /// process may hold a change of a reign that is over, and then some member knows that the reign is over.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();

@@ -70,8 +70,9 @@ impl Paxos {
         if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
         }
-        // A process that an open change adds stands for election, because it may be the only one that knows
-        // the change. A process that the change removes stands, too: in this way it learns that it is out.
+        // A process that an open change adds stands for election, because it may be the only process that
+        // knows the change. A process that the change removes stands, too, and learns in this way that it is
+        // out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }
@@ -151,7 +152,7 @@ impl Paxos {
             self.core.append(ballot, vec![value], out);
             self.learn_in(ballot, chosen, out);
         }
-        // A slot behind a gap is not accepted; the next heartbeat will reveal the gap.
+        // A slot after a gap is not accepted; the next heartbeat will reveal the gap.
         self.acceptance_due |= slot <= self.core.log.last();
     }
 
@@ -173,7 +174,7 @@ impl Paxos {
         let learned = chosen.min(end).0.saturating_sub(start.0) as usize;
         let open = &values[learned..];
         if open.iter().rev().skip(1).any(|value| matches!(value, SlotValue::Members(_))) {
-            // No leader proposes anything behind an open change of the members.
+            // No leader proposes anything after an open change of the members.
             return;
         }
         if start <= self.core.chosen {

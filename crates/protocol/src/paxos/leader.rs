@@ -195,8 +195,8 @@ impl Reign {
             .collect()
     }
 
-    /// Sends the watermark to followers that do not have it, once it has waited for another message long
-    /// enough.
+    /// Tells the followers which slots are chosen if they do not know it, and if the news has waited long
+    /// enough for another message to carry it.
     pub(super) fn announce_chosen(&mut self, core: &Core, now: Time, out: &mut dyn Sink<Paxos>) {
         if self.announced < core.chosen
             && *self.announce_at.get_or_insert(now + core.settings.chosen_after) <= now
@@ -207,7 +207,7 @@ impl Reign {
         }
     }
 
-    /// Notes that a message with the watermark goes to the followers.
+    /// Notes that a message to the followers carries the last chosen slot.
     fn note_announced(&mut self, core: &Core) {
         self.announced = core.chosen;
         self.announce_at = None;
@@ -280,7 +280,7 @@ impl Reign {
         }
     }
 
-    /// Sends the log behind `position`.
+    /// Sends the log after `position`.
     pub(super) fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut dyn Sink<Paxos>) {
         let ballot = self.ballot;
         let Some(peer) = self.peers.get_mut(&to) else { return };

@@ -14,7 +14,7 @@ pub enum SlotValue {
     /// Users' proposals, in order.
     Payloads(Arc<[Bytes]>),
     /// The members from the next slot on. This is a stop command: alone in its slot, with nothing proposed
-    /// behind it until it is chosen.
+    /// after it until it is chosen.
     Members(Arc<[Peer]>),
 }
 
@@ -32,7 +32,7 @@ impl SlotValue {
     }
 }
 
-/// The values of all slots behind `start`, without gaps.
+/// The values of all slots after `start`, without gaps.
 #[derive(Debug)]
 pub(super) struct Log {
     start: Slot,
@@ -45,7 +45,7 @@ impl Log {
         Log { start, values: VecDeque::new(), bytes: 0 }
     }
 
-    /// Returns the slot before the first one kept.
+    /// Returns the slot before the first slot kept.
     pub(super) fn start(&self) -> Slot {
         self.start
     }
@@ -64,7 +64,7 @@ impl Log {
         self.values.get(usize::try_from(index).ok()?)
     }
 
-    /// Returns the values behind `start`, up to `last` inclusive.
+    /// Returns the values after `start`, up to `last` inclusive.
     pub(super) fn range(&self, start: Slot, last: Slot) -> Vec<SlotValue> {
         assert!(self.start <= start && last <= self.last(), "the slots ({start}, {last}] are in the log");
         let skip = (start.0 - self.start.0) as usize;

@@ -25,7 +25,7 @@ pub enum Message {
         /// The payloads.
         payloads: Vec<Bytes>,
     },
-    /// Phase 2: the value of the slot behind the last one sent in this ballot.
+    /// Phase 2: the value of the slot after the last slot sent in this ballot.
     Accept {
         /// The leader's ballot.
         ballot: Ballot,
@@ -87,7 +87,7 @@ pub enum Message {
         /// The last round received.
         round: u64,
     },
-    /// Replaces the receiver's whole log behind `start` by the leader's whole log behind `start`, in one
+    /// Replaces the receiver's whole log after `start` by the leader's whole log after `start`, in one
     /// step. Phase 2 begins with this message.
     Sync {
         /// The leader's ballot.
@@ -96,7 +96,7 @@ pub enum Message {
         start: Slot,
         /// Everything up to this slot is chosen.
         chosen: Slot,
-        /// The leader's log behind `start`.
+        /// The leader's log after `start`.
         values: Vec<SlotValue>,
     },
     /// A part of the chosen log, for a process that is far behind.
@@ -155,12 +155,12 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// The last slot that the sender has learned. If the sender's log is not the better one, and the
-        /// sender no longer keeps the values, this is `start` instead.
+        /// The last slot that the sender has learned. If the sender's log does not beat the candidate's, and
+        /// the sender no longer keeps the values, the slot is `start` instead.
         chosen: Slot,
         /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
-        /// The values of the sender's log behind `start`. They end at `chosen`, or at `last` if the sender's
+        /// The values of the sender's log after `start`. They end at `chosen`, or at `last` if the sender's
         /// log beats the candidate's.
         values: Vec<SlotValue>,
     },

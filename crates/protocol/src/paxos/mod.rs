@@ -26,27 +26,27 @@
 //! **Invariants.** Each is asserted at the place where it could first break.
 //!
 //! - *A promise holds*: nothing is accepted below the promised ballot.
-//! - *One log per ballot*: the log behind a router's chosen prefix was accepted in a single ballot,
+//! - *One log per ballot*: the log after a router's chosen prefix was accepted in a single ballot,
 //!   `accepted`, and is a prefix of that leader's proposals. A log changes its ballot in one step (`Sync`),
-//!   never slot by slot. So the tail of a dead reign cannot survive behind slots of a later one, and there
+//!   never slot by slot. So the tail of a dead reign cannot survive after slots of a later reign, and there
 //!   are never gaps to fill.
 //! - *Phase 1 sees everything that may be chosen*: a majority of promises contains a router that accepted
 //!   every chosen slot. The candidate continues with the promised log of the highest ballot, and with the
 //!   longest among these.
 //! - *Members change one at a time, by a stop command*: the command is alone in its slot, and nothing is
-//!   proposed behind it until it is chosen. A router that holds it acts on it, chosen or not. It is chosen
-//!   when a majority of the *new* members holds it, so they hold the whole chosen prefix when they begin
-//!   (rule S2), and elections count them.
+//!   proposed after it until it is chosen. A router that holds the command acts on it, chosen or not. The
+//!   command is chosen when a majority of the *new* members holds it. So that majority holds the whole chosen
+//!   prefix when the new members begin (rule S2), and elections count the new members.
 //! - *A change stands on firm ground*: it is proposed only once a majority of the previous members holds the
-//!   reign's initial log, in its ballot.
+//!   reign's initial log, accepted in the reign's ballot.
 //! - *Votes are counted for the newest members in the log of the candidate's choice*, by whole process id: a
 //!   vote of an older or younger incarnation counts for nobody. Promises reveal more of the prefix, and
 //!   better logs. A candidate counts its votes again with each set of members that it learns in this way. So
 //!   a candidate that knows only old members learns every later set, one after the other. The same holds for
-//!   pre-votes: each describes the voter's log, if that is the better one.
+//!   pre-votes: each describes the voter's log, if that log is better.
 //! - *A promise of a better log is complete*: if the voter's log beats the candidate's, the promise carries
-//!   everything that the candidate lacks, or the voter makes no promise. If the candidate's log is the better
-//!   one, the promise carries slots known to be chosen, or nothing.
+//!   everything that the candidate lacks, or the voter makes no promise. If the candidate's log is better,
+//!   the promise carries slots known to be chosen, or nothing.
 //!
 //! **Why that is safe.** Let a candidate continue with a log of ballot *a* whose newest members are *X*,
 //! promised by a majority of X. Let *v* be the lowest ballot below its own in which a value was chosen that
@@ -75,18 +75,19 @@
 //! **Why somebody can be elected.** Let B be the live router with the best log, and X the newest members in
 //! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
 //! and the majority that B needs exists. Another candidate may hold a change of a reign that is over, and
-//! would need dead routers because of it. While it talks with a majority of X, one of these answers its
-//! pre-vote with a log of the following reign, and the candidate counts that log's members. If the candidate
-//! does not even talk with a majority of X, nobody can know which values were chosen: a majority of a set
-//! that may have chosen values is gone.
+//! would need dead routers because of it. While that candidate talks with a majority of X, a member of X
+//! answers its pre-vote with a log of the following reign, and the candidate counts that log's members. If
+//! the candidate does not even talk with a majority of X, nobody can know which values were chosen: a
+//! majority of a set that may have chosen values is gone.
 //!
 //! **Attacks considered.**
 //!
 //! - *A candidate has very old members.* Majorities of neighbouring sets meet, so some promise shows it the
-//!   next change, and so on up to the present. Or nobody answers, because it is a member no longer.
+//!   next change, and so on up to the present. Or nobody answers, because the candidate is no longer a
+//!   member.
 //! - *A node lost its memory.* It comes back as another process. The old process is voted out once it is
-//!   suspected, or once its link is broken while the new process listens at its address, where both cannot
-//!   be. The new process is fed as a learner.
+//!   suspected. It is also voted out once its link is broken while the new process listens at its address,
+//!   where two live processes cannot listen. The new process is fed as a learner.
 //! - *Two live processes belong to one node.* The process that the leader hears stays. The other process
 //!   learns of it (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in
 //!   turn.
@@ -103,8 +104,8 @@
 //!   *learned* the change, so that a new election is rarely needed.
 //! - *A leader proposes a change and is cut off with it.* The other routers elect another leader, which dies
 //!   too, before the first leader has heard of it. When the first leader comes back, it holds a change by
-//!   which it needs dead routers. It may also be the only one that knows all chosen slots, and may have
-//!   collected slots that the other routers do not know to be chosen. The other routers hold those slots all
+//!   which it needs dead routers. It may also be the only router that knows all chosen slots, and may have
+//!   forgotten slots that the other routers do not know to be chosen. The other routers hold those slots all
 //!   the same, in the higher ballot. If they can talk with each other, the first leader gives them its
 //!   promise (`change_of_a_dead_reign`). If they talk only with the first leader, it hears of the higher
 //!   ballot from them, and is elected (`star_around_a_dead_change`). The first leader may be heard and hear
@@ -114,20 +115,20 @@
 //!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
 //!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of
 //!   it, and counts for the later set.
-//! - *Only its leader holds a change, and no later reign is known.* For all that live routers know, the
-//!   processes that the change adds may have chosen it; so the votes of its set are needed. That is the price
-//!   of continuing with the new members alone. `propose_members` proposes a change only while the leader
-//!   talks with a majority of the new members.
+//! - *Only the leader that proposed a change holds it, and no later reign is known.* For all that live
+//!   routers know, the processes that the change adds may have chosen it; so the votes of its set are needed.
+//!   That is the price of continuing with the new members alone. `propose_members` proposes a change only
+//!   while the leader talks with a majority of the new members.
 //! - *A snapshot is overtaken.* It carries the members of its slot, and replaces only the chosen prefix:
-//!   slots accepted behind it stay accepted. The log behind a snapshot in transfer is kept longer.
+//!   slots accepted after it stay accepted. The log after a snapshot in transfer is kept longer.
 //!
 //! **Proposals that rest on a reign.** Some proposals depend on a user's knowledge as leader, such as a
 //! change of a state that only the leader has computed. The user binds them to its ballot
-//! ([`Command::ProposeIn`]). They are never forwarded. They wait in a queue that belongs to the reign and
-//! ends with it. A leader's log is taken over from its beginning. So of these proposals a prefix survives the
-//! reign, in order, with nothing of that reign behind it. The user learns when a reign begins, when its
-//! initial log is chosen, and when it ends, before any slot of a later reign is learned. By
-//! [`Command::Confirm`] it finds out whether its reign still stands.
+//! ([`Command::ProposeIn`]). Such proposals are never forwarded. They wait in a queue that belongs to the
+//! reign and ends with it. A leader's log is taken over from its beginning. So a prefix of these proposals
+//! survives the reign, in order, and nothing else of that reign comes after this prefix. The user learns when
+//! a reign begins, when its initial log is chosen, and when it ends, before any slot of a later reign is
+//! learned. By [`Command::Confirm`] it finds out whether its reign still stands.
 //!
 //! **Where we differ, and why.** Ballots belong to logs and not to slots (see above): FIFO order of
 //! proposers, stop commands and the absence of gaps follow from that. The pre-vote is not in the paper:
@@ -136,9 +137,10 @@
 //!
 //! **Speed.** Payloads are shared, never copied. An `Accept` is encoded once for all followers. Proposals
 //! gather while a batch of inputs is handled, and go into a slot at its end, or when a batch is full. The
-//! window opens while full batches wait for it, and closes while slots are small, so that a deep pipeline
-//! does not prevent batching. Followers learn what is chosen from the leader's next message, and only if none
-//! goes out for [`Settings::chosen_after`] from a message of its own.
+//! window (the number of slots in flight) grows while full batches wait for it, and shrinks while slots are
+//! small, so that a deep pipeline does not prevent batching. Followers learn which slots are chosen from the
+//! leader's next message. The leader sends a message for this purpose alone only if it has sent no other
+//! message for [`Settings::chosen_after`].
 //!
 //! **Disk.** A router writes everything on which others rely ([`Record`]), and makes it durable before it
 //! reports it. A promise is durable before any message that depends on it, an acceptance before its report,
@@ -146,9 +148,9 @@
 //! ([`Paxos::recover`]) holds everything that it ever reported. Its other messages may count as lost on the
 //! way, which links always permit. So it continues under its incarnation, as a follower. Pulses and proposals
 //! do not wait for the disk: a router with a slow disk is not dead. Once [`Settings::checkpoint_bytes`] have
-//! been written, the user gives its state, and one record replaces all earlier ones. A user that cannot give
-//! its state at once announces it ([`Command::SnapshotLater`]). The log behind that slot is kept until the
-//! user gives the state, and is a part of the record.
+//! been written, the user gives its state, and one record replaces all earlier records. A user that cannot
+//! give its state at once announces it ([`Command::SnapshotLater`]). The log after that slot is kept until
+//! the user gives the state, and is a part of the record.
 //!
 //! **Snapshots.** A process that lacks more than the kept log gets the user's state, whole or in parts. A
 //! user with a large state takes a cheap checkpoint and gives its parts over many turns, while the log
@@ -319,7 +321,7 @@ impl Paxos {
         }
     }
 
-    /// Returns the members behind the last slot learned, in id order.
+    /// Returns the members after the last slot learned, in id order.
     pub fn members(&self) -> &[Peer] {
         &self.core.members
     }
@@ -453,16 +455,16 @@ impl Paxos {
         }
     }
 
-    /// Founds the log: the founder's first slot is chosen by founding itself. From then on the founder is an
-    /// ordinary sole member.
+    /// Founds the log. The founder's first slot is chosen at once, because the founder is the only member.
+    /// From then on the founder acts like any sole member.
     fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let first = SlotValue::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // The founder's slot is learned in the same turn in which the beginning of the generation is
-            // proposed, as when a survivor continues.
+            // The founder learns its slot in the turn in which it proposes the beginning of the generation,
+            // like a survivor that continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);

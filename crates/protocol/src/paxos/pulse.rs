@@ -30,8 +30,8 @@ pub struct Pulse {
 pub struct Contact {
     /// The other member.
     pub process: ProcessId,
-    /// The number of the newest pulse of that member that the sender knows, from the member itself or from
-    /// another one.
+    /// The number of the newest pulse of that member that the sender knows, from that member itself or from
+    /// another member.
     pub beat: u64,
     /// Whether the sender hears the other member.
     pub heard: bool,

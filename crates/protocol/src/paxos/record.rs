@@ -17,9 +17,9 @@ use crate::{
 /// A record that must be durable before certain messages may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// The router takes part in no ballot below this one.
+    /// The router takes part in no ballot below this ballot.
     Promised(Ballot),
-    /// The log behind `start`, as the leader of `ballot` has it.
+    /// The log after `start`, as the leader of `ballot` has it.
     Accepted {
         /// The leader's ballot.
         ballot: Ballot,
@@ -30,7 +30,7 @@ pub enum Record {
         /// The values.
         values: Vec<SlotValue>,
     },
-    /// Chosen values behind a slot. Later slots of the router's log stay if the log agrees with these values.
+    /// Chosen values after a slot. Later slots of the router's log stay if the log agrees with these values.
     Learned {
         /// The ballot of the log with these values.
         ballot: Ballot,

@@ -48,7 +48,7 @@ impl Paxos {
     ///
     /// # Errors
     ///
-    /// The first record that does not decode or contradicts earlier ones.
+    /// The first record that does not decode or contradicts earlier records.
     pub fn recover(
         me: Peer,
         settings: Settings,
@@ -88,7 +88,7 @@ impl Paxos {
 }
 
 impl Core {
-    /// Applies a record. Returns whether it follows from earlier ones.
+    /// Applies a record. Returns whether the record follows from earlier records.
     fn replay(&mut self, record: Record, out: &mut Replay) -> bool {
         match record {
             Record::Promised(ballot) => {
@@ -109,7 +109,7 @@ impl Core {
                 if start < self.chosen || start > self.log.last() {
                     return false;
                 }
-                // The record's start was known to be chosen when it was written.
+                // The router knew that the slot `start` was chosen when it wrote the record.
                 self.learn(start, out);
                 if !self.are_steps(start, &values) {
                     return false;
@@ -152,7 +152,7 @@ impl Core {
         true
     }
 
-    /// Writes everything in one record. `state` is the user's state behind `slot`, and `members` are the
+    /// Writes everything in one record. `state` is the user's state after `slot`, and `members` are the
     /// members after `slot`.
     pub(super) fn checkpoint(
         &mut self,

@@ -1,14 +1,14 @@
 //! Continuing alone after a majority of the members is gone for good (rule S1).
 //!
 //! Without a majority the routers cannot agree on anything, and no vote can change that: an operator must say
-//! that the other routers will not come back. One survivor then votes the others out one by one, behind all
+//! that the other routers will not come back. One survivor then votes the others out one by one, after all
 //! slots that it knows to be chosen, as the only remaining member. From then on it is a leader like any
 //! other, and admits new routers.
 //!
-//! Slots that the survivor accepted, and that it does not know to be chosen, are no part of that log: the
-//! other routers may have chosen other values in these slots, and members may have acted on them. The
-//! survivor hands out its own values first ([`Paxos::unchosen`]), so that they can be proposed again behind
-//! the values that were acted on.
+//! That log lacks the slots that the survivor accepted and does not know to be chosen. The other routers may
+//! have chosen other values in these slots, and members may have acted on those values. The survivor hands
+//! out its own values first ([`Paxos::unchosen`]), so that they can be proposed again after the values that
+//! were acted on.
 //!
 //! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,
 //! because an election needs their votes. So a process that such a change adds may be the survivor, and a
@@ -17,10 +17,10 @@
 //! If no router is left, a router that has just started begins an empty log with a single member. Members
 //! then tell it what the old log contained.
 //!
-//! The log alone cannot make this safe. It is safe because no process of the new generation may have a link
-//! to a router of the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. The log lacks the
-//! entries that only the other routers held; [`ecast`](crate::ecast::Reformed) recovers those that were
-//! delivered.
+//! The log alone cannot make it safe to continue alone. It is safe because no process of the new generation
+//! may have a link to a router of the old generation ([`Fence`](crate::ecast::Fence)), so the two logs never
+//! meet. The log lacks the entries that only the other routers held; [`ecast`](crate::ecast::Reformed)
+//! recovers those that were delivered.
 
 use bytes::Bytes;
 use thiserror::Error;

@@ -38,13 +38,14 @@ pub(super) struct Reign {
     pub(super) open_bytes: usize,
     /// The last chosen slot that the leader has announced to the followers.
     pub(super) announced: Slot,
-    /// The time at which the followers get the watermark, unless an earlier message carries it.
+    /// Time at which the leader tells the followers the last chosen slot, unless an earlier message carries
+    /// it.
     pub(super) announce_at: Option<Time>,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<OutgoingSnapshot>,
-    /// The slot of the snapshot that the user was asked for, and the members after that slot.
+    /// The slot of the snapshot that this process requested from its user, and the members after that slot.
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
-    /// Members to remove by command, each with the process that asked for the removal.
+    /// Members that a command removes, each with the process that requested the removal.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
     /// Members that were voted out and are not dismissed yet, each with the slot of the change.
     pub(super) leaving: Vec<(Slot, ProcessId)>,
@@ -76,15 +77,15 @@ pub(super) struct Progress {
 pub(super) enum FollowerPhase {
     /// The follower's log is not known; a heartbeat asks for it.
     Probing,
-    /// The follower was sent the chosen part of the log through this slot. It gets more once it has learned
-    /// that part.
+    /// The leader has sent the follower the chosen part of the log through this slot, and sends more once the
+    /// follower has learned that part.
     CatchingUp(Slot),
     /// The follower lacks more than the kept log, and waits for the user's snapshot.
     Waiting,
     /// The follower gets a snapshot. `sent` and `taken` count bytes if the snapshot is sent whole, and parts
     /// otherwise.
     Installing { slot: Slot, sent: u64, taken: u64 },
-    /// The follower was sent the whole log, and gets new slots at once.
+    /// The leader has sent the follower the whole log, and sends new slots at once.
     Streaming,
 }
 
@@ -139,7 +140,7 @@ pub(super) struct OutgoingParts {
     pub(super) kept: VecDeque<Bytes>,
     /// Whether the user has given the last part.
     pub(super) whole: bool,
-    /// Whether the user was asked for the next part.
+    /// Whether this process has requested the next part from the user.
     pub(super) wanted: bool,
 }
 

@@ -7,9 +7,9 @@
 //! later get the next snapshot.
 //!
 //! With a disk, every router also needs a state for its disk, and snapshots are sent whole. A user that
-//! gathers the state over many turns announces the slot at which it begins, and the log from that slot on is
-//! kept meanwhile. If this log becomes too long, it is dropped. Then the state that the user gathered is
-//! useless, and the user is asked again.
+//! gathers the state over many turns announces the slot at which it begins. The router keeps the log from
+//! that slot on until it has the state. If this log becomes too long, the router drops it. Then the state
+//! that the user gathered is useless, and the router asks the user again.
 
 use bytes::{Bytes, BytesMut};
 
@@ -21,7 +21,7 @@ use super::{
 use crate::{id::ProcessId, seam::Sink};
 
 impl Paxos {
-    /// Takes the user's state behind `slot`: for the disk, and for processes that wait for it.
+    /// Takes the user's state after `slot`: for the disk, and for processes that wait for it.
     pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Paxos { core, state: own, checkpoint, .. } = self;
         let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
@@ -43,12 +43,12 @@ impl Paxos {
         reign.snapshot(core, slot, state, out);
     }
 
-    /// Notes that the user has begun to gather its state behind `slot`, and will give it whole.
+    /// Notes that the user has begun to gather its state after `slot`, and will give it whole.
     pub(super) fn gather(&mut self, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if slot == self.core.chosen {
             self.core.gathered = Some((slot, self.core.members.clone()));
         } else {
-            // The members behind that slot are no longer known, so the user must give a newer state.
+            // The members after that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }
@@ -93,19 +93,19 @@ impl Reign {
         }
     }
 
-    /// Whether the user was asked for a snapshot and has not given it.
+    /// Whether this router has requested a snapshot from the user and has not got it.
     pub(super) fn asks_for_snapshot(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Takes the snapshot for which the user was asked.
+    /// Takes the snapshot that this router requested from the user.
     pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
         assert!(asked == slot, "the snapshot has the slot that was asked for, {asked}, not {slot}");
         self.hold(core, OutgoingSnapshot { slot, members, content: SnapshotContent::Whole(state) }, out);
     }
 
-    /// Notes that the user has begun a snapshot of the state behind `slot`, and will give it in parts.
+    /// Notes that the user has begun a snapshot of the state after `slot`, and will give it in parts.
     pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_none() {
             out.emit(Event::SnapshotUnwanted { slot });
@@ -120,7 +120,7 @@ impl Reign {
                 out,
             );
         } else {
-            // The members behind that slot are no longer known, so the user must give a newer state.
+            // The members after that slot are no longer known, so the user must give a newer state.
             out.emit(Event::SnapshotWanted { slot: core.chosen });
         }
     }
@@ -128,7 +128,7 @@ impl Reign {
     fn hold(&mut self, core: &mut Core, held: OutgoingSnapshot, out: &mut dyn Sink<Paxos>) {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
-            // A process that is still receiving an older snapshot starts over, because the log behind that
+            // A process that is still receiving an older snapshot starts over, because the log after that
             // snapshot is gone.
             if matches!(peer.phase, FollowerPhase::Installing { .. }) {
                 peer.phase = FollowerPhase::Waiting;
@@ -303,7 +303,7 @@ const PARTS_KEPT_MAX: usize = 4;
 
 impl Core {
     /// Takes a part of a snapshot and hands it to the user. Returns the number of parts received so far;
-    /// `None` if this part does not continue the earlier ones.
+    /// `None` if this part does not continue the earlier parts.
     pub(super) fn take_part(
         &mut self,
         ballot: Ballot,

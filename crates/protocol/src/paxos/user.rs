@@ -38,8 +38,8 @@ pub struct Settings {
     pub log_bytes_kept: usize,
     /// Maximum size in bytes of the part of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
-    /// Time for which the leader lets the news of chosen slots wait for its next message to the followers,
-    /// which carries the news. Followers need it only to forget log and to be ready to lead.
+    /// Time for which the leader may hold back the news that slots are chosen, so that its next message to
+    /// the followers carries the news. Followers need the news only to forget log and to be ready to lead.
     pub chosen_after: Duration,
     /// Approximate bytes of records after which the next checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
@@ -84,7 +84,7 @@ pub enum Command {
     },
     /// Puts a payload into the log in this reign, or not at all, because it depends on this process's
     /// knowledge as leader in `ballot`. The payload is never forwarded, and never proposed in another reign.
-    /// While the process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in
+    /// While the process leads in `ballot`, such payloads are learned after [`Event::Reign`]'s `start`, in
     /// the order of proposing. [`Event::Refused`] reports that the payload will never be learned. After
     /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
     ProposeIn {
@@ -93,8 +93,8 @@ pub enum Command {
         /// The bytes, opaque here.
         payload: Bytes,
     },
-    /// Finds out whether this process still led in `ballot` after this question. Questions have rising
-    /// numbers. Ends in [`Event::Confirmed`] or [`Event::Deposed`].
+    /// Asks whether a later reign than `ballot` had chosen anything when the user asked. Questions have
+    /// rising numbers. Ends in [`Event::Confirmed`] or [`Event::Deposed`].
     Confirm {
         /// The reign.
         ballot: Ballot,
@@ -127,15 +127,15 @@ pub enum Command {
         /// The state after the slot.
         state: Bytes,
     },
-    /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
-    /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
-    /// again. The user is also asked again if gathering takes so long that the log behind the slot is gone.
+    /// Answers [`Event::SnapshotWanted`]: the user gathers its state after this slot, and gives it whole in a
+    /// later turn ([`Command::Snapshot`]). The router asks the user again if the slot is not the last slot
+    /// learned, or if gathering takes so long that the log after the slot is gone.
     SnapshotLater {
         /// The last slot that the state contains.
         slot: Slot,
     },
-    /// Answers [`Event::SnapshotWanted`] without a disk: the state behind this slot comes in parts. The user
-    /// may answer at any time. If the slot is not the last one learned, the user is asked again.
+    /// Answers [`Event::SnapshotWanted`] without a disk: the state after this slot comes in parts. The user
+    /// may answer at any time. If the slot is not the last slot learned, the router asks the user again.
     SnapshotBegins {
         /// The last slot that the state contains.
         slot: Slot,
@@ -151,15 +151,15 @@ pub enum Command {
         last: bool,
     },
     /// Names processes outside the known members. A joining router asks them for admission. A router that
-    /// does not join opens a link to each of them for a short time: a later generation may have begun without
-    /// this router, and only such a process may know that.
+    /// does not join opens a link to each of them for a short time. A later generation may have begun without
+    /// this router, and perhaps only such a process knows of it.
     Seeds(Vec<Peer>),
 }
 
 /// Events for the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A slot is chosen. Slots come in order, each exactly once, all behind the installed snapshot. The
+    /// A slot is chosen. Slots come in order, each exactly once, all after the installed snapshot. The
     /// payloads may be empty.
     Learned {
         /// The slot.
@@ -167,8 +167,9 @@ pub enum Event {
         /// The slot's payloads.
         payloads: Vec<Bytes>,
     },
-    /// The leader, as far as this process knows. Repeated when the link to the leader was renewed, or the
-    /// leader had no room: the user should propose unlearned payloads again. Only for members.
+    /// The leader, as far as this process knows. Emitted again when the link to the leader was renewed, or
+    /// the leader had no room, so that the user proposes unlearned payloads again. Only members get this
+    /// event.
     Leader(Option<ProcessId>),
     /// This process leads from now on. Slots up to `start` come from earlier reigns. Each later slot contains
     /// proposals of this reign only, or a change of the members.
@@ -185,8 +186,8 @@ pub enum Event {
         ballot: Ballot,
     },
     /// This process no longer leads in this ballot, or did not lead when it got [`Command::Confirm`]. Comes
-    /// before anything of a later reign is learned. Unlearned proposals may be a part of another leader's
-    /// log.
+    /// before the user learns anything of a later reign. Unlearned proposals may be a part of another
+    /// leader's log.
     Deposed {
         /// The reign that ended.
         ballot: Ballot,
@@ -200,7 +201,7 @@ pub enum Event {
         /// The proposal.
         payload: Bytes,
     },
-    /// No later reign had chosen anything when the questions up to `through` were asked.
+    /// No later reign had chosen anything when the user asked the questions up to `through`.
     Confirmed {
         /// The reign.
         ballot: Ballot,
@@ -210,9 +211,9 @@ pub enum Event {
     /// The router through which this router reaches the leader from now on; `None` if it reaches the leader
     /// directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The user should give its state behind this slot, which is the last slot learned. The state is for
-    /// other routers, or for the disk. These routers may be members without which nothing more is chosen. So
-    /// a user must not wait for ever for its proposals before it answers, or before it gives a part.
+    /// The user should give its state after this slot, which is the last slot learned. The state is for other
+    /// routers, or for the disk. It may be for members without which nothing more can be chosen. So a user
+    /// must not wait without limit for its own proposals before it answers, or before it gives a part.
     SnapshotWanted {
         /// The last slot learned.
         slot: Slot,
@@ -224,7 +225,8 @@ pub enum Event {
         /// Approximate number of bytes to give.
         bytes: usize,
     },
-    /// The snapshot that the user began is no longer needed. The same holds after [`Event::Deposed`].
+    /// The snapshot that the user began is no longer needed. After [`Event::Deposed`], no snapshot is needed
+    /// either.
     SnapshotUnwanted {
         /// The slot of the snapshot.
         slot: Slot,
@@ -239,7 +241,7 @@ pub enum Event {
         /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// The user must replace its state by the state behind this slot. The next slot to learn is the slot
+    /// The user must replace its state by the state after this slot. The next slot to learn is the slot
     /// after it.
     Install {
         /// The slot of the state.
@@ -306,9 +308,9 @@ pub struct Status {
     /// The last slot of the log.
     pub last: Slot,
     /// The ballot and the known end of the newest log of which the router knows a part. Of several routers,
-    /// the one with the greatest value knows everything that any of them can have learned.
+    /// the router with the greatest value knows everything that any of them can have learned.
     pub known: (Ballot, Slot),
-    /// The members behind the last slot learned.
+    /// The members after the last slot learned.
     pub members: Vec<Peer>,
     /// The members of an open change, whose majority elects a leader.
     pub members_open: Option<Vec<Peer>>,

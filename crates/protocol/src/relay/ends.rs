@@ -106,8 +106,8 @@ impl<M: Wire> Ends<M> {
     pub(super) fn fail(&mut self, now: Time, peer: ProcessId) {
         let Some(relay_state) = self.relay_states.get_mut(&peer) else { return };
         relay_state.attempt = None;
-        // The first failure may be the router's fault, so it adds no pause, and the next router is asked at
-        // once.
+        // The first failure may be the router's fault, so it adds no pause, and this end asks the next router
+        // at once.
         if relay_state.failures > 0 {
             relay_state.again = now + RETRY_MAX.min(RETRY_MIN * (1 << relay_state.failures.min(8)));
         }
@@ -439,7 +439,7 @@ where
 }
 
 /// Returns the name of a session. Both ends compute the same name, because each end contributes a number that
-/// it never uses again. The highest bit distinguishes the name from those of sessions on direct links.
+/// it never uses again. The highest bit distinguishes the name from the names of sessions on direct links.
 fn name(one: (ProcessId, u32), other: (ProcessId, u32)) -> Session {
     let (low, high) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };
     Session(1 << 63 | u64::from(low) << 32 | u64::from(high))

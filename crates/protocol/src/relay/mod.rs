@@ -15,12 +15,12 @@
 //!
 //! **Why here, and not in each protocol.** We considered three alternatives. E-Cast could send confirmations
 //! and deliveries through another router. A third process could probe before a suspicion. The lead could move
-//! to a router that hears more. The first repairs one pair of roles out of five (gateways read from storage
-//! processes, storage processes exchange verdicts and rows, all send signs of life to supers). The second
-//! spares a healthy process but leaves its range without confirmations. The third only moves the standstill
-//! to another pair of processes. Below the protocols, one mechanism serves all pairs, and their proofs about
-//! links stay valid. Links between routers are never relayed, because elections depend on who hears whom
-//! ([`paxos`](crate::paxos)).
+//! to a router that hears more. The first alternative repairs one pair of roles out of five (gateways read
+//! from storage processes, storage processes exchange verdicts and rows, all send signs of life to supers).
+//! The second alternative spares a healthy process but leaves its range without confirmations. The third
+//! alternative only moves the standstill to another pair of processes. Below the protocols, one mechanism
+//! serves all pairs, and their proofs about links stay valid. Links between routers are never relayed,
+//! because elections depend on who hears whom ([`paxos`](crate::paxos)).
 //!
 //! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
 //!
@@ -38,7 +38,7 @@
 //! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`]
 //! judges them by their habit. The protocol above learns when a router was last heard
 //! ([`Relayed::routers_heard`]). A process that hears no router is cut off, and no message can inform it. A
-//! cut of one direction stops both directions, because a system without acknowledgements sends nothing new.
+//! cut of one direction stops both directions, because a sender without acknowledgements sends nothing new.
 //! An end asks for a session if it does not hear the other end, or wants a link that has been broken for
 //! [`Settings::unlinked_max`]. Processes outside the cut notice nothing and lose nothing.
 //!
@@ -54,7 +54,7 @@
 //!    and the other end gives up its own.
 //! 4. *FIFO without gaps.* Each leg is a link, and the relay passes every message on at once. If a leg
 //!    breaks, its end notices, and the relay tells the other end ([`Message::Undelivered`]). A piece that
-//!    does not continue the earlier ones ends the session. A session's name consists of one number of each
+//!    does not continue the earlier pieces ends the session. A session's name consists of one number of each
 //!    end, never used again.
 //! 5. *No loops.* A carried message is for the process that it reaches, and is never carried further.
 //! 6. *Permission.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when an end

@@ -15,9 +15,10 @@ pub trait Relayed: Protocol {
         true
     }
 
-    /// Notes the last sign of life of any of these routers on a link to this process. Called at each
-    /// [interval](Settings::interval) while such a link stands. A silent link may stand for ten seconds, and
-    /// no router can relay for a process that reaches no router.
+    /// Notes `last`, the time at which this process last heard any of its [`routers`](Relayed::routers) on a
+    /// direct link. The relay calls this method at each [interval](Settings::interval) while such a link
+    /// stands. The protocol needs the time because a link may stand for ten seconds without a message, and no
+    /// router can relay for a process that reaches no router.
     fn routers_heard(&mut self, last: Time) {
         let _ = last;
     }
@@ -43,8 +44,8 @@ pub struct Counters {
     pub refused: u64,
 }
 
-/// A protocol that wraps another one, for example to delay or to change messages. It is [`Relayed`] as the
-/// protocol within it is.
+/// A protocol that wraps another one, for example to delay or to change messages. Its links are relayed like
+/// the links of the protocol within it ([`Relayed`]).
 pub trait Wrapper: Protocol {
     /// The protocol within.
     type Inner: Relayed;

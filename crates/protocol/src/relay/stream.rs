@@ -18,12 +18,12 @@ use crate::{
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
 /// Maximum number of bytes that are sent and not yet processed by the other end.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes that wait for credit: the same as for a neighbour that does not read.
+/// Maximum number of bytes that wait for credit. It equals the limit for a neighbour that does not read.
 pub(super) const QUEUE_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// Size in bytes at which an open frame is closed.
 const FRAME_BYTES_FULL: usize = 256 << 10;
 
-/// The reason to end a session: the other end breaks the rules, or does not read.
+/// The error that ends a session: the other end breaks the rules, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -79,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// Returns the next piece, if the window permits one.
+    /// Returns the next piece, if the window permits another piece.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.sent - self.taken >= WINDOW_BYTES {
             return None;

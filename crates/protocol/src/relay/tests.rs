@@ -442,7 +442,7 @@ fn a_cut_pair_is_relayed_and_linked_directly_again_after_healing() {
 fn no_router_relays_a_link_that_an_end_keeps_private() {
     let mut world = world(3, 2);
     world.processes[4].as_mut().unwrap().inner.is_private = true;
-    // The private process asks for no session, and refuses the one for which the other process asks.
+    // The private process asks for no session, and refuses the session for which the other process asks.
     world.cut(3, 4, true);
     world.run(5_000);
     assert_eq!(world.sessions(), 0);
@@ -475,7 +475,7 @@ fn the_end_of_a_pause_breaks_no_links() {
     world.assert_direct();
 }
 
-/// Admits every process that shows its own number.
+/// Admits every process that shows this number.
 #[derive(Debug)]
 struct Club(u8);
 
@@ -559,7 +559,7 @@ fn a_session_outlives_its_relay() {
     assert_ne!(via(&world), first);
     let silence = world.silence(3, 4);
     assert!(silence < 250, "{silence} ms");
-    // A relay that cannot hear one of the two ends either is skipped.
+    // A router that cannot hear one of the two ends either is skipped as a relay.
     let second = via(&world);
     world.cut(second, 4, false);
     world.run(3_000);

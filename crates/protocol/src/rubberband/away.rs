@@ -24,8 +24,8 @@
 //!   unsuspected replica that is not itself away (`State::can_lose`). So at least one replica of each range
 //!   is never away. The process learns of a refusal, and its operator waits.
 //! - *The away process remains a replica.* Routers keep its writes for it until they are durable there. A
-//!   range whose other replicas die meanwhile is not lost: the process becomes unreachable instead of being
-//!   removed, and the cluster waits for it.
+//!   range is not lost if its other replicas die while the process is away: the process becomes unreachable
+//!   instead of being removed, and the cluster waits for it.
 //! - *It holds nobody back.* A message that is routed while the process is away waits for the other
 //!   destinations' confirmations alone ([`Pace::Away`](crate::ecast::Pace::Away)). Routers waive the
 //!   confirmations that the process still owed.
@@ -33,8 +33,8 @@
 //! - *It reports back in two steps.* `Back { caught_up: false }` changes nothing: it is ordered after all
 //!   that the process missed, and marks where to catch up to. `Back { caught_up: true }` follows when the
 //!   process has executed all of that. So no read waits for the process to catch up.
-//! - *A running process is not away.* If a process is delivered its own `Away` after it came back, it reports
-//!   back at once.
+//! - *A running process is not away.* If a process comes back and only then delivers its own `Away`, it
+//!   reports back at once.
 //!
 //! **Why nothing is lost.** Stability without the process rests on the others. Each group of a write has a
 //! replica that confirmed the write, and the process is in no group while it is away. Routers keep each

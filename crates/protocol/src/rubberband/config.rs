@@ -76,8 +76,8 @@ pub enum StorageState {
     /// The process is on the ring and complete.
     Active,
     /// The process is on the ring and suspected, and some range has no other complete, unsuspected replica.
-    /// The cluster waits for the process (S14). The process's ranges take no writes meanwhile, so it has
-    /// missed nothing when it returns.
+    /// The cluster waits for the process (S14). The process's ranges take no writes until it returns, so it
+    /// misses nothing.
     Unreachable,
     /// The process is not on the ring. It keeps the rows of its former life until other processes have them
     /// ([keeping](super::keeping)).
@@ -294,7 +294,7 @@ struct ConfigChange {
 }
 
 impl ConfigChange {
-    /// Changes tables. All tables that end do so before one begins.
+    /// Changes tables. All tables that end do so before any table begins.
     fn define(&mut self, at: Position, changes: Vec<TableChange>) -> Result<(), Refusal> {
         let state = &mut self.state;
         for table in changes.iter().filter_map(TableChange::ends) {
@@ -514,7 +514,7 @@ impl Routing for Rubberband {
         let only = |allowed: Role| if role == Some(allowed) { Ok(()) } else { Err(refusal::NOT_ALLOWED) };
         let mut change = ConfigChange { state: config.state.clone(), placement: false };
         let state = &mut change.state;
-        // One match lists who may change what.
+        // One match lists which sender may make which change.
         match control {
             Control::Join { role, .. } if !role.is_of_tables() => return Err(refusal::MALFORMED),
             Control::Join { role, name, address, terms, keeps } => {

@@ -102,7 +102,7 @@ pub enum Control {
     /// Expires the made-up ids that were first used up to a position: repetitions are refused, and replies
     /// forgotten. Supers submit the message after a while; gateways submit it when they use many such ids.
     Expire {
-        /// Position: the ids that were first used at or before it expire.
+        /// Last position of the ids that expire: all ids first used at or before it.
         through: Position,
     },
     /// Dismisses a keeper, because others have its rows: the keeper drops them and becomes a standby
@@ -125,8 +125,8 @@ pub enum Control {
     /// [`DEFINITIONS_SINCE`](super::DEFINITIONS_SINCE) refuse the message, as earlier builds do, which cannot
     /// decode it.
     Define {
-        /// The changes. All tables that are dropped or altered end before one begins, so names can be
-        /// exchanged. The tables that begin are numbered in this order.
+        /// The changes. All tables that are dropped or altered end before any table begins, so tables can
+        /// exchange their names. The tables that begin are numbered in this order.
         changes: Vec<TableChange>,
     },
 }
@@ -176,8 +176,8 @@ pub struct Removal {
     pub process: ProcessId,
     /// The position of the suspicion; the removal has no effect if that suspicion was refuted.
     pub suspected: Position,
-    /// Routers and supers, other than the submitting one, that do not hear the process either, in id order;
-    /// at least one.
+    /// Routers and supers, except the submitter, that do not hear the process either, in id order; at least
+    /// one.
     pub witnesses: Vec<ProcessId>,
 }
 

@@ -37,7 +37,7 @@
 //!   their verdicts may have forgotten them.
 //! - *Began … Ended:* a checkpoint. *Began* holds the configuration and the position of the checkpoint.
 //!   *Fragments* and *Outline* follow, then the ranges' memory of replies (S6) and the decisions. The engine
-//!   pins the checkpoint's version meanwhile. The process writes one piece after the other, each once the
+//!   pins the checkpoint's version until *Ended*. The process writes one piece after the other, each once the
 //!   piece before is durable, so neither protocol nor engine waits. Other records come between the pieces.
 //! - *Fragments:* columns of blocks and runs of dictionaries in the engine's form, loads included. Only
 //!   fragments that changed since they were last written are written. The *Outline* names all fragments of
@@ -48,7 +48,7 @@
 //!
 //! **Invariants.**
 //! - *All that was executed can be executed again.* An effect on the engine is in the last whole checkpoint,
-//!   or its message is in the journal behind it, or the routers send the message again.
+//!   or its message is in the journal after it, or the routers send the message again.
 //! - *An answer waits for no disk of a storage process.* A delivered message is chosen, and therefore durable
 //!   at a majority of the routers, which keep it.
 //! - *Durability is cumulative.* "Durable through a position" means that every message for this process up to
@@ -68,17 +68,17 @@
 //!   replicas ([`Unrecoverable`]).
 //!
 //! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
-//! least a fixed number of bytes. So a disk writes everything at most twice. On a disk that is mostly idle,
-//! a checkpoint begins earlier, because executing a message again takes many times longer than reading its
-//! effect: a quarter of the bytes suffices if the last checkpoint, spread over the time since then, costs
-//! the disk only a small rate. Bytes read back after a crash count as written; otherwise a process that
-//! crashes often would read more each time.
+//! least a fixed number of bytes. So a disk writes everything at most twice. On a disk that is mostly idle, a
+//! checkpoint begins earlier, because executing a message again takes many times longer than reading its
+//! effect. A quarter of the bytes then suffices. A disk counts as mostly idle if the last checkpoint, spread
+//! over the time since then, needs only a small rate of it. Bytes read back after a crash count as written;
+//! otherwise a process that crashes often would read more each time.
 //!
 //! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
-//! column, as they are. Then the process executes again the messages delivered behind that position. It
-//! produces answers for clients, but no link exists yet, so nobody receives them. It does not join meanwhile:
-//! it *is* a member. It reports its position to the leader, which sends what follows. If the other processes
-//! have voted it out, it learns so, and takes the way of every process that was cut off
+//! column, as they are. Then the process executes again the messages delivered after that position. It
+//! produces answers for clients, but no link exists yet, so nobody receives them. It does not join again,
+//! because it *is* a member. It reports its position to the leader, which sends what follows. If the other
+//! processes have voted it out, it learns so, and takes the way of every process that was cut off
 //! ([`keeping`](super::keeping)).
 //!
 //! **A checkpoint waits** while the process takes over ranges, or pins a version for a process that does. It
@@ -92,7 +92,7 @@
 //!   it is durable everywhere.
 //! - *The power fails during a checkpoint:* the previous checkpoint is whole, and all later records are
 //!   there, because they are collected only when the next checkpoint is durable. Fragments of the unfinished
-//!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues behind
+//!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues after
 //!   the highest number found.
 //! - *A fragment that no outline names is damaged:* its segment is still kept, and any damage there makes the
 //!   process a new process. Only in the last records of a segment whose successors were collected can the
@@ -101,17 +101,17 @@
 //! - *A process that was voted out keeps its engine and begins an empty journal:* the fragments that the
 //!   engine knows as written are not in this journal. The new life states from which number on records count,
 //!   and its first checkpoint writes everything.
-//! - *Two processes crash at once, one with a damaged disk:* that one comes back as a new process, and
-//!   replicas feed it. A range whose last replica has a damaged disk is lost, like a range whose last replica
-//!   dies without a disk.
+//! - *Two processes crash at once, one with a damaged disk:* the process with the damaged disk comes back as
+//!   a new process, and replicas feed it. A range whose last replica has a damaged disk is lost, like a range
+//!   whose last replica dies without a disk.
 //! - *A held write's verdicts were known before the crash:* either *Decided* is read, or the decision was not
 //!   durable. In the second case the process asks the other processes, which remember the decision or
 //!   evaluate the write again, with the same result. Each of them keeps a decision until every member reports
 //!   that it has the decision on disk, however long this process was gone and however many writes came
 //!   meanwhile.
 //! - *Clients cause long, or many, reasons of failures:* each reason has a bound in bytes where it enters,
-//!   and all reasons together have one. No record grows with the history: a checkpoint writes its decisions
-//!   in pieces.
+//!   and all reasons together have a bound, too. No record grows with the history: a checkpoint writes its
+//!   decisions in pieces.
 
 use std::collections::VecDeque;
 
@@ -226,7 +226,7 @@ pub enum Unrecoverable {
     /// A record does not decode.
     #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
-    /// A record contradicts earlier ones.
+    /// A record contradicts earlier records.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// The other processes know this process at another address.

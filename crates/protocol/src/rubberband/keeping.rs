@@ -31,16 +31,16 @@
 //!   delivered, and no later write. It still executes delivered writes that wait in its queue. Others may
 //!   have acknowledged later writes.
 //! - *When a keeper counts.* `apply` lets a standby copy a range from a keeper only if no replica of the
-//!   range is active or unreachable. An unreachable replica may return, and has at least the writes that
-//!   the keeper has. If there are several keepers, only the one with the highest position serves.
+//!   range is active or unreachable. An unreachable replica may return, and has at least the writes that the
+//!   keeper has. If there are several keepers, only the keeper with the highest position serves.
 //! - *One copy at a time.* While one process receives a range that has no complete replica, no second process
 //!   may begin to receive it. Keepers come and go, so the two could begin with different rows.
-//! - *When a keeper ends.* A super dismisses a keeper when every range of its place has a complete,
-//!   unsuspected replica that the super hears at that moment, and nobody is receiving the place. `apply`
-//!   checks all of this except hearing, so no keeper leaves earlier.
+//! - *When a keeper ends.* A super dismisses a keeper when two conditions hold. Every range of the keeper's
+//!   place has a complete, unsuspected replica that the super hears at that moment. Nobody is receiving the
+//!   place. `apply` checks all of this except hearing, so no keeper leaves earlier.
 //! - *A needed keeper is not removed* when it seems to have failed. It stays, suspected, like an unreachable
-//!   replica. It returns and refutes, or an operator declares it lost as well. Meanwhile its node may run
-//!   another process, which is a standby.
+//!   replica. It returns and refutes the suspicion, or an operator declares it lost, too. Meanwhile its node
+//!   may run another process, which is a standby.
 //! - *A process that makes way* for a standby, because an operator wants so, keeps its rows in the same
 //!   manner, under its old id. So the number of complete replicas is low only while the move lasts (S15).
 //! - *Memory moves along:* replies, so that a repetition is answered (S6), and verdicts, so that a write that
@@ -50,19 +50,19 @@
 //!   generation. A process that was cut off when a generation began ends and keeps nothing. The same holds
 //!   for a keeper: if the routers go on as another generation without it, it ends, and its rows end with it.
 //!
-//! **Why an operator decides.** No survivor knows whether a write behind `through` was acknowledged. The
+//! **Why an operator decides.** No survivor knows whether a write after `through` was acknowledged. The
 //! routers know that the write was ordered, and for which processes. Only the lead router knows which
 //! confirmations it reported. So the safe rule is: the range continues from kept rows only after the last
-//! replica that may know more was declared lost. The operator sees both what is given up and the keeper's
-//! position. If nothing was acknowledged behind that position, nothing is lost. But no process can find out
-//! whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept rows
-//! that lack none.
+//! replica that may know more was declared lost. The operator sees which replica is given up, and the
+//! keeper's position. If nothing was acknowledged after that position, nothing is lost. But no process can
+//! find out whether anything was acknowledged there: kept rows that lack acknowledged writes look like kept
+//! rows that lack none.
 //!
 //! **Attacks considered.**
-//! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no
-//!   replica is complete, so neither keeper falls back further. If other ranges of the place have live
-//!   replicas, the standby copies those from the replicas, which are newer, and only the lost range from the
-//!   keeper.
+//! - *Two keepers of a range at different positions:* the keeper with the later position serves. The range
+//!   refuses writes while no replica is complete, so neither keeper falls back further. If other ranges of
+//!   the place have live replicas, the standby copies those from the replicas, which are newer, and only the
+//!   lost range from the keeper.
 //! - *The keeper's `Join` races with the return of the last replica:* both are ordered. After the return
 //!   the replica is active, and supers dismiss the keeper. A copy that was planned before names an old
 //!   placement version and has no effect.
@@ -82,11 +82,12 @@
 //! - *The process was a source of a migration:* its pins are released, and the receiver reads elsewhere. A
 //!   migration that it was receiving has no effect, because a process that was not complete keeps nothing.
 //! - *A write waits for verdicts:* the keeper asks for them, and answers. Processes that wait for the verdict
-//!   of its former life get the keeper's verdict if the keeper delivered the write. If it comes too late, the
-//!   others have published theirs: as in `verdicts`, the write's effect in the lost range is lost.
+//!   of its former life get the keeper's verdict if the keeper delivered the write. If the keeper comes too
+//!   late, the other ranges have published the write: as in `verdicts`, the write's effect in the lost range
+//!   is lost.
 //! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so the
-//!   engine notices if rows are missing because they were staged behind `through`.
-//! - *A statement's id was used behind `through`:* the keeper does not know it, so a repetition is executed.
+//!   engine notices if rows are missing because they were staged after `through`.
+//! - *A statement's id was used after `through`:* the keeper does not know it, so a repetition is executed.
 //!   The first effect was lost with the range, so the write takes effect once.
 
 pub use super::kept::KeptRows;

@@ -81,7 +81,7 @@ pub(super) struct Membership {
     wedged: bool,
     /// The command to leave that is in progress.
     leaving: Option<CommandId>,
-    /// An item that is handed to the role before `events`.
+    /// An item that the role gets before `events`.
     further: Option<Delivered>,
     /// The journal, if the process has a disk.
     journal: Option<Journal>,

@@ -32,7 +32,8 @@ pub struct WriteName {
 }
 
 impl WriteName {
-    /// Returns a name that nobody can repeat, under the id `request`, which was given out for one write.
+    /// Returns the name of a write that nobody repeats. The gateway gave the id `request` to this write
+    /// alone.
     pub fn nameless(request: RequestId) -> WriteName {
         WriteName { request, print: 0, repeated: false }
     }
@@ -67,7 +68,7 @@ pub struct DataHeader {
 }
 
 const HEADER_BYTES: usize = 1 + 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
-/// Offset in bytes of the session in a message: behind tag, kind and token.
+/// Offset in bytes of the session in a message: after tag, kind and token.
 const SESSION_AT: usize = 1 + 1 + 8;
 /// Flag in the kind's byte: the write is a repetition.
 const REPEATED: u8 = 1 << 7;

@@ -3,7 +3,7 @@
 //! **Promise.** Rows live on a ring of keys. Each range of the ring is replicated at `f` storage processes
 //! that follow each other. A write takes effect at one position of the total order at every replica of
 //! every range it touches, or nowhere; one replica per range answers it, once. A `snapshot` read happens
-//! between two positions. So does a `sequential` read, behind all writes that were acknowledged before it
+//! between two positions. So does a `sequential` read, after all writes that were acknowledged before it
 //! began. For a `basic` read, each replica answers with the rows that it has. Standbys replace storage
 //! processes that die, while reads and writes go on.
 //!
@@ -22,7 +22,7 @@
 //!    │◀── Notice: stable ┤                 │                │                │
 //!    │        super: Replace{D → E, copy from B} @9 ───────▶│ pin @9         │
 //!    │                   │                 │                │◀── Fetch @9 ───┤
-//!    │                   │── Deliver @10 ─▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ queued behind the import
+//!    │                   │── Deliver @10 ─▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ ─ ─ ─ ─ ─ ─ ─ ▶│ queued after the import
 //!    │                   │                 │                ├── Chunk ──────▶│
 //!    │                   │◀──────────── Complete ───────────┼────────────────┤ reads may go to E
 //! ```
@@ -55,8 +55,8 @@
 //!   asked. The client holds the answer back until every part of it has begun. A read whose beginning the
 //!   user has seen is not started again but fails ([`ClientError::Broken`]).
 //! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
-//!   to one more replica of each range. It does so only if a further complete replica would remain. At the
-//!   second death the read fails (`client::read`).
+//!   to one more replica of each range. It sends the read only if a further complete replica would remain. At
+//!   the second death the read fails (`client::read`).
 //! - *S8.* The placement has a version of its own. Only changes of storage processes and of the keyspace
 //!   raise it. Basic reads and plans compare it.
 //!
@@ -83,7 +83,8 @@
 //! | [`suspicion`](crate::suspicion) | from one process's guess to a removal |
 //! | `super_process` | a super: watching, and replacement |
 //!
-//! **The ids of one write.** A write travels under eight names. Each layer needs one with its own lifetime:
+//! **The ids of one write.** A write travels under eight names. Each layer needs a name with its own
+//! lifetime:
 //!
 //! | id | made by | compared by | lives until |
 //! |---|---|---|---|
@@ -99,9 +100,10 @@
 //! - A SQL client repeats its write under its `RequestName`. A `session::Request` pairs that name with the
 //!   `WriteName` that is sent.
 //! - A `WriteName` adds a hash of the statement to the `RequestId`, so that ranges refuse another statement.
-//! - A token tells a user's requests apart. An attempt tells answers apart: the client drops those to old
+//! - A token tells a user's requests apart. An attempt tells answers apart: the client drops answers to old
 //!   attempts.
-//! - A `MessageId` lets routers drop a copy of a message that was sent again; a repeated write has a new one.
+//! - A `MessageId` lets routers drop a copy of a message that was sent again; a repeated write has a new
+//!   `MessageId`.
 //!
 //! The `token` of a [`DataHeader`] and of a [`Reply`] is the client's attempt.
 

@@ -36,7 +36,7 @@ pub enum SuperCommand {
         /// The process that makes way.
         process: ProcessId,
     },
-    /// Processes that may be routers.
+    /// Names processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leaves the cluster. Ends in [`SuperEvent::Ended`].
     Leave {

@@ -34,14 +34,14 @@ pub struct SuperSettings {
     pub patience: Patience,
     /// The terms with which the super assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Time that a super waits for each super before it in rank.
+    /// Time for which a super waits, before it submits a change, for each super that precedes it in id order.
     pub rank_delay: Duration,
     /// Time that a storage process may be [away](super::away) before supers suspect it like any other
     /// process.
     pub away_max: Duration,
     /// Time for which replies are kept. For the writes of a departed gateway the time counts from the
-    /// departure. For writes under made-up ids it counts from the first use of the id, and may be a tenth
-    /// longer.
+    /// departure. For writes under made-up ids the time counts from the first use of the id, and may be a
+    /// tenth longer.
     pub retention: Duration,
 }
 
@@ -132,7 +132,7 @@ impl Super {
         self.membership.config()
     }
 
-    /// Returns the part of this process that takes part in the order.
+    /// Returns the E-Cast member through which this process takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
@@ -439,7 +439,7 @@ impl Super {
         }
     }
 
-    /// Returns the number of supers before this one in id order.
+    /// Returns the number of supers that precede this super in id order.
     fn rank(&self, config: &Config) -> u32 {
         let rank = config.role(Role::Super).position(|process| process == self.membership.me);
         u32::try_from(rank.unwrap_or(0)).unwrap_or(8)

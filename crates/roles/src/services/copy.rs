@@ -5,7 +5,7 @@ use bytes::Bytes;
 /// A copy of the state, or the reason why it could not be made.
 pub type Exported = Result<Bytes, String>;
 
-/// A requested copy. It is given to its receiver once none of its changes can be reverted.
+/// A requested copy. The executor gives it to its receiver once none of its changes can be reverted.
 #[derive(Debug)]
 pub(super) struct Copying<C> {
     receiver: C,

@@ -8,8 +8,8 @@
 //! ([`Command::Begin`]). From then on the pass is the fence: no session exists between two sets of one name.
 //!
 //! A replica that ended comes back as another process, at another address. A *redirect* remains at the
-//! replica's former address: it shows the set as a replica does, and directs callers to the replicas that the
-//! process in the replica's place (its *successor*) knows.
+//! replica's former address: it shows the set as a replica does, and directs callers to other replicas. It
+//! learns these replicas from its *successor*, the process that took the replica's place.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -258,8 +258,8 @@ impl<H: EndpointHost> ServiceEndpoint<H> {
                     self.give_client(cx, Input::Command(call), out);
                 }
             }
-            // If a thread executes the service meanwhile, the sender of the command sends its request again,
-            // to the thread.
+            // If a thread executes the service by now, the sender of the command sends its request again, to
+            // the thread.
             (ServiceEndpoint::Replica(service_replica), Command::Copy(wanted)) => {
                 if let Some(inline) = &mut service_replica.inline {
                     inline.want_copy(cx, wanted);

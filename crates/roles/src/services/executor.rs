@@ -1,4 +1,5 @@
-//! The book-keeping of a service's replica: work, undo, commit, revert, checkpoints and copies.
+//! The records of a service's replica about its object: works, undo, commits, reverts, checkpoints and
+//! copies.
 //!
 //! The state of the object is always the chosen changes, followed by the changes in the undo list. The orders
 //! that the driver passes are carried out in the same order, and each order that has an answer is answered

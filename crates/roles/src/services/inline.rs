@@ -11,8 +11,8 @@
 //!   which begins a turn.
 //! - *Results come after the end of a batch*, or after records that have become durable. Then the replica
 //!   gets the end of a batch once more, so that it proposes the executed requests.
-//! - *The service breaks in the middle of a turn.* The results so far are passed on, the replica resigns, and
-//!   later orders are dropped, because the service can no longer execute them.
+//! - *The service breaks in the middle of a turn.* The endpoint passes on the results so far, and the replica
+//!   resigns. The endpoint drops later orders, because the service can no longer execute them.
 //! - *The service gets a thread in the middle of a turn.* It gets the thread only in a turn at whose end all
 //!   orders were executed and all results were passed on.
 

@@ -2,9 +2,9 @@
 //!
 //! A replica ([`quorate_protocol::service::Replica`]) gives orders: execute, commit, abort, revert, apply,
 //! take a checkpoint. An [`Executor`] carries the orders out on an [`Object`], which is the user's code and
-//! state. The executor keeps the books: which changes are not chosen, to which work and which transaction
-//! each change belongs, how many changes the state holds, which checkpoints and copies are on their way. The
-//! object only executes, applies and reverts.
+//! state. The executor records which changes are not chosen, and to which work and transaction each change
+//! belongs. It also records how many changes the state holds, and which checkpoints and copies are on their
+//! way. The object only executes, applies and reverts.
 //!
 //! ```text
 //!   replica ── Execute, Chosen, Commit, Abort, Revert, Apply, Checkpoint … ──▶ Executor ──▶ Object
@@ -23,8 +23,8 @@
 //!
 //! - *The state is the chosen changes, followed by the changes in the undo list*, oldest first.
 //! - *A change leaves the undo list once*: it is chosen, or reverted.
-//! - *Only chosen changes leave the replica*: the undo list is empty whenever a change is applied, a state is
-//!   restored or a checkpoint is taken, and a copy waits until the changes in it are chosen.
+//! - *Only chosen changes leave the replica*: the undo list is empty whenever the object applies a change,
+//!   restores a state or gives a checkpoint. A copy waits until the changes in it are chosen.
 //! - *An unknown state is not used*: an object that failed in the middle of a change ends its replica
 //!   ([`Broken`]).
 //!

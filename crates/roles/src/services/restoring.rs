@@ -70,7 +70,7 @@ const PART_BYTES: usize = ITEM_BYTES_MAX / 4;
 const PART_HEAD_BYTES: usize = 21;
 const NO_CLOCK: u64 = u64::MAX;
 
-/// The progress of a set that begins with an earlier set's state.
+/// The progress of a set in restoring an earlier set's state, with which it begins.
 #[derive(Debug, Default)]
 pub struct Restoring {
     /// The parts of the state, which only the founder has, and the random number by which the founder's host

@@ -2,8 +2,8 @@
 //!
 //! The requests wait here until a thread of the service takes them. When a reign ends, requests that no
 //! thread has completed become void, and their callers call again at the next leader. So a thread may
-//! complete a task only if the reign in which it took the task has not ended, and not while the service
-//! rests, that is, while the replica waits to take a checkpoint.
+//! complete a task only if the reign in which it took the task has not ended. It may not complete a task
+//! while the service rests, that is, while the replica waits to take a checkpoint.
 
 use std::collections::VecDeque;
 

@@ -2,10 +2,9 @@
 //!
 //! The list keeps the order of execution, because reverts go backwards, and because copies of the state rely
 //! on this order. Each change belongs to a work. When a work is *chosen*, the changes of this work and of all
-//! earlier works leave the list, except for changes of open transactions. A commit gives the changes of its
-//! transaction its own number as their work, and the changes stay in their places. So after a commit the
-//! numbers of works no longer rise along the list, and a chosen change may stand behind a change that is not
-//! chosen.
+//! earlier works leave the list, except for changes of open transactions. A commit becomes the work of all
+//! changes of its transaction, and these changes stay in their places. So after a commit the numbers of works
+//! no longer rise along the list, and a change that is chosen may come after a change that is not.
 
 use std::{collections::VecDeque, mem};
 
@@ -17,7 +16,7 @@ pub(super) struct UndoList<T> {
     entries: VecDeque<Unchosen<T>>,
     /// Number of changes that were ever added to the list.
     added: u64,
-    /// Whether requests may complete in another order than the one in which they arrived.
+    /// Whether requests may complete in an order other than their order of arrival.
     any_order: bool,
     /// Number of entries that belong to open transactions.
     uncommitted: usize,
@@ -92,8 +91,8 @@ impl<T> UndoList<T> {
         }
     }
 
-    /// Makes the commit the work to which the transaction's changes belong. From then on the changes belong
-    /// to no open transaction.
+    /// Gives the transaction's changes to the work of its commit. From then on the changes belong to no open
+    /// transaction.
     pub(super) fn commit(&mut self, work: u64, transaction: TransactionId) {
         for it in self.entries.iter_mut().filter(|it| it.transaction == Some(transaction)) {
             (it.work, it.transaction) = (work, None);

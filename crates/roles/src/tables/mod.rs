@@ -16,10 +16,10 @@
 //!
 //! **One role for each member.** A process of the operating system that stores rows and serves SQL is two
 //! members: a storage process and a gateway. Each member has a node number, a thread and links of its own.
-//! The two die together, but each is suspected on its own. A single member would need only one thread and
-//! one set of links. But then one queue would carry the messages of both, and a circle of waits could
-//! close. A statement of the gateway that finds no room among the member's messages under way must wait;
-//! the storage half must meanwhile send the verdicts and completions by which that room becomes free.
+//! The two die together, but each is suspected on its own. A single member would need only one thread and one
+//! set of links. But then one queue would carry the messages of both, and the two could wait for each other
+//! without end. A statement of the gateway that finds no room among the member's messages under way must
+//! wait; the storage half must meanwhile send the verdicts and completions by which that room becomes free.
 
 #[cfg(feature = "engine")]
 pub mod gateway;

@@ -83,7 +83,7 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
                         let operation = Operation::AlterTable { table, altered, alteration };
                         jobs.push_definition(epoch, operation, &mut results);
                     }
-                    // As for a malformed definition of a new table.
+                    // All replicas have the same malformed bytes, so no replica alters the table.
                     Err(_) => results.push(TaskResult::Done),
                 }
             }

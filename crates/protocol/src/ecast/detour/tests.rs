@@ -191,7 +191,7 @@ fn a_router_reports_the_members_it_reaches_to_one_router_at_a_time() {
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
     domain.said.clear();
-    // A second member comes: the router sends its list again, without withdrawing the list meanwhile.
+    // A second member comes: the router sends its list again, without withdrawing the earlier list first.
     domain.link(followers[0], process(8));
     domain.run(A_WHILE);
     assert_eq!(domain.reach_reports(followers[0], leader), [[MEMBER, 8]]);

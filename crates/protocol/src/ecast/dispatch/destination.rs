@@ -107,7 +107,7 @@ struct Unexecuted {
     counts: bool,
 }
 
-/// The steps of a message that are still to be awaited at its destination.
+/// The steps of a message for which its route still waits at this destination.
 pub(super) struct AwaitedSteps {
     /// Whether the message was confirmed before it was routed.
     pub(super) confirmed: bool,
@@ -184,7 +184,7 @@ impl Destination {
         self.linked && self.injected < INJECTED_MAX
     }
 
-    /// Adds an injected message behind everything routed here; `at` is the last position of the order.
+    /// Adds an injected message after everything routed here; `at` is the last position of the order.
     pub(super) fn inject(&mut self, at: Position, sender: ProcessId, token: u64, body: Bytes) {
         self.queue.push_back(Item::Injected { at, previous: self.last, sender, token, body });
         self.injected += 1;
@@ -242,8 +242,8 @@ impl Destination {
         Some(item)
     }
 
-    /// Notes that the member has come back with messages only through this position: later ones are sent
-    /// again.
+    /// Notes that the member has come back with messages only through this position: the leader sends later
+    /// messages again.
     fn returned(&mut self, through: Position) {
         self.rewind();
         while let Some(item) = self.kept.pop_back_if(|item| item.at > through) {

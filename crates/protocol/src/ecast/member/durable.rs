@@ -50,7 +50,7 @@ impl Member {
     }
 
     /// Returns the control messages that may have to be sent again; `None` if they cannot be listed, because
-    /// some messages wait out of order.
+    /// some of them are data messages or were put aside.
     pub fn submissions(&self) -> Option<Submissions> {
         self.queue.submissions()
     }

@@ -17,10 +17,10 @@ impl Member {
     /// announce themselves.
     pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
         self.history.enter(generation);
-        // Later messages than an open message that was put aside were answered, and this member no longer has
-        // them. Routers of the new generation may lack some of them. Routers learn the messages of a sender
-        // only in order and without gaps (S3), so the member cannot send the open message again, and its
-        // outcome stays unknown.
+        // The messages after an open message that was put aside were answered, and this member no longer has
+        // them. Routers of the new generation may lack some of these later messages. Routers learn the
+        // messages of a sender only in order and without gaps (S3). So the member cannot send the open
+        // message again, and its outcome stays unknown.
         for number in self.queue.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }

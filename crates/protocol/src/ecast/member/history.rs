@@ -11,7 +11,7 @@ pub(super) struct GenerationHistory {
     /// The generation of the routers to which this member listens.
     current: Generation,
     /// The last earlier generation whose routers the member heard after that generation's cut. Kept
-    /// deliveries come from that generation, or from earlier ones.
+    /// deliveries come from that generation, or from earlier generations.
     before: Generation,
     /// Whether the survivor may lack this member's report, because the member has not yet seen a sign that
     /// the report arrived.

@@ -85,7 +85,7 @@ impl SubmissionQueue {
     }
 
     /// Returns the control messages that may have to be sent again; `None` if they cannot be listed, because
-    /// some messages wait out of order.
+    /// some of them are data messages or were put aside.
     pub(super) fn submissions(&self) -> Option<Submissions> {
         let mut submissions = self.window.submissions()?;
         submissions.messages.extend(self.control.iter().cloned());
@@ -123,7 +123,7 @@ impl SubmissionQueue {
         self.resends += u64::from(self.window.resend());
     }
 
-    /// Returns the number of times that the window was sent again.
+    /// Returns how often the member has sent its window again.
     pub(super) fn resends(&self) -> u64 {
         self.resends
     }

@@ -75,8 +75,8 @@ impl KnownRouters {
     }
 
     /// Replaces the set of routers by the set that `from` announced together with the leader, after it had
-    /// learned `learned` log entries. `from` itself stays. Returns the processes that are no longer routers,
-    /// and the new routers.
+    /// learned `learned` log entries. `from` stays in the set in any case. Returns the processes that are no
+    /// longer routers, and the new routers.
     pub(super) fn adopt<'a>(
         &mut self,
         routers: &'a [Peer],

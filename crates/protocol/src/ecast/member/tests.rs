@@ -227,7 +227,7 @@ fn messages_of_a_conflicting_generation_are_refused() {
 }
 
 /// Two processes that joined in the lost part report to a survivor whose log ends at 1: one joined at
-/// position 2, the other at `joined`. A process that joined behind a position that nobody knows is out.
+/// position 2, the other at `joined`. A process that joined after a position that nobody knows is out.
 #[test]
 fn a_process_that_joined_behind_an_unknown_position_is_out() {
     let stays = |joined: u64| {

@@ -3,11 +3,11 @@
 //! A router learns a message only as its sender's next (S3). So the member sends the window again from its
 //! first message without an outcome, without gaps. One message may stay without an outcome for very long, for
 //! instance for an unreachable destination (S14). Later messages proceed, are answered, and would fill the
-//! window. So a message that holds back too many answered ones is put *aside*: it still waits, and is still
-//! sent again, but holds back nothing. Routers have learned every message between the message aside and the
-//! window, because all of these are answered. They also keep outcomes for as long as an earlier message is
-//! open. So no message stays aside for longer than [`ASIDE_MAX`] further messages; then its outcome is given
-//! up as unknown.
+//! window. So the member puts a message *aside* if it holds back too many answered messages. A message aside
+//! still waits, and the member still sends it again, but it holds back nothing. Routers have learned every
+//! message between the message aside and the window, because all of these are answered. They also keep
+//! outcomes for as long as an earlier message is open. So no message stays aside for longer than
+//! [`ASIDE_MAX`] further messages. After that, the member reports its outcome as unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,17 +23,17 @@ use crate::{
 
 /// Maximum size of a route block in bytes.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Maximum number of answered messages behind an open message. If there are more, the open message is put
+/// Maximum number of answered messages after an open message. If there are more, the open message is put
 /// aside.
 const ANSWERED_MAX: usize = 65_536;
 
-/// Number of later messages after which a message aside is given up.
+/// Number of later messages after which the member gives up a message aside.
 const ASIDE_MAX: u64 = 1 << 20;
 
 /// A member's control messages that may have to be sent again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Submissions {
-    /// All messages up to this number have an outcome, or were given up.
+    /// All messages up to this number have an outcome, or the member gave them up.
     pub passed: u64,
     /// The messages after `passed` in order, with their tokens.
     pub messages: Vec<(u64, Bytes)>,
@@ -42,11 +42,11 @@ pub struct Submissions {
 /// Numbered messages without an outcome, and the messages after them.
 #[derive(Default)]
 pub(super) struct Window {
-    /// The last number that was given to a message.
+    /// The last number that the member gave to a message.
     number: u64,
     /// Every message up to this number is answered or aside.
     answered_through: u64,
-    /// The messages behind `answered_through`; the first `sent` of them have been sent.
+    /// The messages after `answered_through`; the first `sent` of them have been sent.
     recent: VecDeque<PendingSubmission>,
     sent: usize,
     bytes: usize,
@@ -67,7 +67,7 @@ struct PendingSubmission {
 }
 
 impl Window {
-    /// Creates an empty window behind messages that are all answered.
+    /// Creates an empty window after messages that are all answered.
     pub(super) fn behind(answered_through: u64) -> Window {
         Window { number: answered_through, answered_through, ..Window::default() }
     }
@@ -90,7 +90,7 @@ impl Window {
         plain.then(|| Submissions { passed: self.answered_through, messages: messages() })
     }
 
-    /// Returns the last number that was given to a message.
+    /// Returns the last number that the member gave to a message.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
@@ -157,8 +157,8 @@ impl Window {
         Some(pending.token)
     }
 
-    /// Drops answered messages. Puts aside open messages that keep too many answered ones, so that at most
-    /// `bytes_max` bytes remain. Returns the messages that have been aside for too long.
+    /// Drops answered messages. Puts aside open messages that hold back too many answered messages, so that
+    /// at most `bytes_max` bytes remain. Returns the messages that have been aside for too long.
     pub(super) fn advance(&mut self, bytes_max: usize) -> Vec<u64> {
         while let Some(front) = self.recent.front() {
             let full = self.answered > ANSWERED_MAX || self.answered_bytes > bytes_max / 2;

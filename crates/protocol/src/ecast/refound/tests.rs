@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Builds a report of a member with a configuration of these nodes. It has delivered up to `delivered`, knows
-/// that everything up to `base` is stable, and keeps its deliveries behind `kept`.
+/// that everything up to `base` is stable, and keeps its deliveries after `kept`.
 fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
     let mut config = bytes::BytesMut::new();
     encode_body(&mut config, &nodes.iter().map(|node| process(*node)).collect::<BTreeSet<_>>());
@@ -48,7 +48,7 @@ fn the_history_begins_where_no_member_lacks_messages() {
     let witnesses =
         [(7, witness(30, 20, 10, all)), (8, witness(25, 18, 10, all)), (9, witness(5, 0, 0, all))];
     assert_eq!(chosen(&witnesses), Some((20, vec![7, 8, 9], vec![7, 8, 9])));
-    // A member joined behind the ground; members at the ground do not have it in their configuration.
+    // A member joined after the ground; members at the ground do not have it in their configuration.
     let joined =
         [(7, witness(30, 20, 10, &[7, 8, 9])), (8, witness(5, 0, 0, &[7, 8])), (9, witness(28, 0, 0, all))];
     assert_eq!(chosen(&joined), Some((20, vec![7, 8], vec![7, 8, 9])));
@@ -97,7 +97,7 @@ fn a_member_that_missed_the_last_generation_stays_if_it_counted_there() {
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));
 }
 
-/// Builds a delivery that only member 7 has: the joining of process 9 at position 6, behind the ground.
+/// Builds a delivery that only member 7 has: the joining of process 9 at position 6, after the ground.
 fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     let mut block = DeliverBlockBuilder::default();
     block.push(&Delivery {

@@ -16,9 +16,9 @@ use crate::{
     time::Duration,
 };
 
-/// Time that members have to answer a survivor that was restarted meanwhile. It equals the time that they may
-/// be away for a restart of their own. The operator may have allowed less, but that setting was lost with the
-/// former life.
+/// Time that members have to answer a survivor that was restarted before its log recorded the beginning. It
+/// equals the time that they may be away for a restart of their own. The operator may have allowed less, but
+/// that setting was lost with the former life.
 pub(super) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Routing> Router<R> {
@@ -67,7 +67,7 @@ impl<R: Routing> Router<R> {
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
             // This router was a founder. The ground that it chose was in memory only, and no other process
-            // has heard of that ground.
+            // has heard of that ground. So this router ends.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);

@@ -113,8 +113,8 @@ impl<R: Routing> Router<R> {
             paxos::Event::Settled { ballot } => self.unconfirmed.reign_settled(ballot),
             paxos::Event::Confirmed { ballot, through } => self.confirm_latest(ballot, through, out),
             paxos::Event::Deposed { .. } => self.end_latest(out),
-            // None of this router's proposals depends on the reign in which it is chosen. The state is small,
-            // so snapshots are not sent in parts.
+            // None of this router's proposals depends on the reign that chooses it. The state is small, so
+            // snapshots are not sent in parts.
             paxos::Event::SnapshotPartWanted { .. }
             | paxos::Event::SnapshotUnwanted { .. }
             | paxos::Event::InstallPart { .. }

@@ -22,8 +22,8 @@ pub enum ClientCommand {
     Write {
         /// The token that the user gave the request.
         token: u64,
-        /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
-        /// close to the newest. `None` lets the client choose.
+        /// The write's id. The id of an earlier write repeats that write. A new id has a number of this
+        /// client's session, close to the newest number. `None` lets the client choose.
         request: Option<RequestId>,
         /// Hash of the statement. The ranges refuse a different statement under a known id.
         print: u64,
@@ -73,7 +73,7 @@ pub enum ClientCommand {
         /// The token of the request.
         token: u64,
     },
-    /// Processes that may be routers.
+    /// Names processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leaves the cluster. Ends in [`ClientEvent::Left`].
     Leave {
@@ -122,8 +122,8 @@ pub enum ClientEvent {
         /// The reason.
         error: ClientError,
     },
-    /// No router in reach has known a leader for a while (`true`), or one knows a leader again (`false`).
-    /// Meanwhile nothing is ordered, and every request that needs the order fails at once.
+    /// No router in reach has known a leader for a while (`true`), or such a router knows a leader again
+    /// (`false`). Without a leader nothing is ordered, and every request that needs the order fails at once.
     Adrift(bool),
     /// A new configuration.
     Config(Arc<Config>),

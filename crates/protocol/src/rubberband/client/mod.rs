@@ -60,8 +60,8 @@ pub struct Client {
     attempts: FxHashMap<u64, u64>,
     /// Times at which the client checks on requests.
     look: BTreeSet<(Time, u64)>,
-    /// Times at which requests that still wait for a place in the order are given up, earliest first. A
-    /// request that has ended stays here until its entry is the first.
+    /// Times at which the client gives up requests that still wait for a place in the order, earliest first.
+    /// A request that has ended stays here until its entry is the first.
     unordered: VecDeque<(Time, u64)>,
     /// Numbers of this client's writes of unknown outcome, each with the time at which the write ended.
     maybe: VecDeque<(Time, u64)>,
@@ -70,7 +70,7 @@ pub struct Client {
     /// Number of this client's writes under made-up ids that have ended.
     made_up: usize,
     /// Positions up to which made-up ids will expire, oldest first. The client adds one position each time
-    /// that a step of its writes under made-up ids has ended.
+    /// that another step (a fixed number) of its writes under made-up ids has ended.
     expiries: VecDeque<Position>,
     /// The ranges may forget numbers below this one.
     forgotten: u64,
@@ -140,7 +140,7 @@ impl Client {
         self.membership.config()
     }
 
-    /// Returns the part of this process that takes part in the order.
+    /// Returns the E-Cast member through which this process takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }

@@ -87,7 +87,7 @@ pub(super) struct Read {
     /// Number of attempts without any news. After each of them, the next attempt gets more time. Refused
     /// attempts do not count.
     pub(super) silent_attempts: u32,
-    /// Processes that were asked whether they execute the read, and have not replied.
+    /// Processes that the client asked whether they execute the read, and that have not replied.
     pub(super) asked: Vec<ProcessId>,
     /// Processes that did not reply in earlier attempts. The client prefers other processes.
     pub(super) silent: Vec<ProcessId>,
@@ -186,7 +186,7 @@ impl Read {
         }
     }
 
-    /// No longer counts processes as dead that are alive.
+    /// Stops counting processes as dead if they are alive.
     pub(super) fn revive(&mut self, lives: impl Fn(&ProcessId) -> bool) {
         self.died.retain(|died| !lives(died));
     }
@@ -245,7 +245,7 @@ impl Read {
     }
 
     /// Returns the time that the attempt may go without news. It is at most a quarter of `read_wait`, so that
-    /// processes asked in later attempts have time to reply before the read is given up.
+    /// the processes of later attempts have time to reply before the client gives up the read.
     pub(super) fn patience(&self, settings: &ClientSettings) -> Duration {
         let longer = settings.patience * (1 << self.silent_attempts.min(TRIES_MAX));
         longer.min(settings.read_wait / 4).max(settings.patience)

@@ -424,7 +424,7 @@ impl Client {
         let request = self.requests.get_mut(&token).expect("the request is open");
         let attempt = request.attempt;
         let Kind::Read(read) = &mut request.kind else { panic!("only a read is looked after as a read") };
-        // The processes answer, so the read waits for a router alone.
+        // The processes have begun to answer, so the read waits only for the lead router's confirmation.
         let confirmation_lost = read.unconfirmed && read.has_begun();
         if read.waits_for_user() {
             read.news = cx.now;

@@ -175,9 +175,9 @@ impl Client {
         self.look_later(token, cx.now + after / 2 + spread);
     }
 
-    /// Notes that a storage process, or its link, is gone. Reads that it was to answer go to other processes;
-    /// the other replicas are asked for the results of writes. The process counts as dead unless it `left` of
-    /// its own will.
+    /// Notes that a storage process, or its link, is gone. The client tries the reads that the process
+    /// was to answer at other processes, and asks the other replicas for the results of writes. The process
+    /// counts as dead unless it `left` of its own will.
     pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId, left: bool) {
         for request in self.requests.values_mut() {
             match &mut request.kind {
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// No longer counts a process as dead if it serves and has a link: only its link had been cut.
+    /// Stops counting a process as dead if it serves and has a link: only its link had been cut.
     pub(super) fn revive(&mut self, config: &Config) {
         let lives = |process: &ProcessId| {
             let state = config.storage.get(process);

@@ -7,7 +7,7 @@ use crate::{admission::Terms, rubberband::made_up, time::Duration};
 pub struct ClientSettings {
     /// Interval of signs of life.
     pub alive_every: Duration,
-    /// Time before a read is tried again, or the ranges are asked for a missing answer.
+    /// Time before the client tries a read again, or asks the ranges for a missing answer.
     pub retry_after: Duration,
     /// Time without news of a read before the client asks the expected processes whether they still execute
     /// it; also the time for their reply before the client tries elsewhere.
@@ -16,13 +16,14 @@ pub struct ClientSettings {
     /// up as by [`ClientCommand::Cancel`](super::ClientCommand::Cancel); `None` for no limit. An ordered
     /// request has no limit.
     pub write_wait: Option<Duration>,
-    /// Time without news of any attempt before a read is given up.
+    /// Time without news of any attempt before the client gives up a read.
     pub read_wait: Duration,
     /// Time that a serving storage process may be without a link before reads that need it fail at once. The
     /// time must be longer than supers take to remove a dead process: a process that still serves after such
     /// a time is alive, but out of reach from here.
     pub unreached_after: Duration,
-    /// Time for which the outcome of a write that may have been applied can be asked for by its id.
+    /// Time for which a user can ask, by the write's id, for the outcome of a write that may have been
+    /// applied.
     pub retention: Duration,
     /// Minimum number of the client's latest writes under made-up ids that are remembered; older ids expire.
     pub made_up_max: usize,

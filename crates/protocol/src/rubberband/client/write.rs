@@ -65,8 +65,8 @@ impl Client {
     }
 
     /// Returns how long to wait for an answer before asking the other replicas, which remember it. An answer
-    /// is usually only slow. But if a replica or a link was lost meanwhile, the answer was probably lost,
-    /// too.
+    /// is usually only slow. But if a replica or a link was lost since the write began, the answer was
+    /// probably lost, too.
     fn ask_after(&self, token: u64) -> Duration {
         match &self.requests[&token].kind {
             Kind::Write(write) if write.doubted => {
@@ -174,7 +174,7 @@ impl Client {
         }
     }
 
-    /// Expires made-up ids if this gateway has used enough later ones.
+    /// Expires made-up ids if this gateway has used enough later made-up ids.
     pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.expiries.len() > EXPIRIES {
             let through = self.expiries.pop_front().expect("the queue of expiries is longer than its limit");

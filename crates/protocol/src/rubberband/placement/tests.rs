@@ -30,7 +30,7 @@ fn written(config: &Config, ranges: &[Range]) -> String {
     format!("{} in {}", nodes(&found.processes), groups.join(" "))
 }
 
-/// Formats assignments: the ranges of each process, with a star behind those that it answers.
+/// Formats assignments: the ranges of each process, with a star after those that it answers.
 fn assigned(found: Result<Vec<Assignment>, Range>) -> String {
     let found = match found {
         Ok(found) => found,

@@ -12,7 +12,7 @@ pub enum PauseRefusal {
     /// The process has no disk, so it would come back as another process.
     #[error("this process keeps no rows on disk, so its rows would be lost when it stops")]
     NoDisk,
-    /// No other process could do this process's work meanwhile.
+    /// No other process could do this process's work while it is away.
     #[error(
         "the other processes need this process now: rows are moving, or some range has no other complete replica"
     )]

@@ -30,7 +30,7 @@ impl Storage {
             return;
         }
         self.checkpoints.begin(now);
-        // Earlier records must be written before `Began`, because recovery reads everything behind `Began`
+        // Earlier records must be written before `Began`, because recovery reads everything after `Began`
         // again.
         self.membership.write_down(true, out);
         let Some(submissions) = self.membership.member.submissions() else { return };
@@ -58,7 +58,7 @@ impl Storage {
             Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
     }
 
-    /// Whether the journal behind the last checkpoint, which began `since` ago, is long enough for the next
+    /// Whether the journal after the last checkpoint, which began `since` ago, is long enough for the next
     /// checkpoint.
     pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
@@ -113,7 +113,8 @@ impl Storage {
         cursor: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
-        // Fragments of an abandoned checkpoint are written as well, because the engine considers them saved.
+        // The process also writes fragments of an abandoned checkpoint, because the engine considers them
+        // saved.
         let (number, bytes) = (self.checkpoints.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });

@@ -45,7 +45,7 @@ impl CheckpointProgress {
         self.begun_at = Some(now);
     }
 
-    /// Whether the journal behind the last checkpoint, which began `since` ago and has `journal_bytes` bytes,
+    /// Whether the journal after the last checkpoint, which began `since` ago and has `journal_bytes` bytes,
     /// is long enough for the next checkpoint.
     pub(super) fn is_due(&self, least: u64, since: Duration, journal_bytes: u64) -> bool {
         // A checkpoint is due once the journal is as long as the last checkpoint. So a disk writes

@@ -111,8 +111,8 @@ impl Storage {
     /// Answers a question for the verdict on a write.
     fn on_ask_verdict(&mut self, from: ProcessId, at: Position, name: WriteName, out: &mut dyn Sink<Self>) {
         // The ranges' memory answers for a write whose rows this process imported, or that it executed at
-        // another position. A process that is still importing may not know the write yet. The asker also
-        // asks its sources, which may know the write, too. If a source has departed, the importing process
+        // another position. If this process is still importing, it may not know the write yet. The asker also
+        // asks the sources of the import, which may know the write. If a source has departed, this process
         // already has the source's memory, or will not take it.
         let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
         let through = self.membership.member.delivered();

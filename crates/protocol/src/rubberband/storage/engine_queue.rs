@@ -40,7 +40,7 @@ impl EngineQueue {
         self.running.is_empty() && self.len() == 0
     }
 
-    /// Adds a step behind all other steps.
+    /// Adds a step after all other steps.
     pub(super) fn push(&mut self, step: QueuedStep) {
         self.steps.push_back(step);
     }

@@ -28,9 +28,9 @@ pub(super) struct Import {
 }
 
 enum ImportStage {
-    /// The next chunk can be asked for.
+    /// The import can ask for the next chunk.
     Ask,
-    /// A chunk was asked for.
+    /// The import has asked for a chunk.
     Asked,
     /// The engine should import these rows; the transfer then continues at this place.
     Rows(Bytes, TransferCursor),
@@ -49,7 +49,7 @@ enum AfterTask {
 
 /// The fate of a received chunk.
 pub(super) enum ChunkOutcome {
-    /// The chunk is ignored: it was not asked for, or does not decode.
+    /// The import ignores the chunk, because it did not ask for it, or because the chunk does not decode.
     Not,
     /// The chunk has rows for the engine.
     Rows,
@@ -158,7 +158,7 @@ impl Import {
                 ChunkOutcome::Rows
             }
             // After its last rows a source always sends the ranges' memory of writes, so a chunk of rows has
-            // a next cursor. A chunk without one is ignored.
+            // a next cursor. The import ignores a chunk of rows without a next cursor.
             (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {

@@ -67,8 +67,8 @@ impl Storage {
     /// Whether this process is no longer a member. If it still has to hand its rows over, emits
     /// [`StorageEvent::Out`], because the engine is idle now.
     pub(super) fn is_out(&mut self, out: &mut dyn Sink<Self>) -> bool {
-        // A message that arrived meanwhile may have shown that other processes have the rows. Then this
-        // process keeps nothing.
+        // A message that arrived since the removal may have shown that other processes have the rows. Then
+        // this process keeps nothing.
         if std::mem::take(&mut self.is_leaving_rows) {
             match self.kept() {
                 Some(keeps) => {

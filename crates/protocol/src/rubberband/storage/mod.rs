@@ -87,7 +87,7 @@ use crate::{
 pub enum StorageCommand {
     /// The engine has executed the batch: one result per task.
     Executed(Vec<TaskResult>),
-    /// Processes that may be routers.
+    /// Names processes that may be routers.
     Seeds(Vec<Peer>),
     /// Leaves the cluster. Ends in [`StorageEvent::Left`].
     Leave {
@@ -194,7 +194,7 @@ pub struct Storage {
     keeps: Option<KeptRows>,
     /// The last configuration of the former life, until this life is admitted.
     before: Option<Config>,
-    /// Whether the process was asked to leave.
+    /// Whether a command to leave is in progress, or has succeeded.
     leaving: bool,
     pause: Pause,
     /// Whether the process is no longer a member, and will hand its rows to its next life as soon as the
@@ -251,7 +251,7 @@ impl Storage {
         self.membership.config()
     }
 
-    /// Returns the part of this process that takes part in the order.
+    /// Returns the E-Cast member through which this process takes part in the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
@@ -341,7 +341,8 @@ impl Storage {
         }
         self.outboxes.look_after(cx.now, out);
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
-            // The source has been silent, so it is asked again. Supers replace a source that they suspect.
+            // The source has been silent, so this process asks it again. Supers replace a source that they
+            // suspect.
             self.import.as_mut().expect("just seen").again();
             self.fetch(cx.now, out);
         }

@@ -151,7 +151,7 @@ impl Outboxes {
         (self.refused, self.untaken)
     }
 
-    /// Sends an answer: a short one at once, a long one piece by piece.
+    /// Sends an answer: a short answer at once, a long answer piece by piece.
     pub(super) fn reply(
         &mut self,
         asked: RequestKey,
@@ -217,7 +217,8 @@ impl Outboxes {
             return;
         }
         let share = self.share();
-        // If the window is open, the client is waiting for this process. So the answer is not dropped.
+        // While the window of an answer is open, its client waits for this process. Such an answer is not
+        // dropped.
         let untaken = |outbox: &Outbox| !outbox.is_open(share) && outbox.moved + self.patience <= now;
         let untaken = self.open.iter().filter(|(_, outbox)| untaken(outbox)).map(|(asked, _)| *asked);
         for asked in untaken.collect::<Vec<RequestKey>>() {

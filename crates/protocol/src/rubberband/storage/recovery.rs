@@ -87,7 +87,7 @@ impl Storage {
         }))
     }
 
-    /// Delivers again the messages behind the checkpoint.
+    /// Delivers again the messages after the checkpoint.
     pub(super) fn replay(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(events) = self.replay.take() else { return };
         self.membership.request_member_links(out);

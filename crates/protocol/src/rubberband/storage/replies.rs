@@ -16,9 +16,9 @@
 //! reasons, and no long reason.
 //!
 //! **Moves.** Each range has its own memory, which moves with it. The memory consists of blocks of
-//! neighbouring numbers. A pinned memory shares its blocks with the live one: a pin costs a pointer per
-//! block, and a later write copies the one block that it changes. A pinned memory is sent in sections of
-//! message size, from a cursor on.
+//! neighbouring numbers. A pinned memory shares its blocks with the live memory: a pin costs a pointer per
+//! block, and a later write copies only the block that it changes. A process sends a pinned memory in
+//! sections of message size, from a cursor on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,8 @@ pub(super) const REMEMBERED_BYTES_MAX: usize = 64 << 20;
 const OUTCOME_BYTES_MAX: usize = 64;
 /// Maximum size in bytes of a remembered reason of a failure.
 const FAILURE_BYTES_MAX: usize = 4 << 10;
-/// Numbers per block of a session, as a power of two.
+/// Number of low bits of a request number that select its place in a block: a block holds 256 numbers of a
+/// session.
 const BLOCK_BITS: u32 = 8;
 
 /// The result of a write in a range.

@@ -37,7 +37,7 @@ pub(super) enum CheckpointStage {
     Rows(Option<Bytes>),
     /// The engine is reading the next piece.
     Reading,
-    /// A piece is written. The next one follows once it is durable.
+    /// A piece is written. The next piece follows once this piece is durable.
     Written(Ticket, NextPiece),
 }
 

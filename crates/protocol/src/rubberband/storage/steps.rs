@@ -66,7 +66,7 @@ impl Storage {
         self.queue.push(QueuedStep::Write(Box::new(write)));
     }
 
-    /// Executes the changes of tables behind the steps before them.
+    /// Executes the changes of tables after the steps before them.
     fn define(&mut self, at: Position, config: &Config, changes: Vec<TableChange>) {
         let begun = |name: &str| config.table(name).expect("a delivered control message was not refused").0;
         for change in changes {

@@ -20,7 +20,7 @@
 //! writes. It asks the other processes, and holds all later work until one of them answers. So a process
 //! keeps the newest decisions, and the older decisions for which a member may still ask. Each verdict carries
 //! the position through which its sender has decisions on disk. The *debt* to a member is the list of decided
-//! writes that concern it and lie behind that position. The debt ends when the member reports a later
+//! writes that concern it and lie after that position. The debt ends when the member reports a later
 //! position, or leaves.
 //!
 //! **Bounds.** The newest decisions are bounded in number and in bytes ([`VerdictLimits`]). At the bound of
@@ -191,7 +191,7 @@ impl Verdicts {
         others: impl Iterator<Item = ProcessId>,
         needed: Option<Position>,
     ) -> Option<Decision> {
-        // A process that came back from its disk has read the decision.
+        // If this process came back from its disk, it may have read the decision there.
         if self.is_decided(at) {
             let (_, failure) = self.decision(at)?;
             return Some(failure.clone().map_or(Decision::Publish, Decision::Void));

@@ -67,7 +67,7 @@ fn an_answer_sent_before_the_link_stood_is_requested_soon() {
     said(&mut client, now, linked(1));
     let soon = now + client.settings.retry_after;
     assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
-    // A write that is ordered only after the link is up is asked for soon, too.
+    // The client also asks soon for the answer to a write that is ordered only after the link is up.
     let mut client = self::client();
     said(&mut client, START, write(2, None, false, range(0, 9)));
     said(&mut client, START, linked(1));
@@ -321,8 +321,8 @@ fn too_many_stuck_numbers_block_forgetting_and_are_not_recounted() {
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
 
-/// A write is asked about sooner while a process is out of reach, because that process may be the replica
-/// that answers the write's range.
+/// The client asks about a write sooner while a process is out of reach, because that process may be the
+/// replica that answers the write's range.
 #[test]
 fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
     let settings = ClientSettings::default();

@@ -326,8 +326,8 @@ fn an_import_ends_if_no_other_process_holds_a_range() {
     assert!(!other.switch(&config("ARAA"), process(3)), "nor is this one");
 }
 
-/// The last source dies while it is asked, or while the engine imports its rows. Whatever follows, the import
-/// never counts as finished, because rows are missing.
+/// The last source dies after the import has asked it, or while the engine imports its rows. Whatever
+/// follows, the import never counts as finished, because rows are missing.
 #[test]
 fn a_failed_import_never_finishes() {
     for at_the_engine in [false, true] {

@@ -33,7 +33,7 @@ fn pieces(lengths: &[usize]) -> Vec<Bytes> {
     lengths.iter().map(|length| Bytes::from(vec![b'x'; length * KIB])).collect()
 }
 
-/// Formats the replies: for a piece of an answer its KiB, with a full stop behind the last piece; any other
+/// Formats the replies: for a piece of an answer its KiB, with a full stop after the last piece; any other
 /// reply by its kind.
 fn shown(said: &RecordingSink<Storage>) -> String {
     let replies = said.sent.iter().map(|(_, message)| match message {

@@ -350,7 +350,7 @@ fn a_checkpoint_waits_for_state_that_it_cannot_hold() {
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
 
-/// A checkpoint comes sooner if the disk has had little to do. After a crash, the journal behind the last
+/// A checkpoint comes sooner if the disk has had little to do. After a crash, the journal after the last
 /// checkpoint is executed again, which takes many times longer than reading its effects.
 #[test]
 fn an_idle_disk_gets_its_checkpoint_earlier() {
