@@ -358,7 +358,8 @@ impl Process {
                     self.refused += 1;
                 }
             }
-            // A stable message is delivered here now or soon, and the delivery serves as the answer.
+            // A stable message is delivered here now or soon. Its delivery serves as the answer to the
+            // command, so nothing else is due.
             MemberEvent::Outcome { token, id, outcome: Outcome::Stable } => {
                 if let Some((group, JOINS)) = self.tokens.remove(&token)
                     && let Some(member) = self.members.get_mut(&group)

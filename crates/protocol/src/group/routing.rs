@@ -338,7 +338,8 @@ pub struct Roster {
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
     /// Groups that all members left with the last control message, or whose checkpoint was forgotten. They
-    /// stay until the next control message, because the members that left still have to receive the last one.
+    /// stay until the next control message, because the members that left still have to receive the message
+    /// that emptied the group.
     empty: BTreeSet<GroupId>,
     /// The newest known checkpoint of each group, with or without members.
     records: Records,

@@ -102,7 +102,7 @@ pub struct PackWriter {
 }
 
 impl PackWriter {
-    /// Appends an update. The whole has at most [`u32::MAX`] bytes.
+    /// Appends an update. All updates of the pack together have at most [`u32::MAX`] bytes.
     pub fn push(&mut self, update: &[u8]) {
         self.count += 1;
         put_bytes(&mut self.bytes, update);

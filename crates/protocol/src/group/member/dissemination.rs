@@ -222,8 +222,8 @@ impl Dissemination {
         others.iter().any(|id| self.streams.get(*id).is_some_and(Stream::lacks))
     }
 
-    /// Whether gaps have been open for long enough to be requested. If not, has the process call the members
-    /// at the time when they will have been.
+    /// Whether gaps have been open for long enough to be requested. If not, makes the process call the
+    /// members again once the gaps will have been open for long enough.
     pub(super) fn are_gaps_due(&self, context: &mut MemberContext<'_>) -> bool {
         match self.gaps_at {
             Some(at) if at <= context.now => true,
@@ -285,9 +285,9 @@ impl Dissemination {
         here.say(context, vec![to], Direct::Soft { sender, first, messages });
     }
 
-    /// Sends the new messages of this member's stream: by the group's address to the members that multicast
-    /// reaches, as separate casts in small pieces to the members that only such casts reach, and over links
-    /// to all other members.
+    /// Sends the new messages of this member's stream. They go by the group's address to the members that
+    /// multicast reaches, and as separate casts in small pieces to the members that only such casts reach.
+    /// They go over links to all other members.
     pub(super) fn send_own(
         &mut self,
         context: &mut MemberContext<'_>,

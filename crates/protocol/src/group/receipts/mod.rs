@@ -31,7 +31,7 @@ pub(super) struct Receipts {
     ticks: usize,
     /// The tick at which this member last requested receipts because its window was filling up.
     asked_for_room: Option<usize>,
-    /// Number of soft updates that were freed when it was last this member's turn to ask all others.
+    /// Number of soft updates that were freed when it was last this member's turn to ask all other members.
     freed_at_turn: Option<u64>,
 }
 
@@ -71,8 +71,8 @@ pub(super) enum SafeNews {
     Some,
 }
 
-/// Number of ticks between two checks for lost messages in a large view: the length of a round of receipts,
-/// plus one.
+/// Number of ticks between two checks for lost messages in a large view: the ticks that a round of receipts
+/// takes, plus one.
 const TICKS_OF_A_ROUND: usize = 4;
 
 /// The reason for which a member waits for receipts of other members.
@@ -228,9 +228,9 @@ impl Receipts {
             comes = Tick::PushOn;
         } else if any || self.due {
             self.round.due = true;
-            // If all members asked at every tick, each member would get receipts from all others. So members
-            // take turns to ask all others directly instead of through the tree, and do so only while a
-            // caller waits.
+            // If all members asked at every tick, each member would get receipts from all other members. So
+            // members take turns to ask all other members directly instead of through the tree, and do so
+            // only while a caller waits.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;

@@ -15,7 +15,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Whether the view is too large for receipts to all others at the end of each turn.
+    /// Whether the view is too large for receipts to all other members at the end of each turn.
     pub(crate) fn is_large(self) -> bool {
         self.members > self.width
     }
