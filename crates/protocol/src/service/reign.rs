@@ -55,7 +55,7 @@ pub(super) struct Reign {
     kept_back_bytes: usize,
     /// Proposals that are not chosen yet, oldest first, each with the entries to be answered.
     proposed: VecDeque<Vec<ExecutedEntry>>,
-    /// Writes that were given to the host and are not chosen yet.
+    /// Writes that the replica gave to the host and that are not chosen yet.
     pub(super) under_way: FxHashSet<CallId>,
     pub(super) transactions: Transactions,
     /// The memory of requests at the host and of unchosen results, in bytes.
@@ -120,7 +120,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Stops executing for good: the host does not even execute the requests that it was given.
+    /// Stops executing for good: the host does not even execute the requests that the replica has given it.
     pub(super) fn stop_executing(&mut self) {
         self.stopped = true;
         self.executing.clear();
@@ -137,8 +137,8 @@ impl Reign {
         self.next = chosen + 1;
     }
 
-    /// Counts a tick. Returns whether a wanted checkpoint has waited for too long, or a part of a checkpoint
-    /// that waits for room.
+    /// Counts a tick. Returns whether a wanted checkpoint, or a part of a checkpoint that waits for room, has
+    /// waited for too long.
     pub(super) fn tick(&mut self, part_waits_for_room: bool) -> bool {
         self.reads.tick();
         if !self.settled || self.stopped || !self.pausing && !part_waits_for_room {
@@ -348,5 +348,5 @@ impl Reign {
 const STUCK_TICKS_MAX: u32 = 10;
 
 /// The number of ticks, ten seconds in all, after which a leader with a wanted checkpoint reverts its
-/// unchosen changes in any case. Until then its host may execute the requests that it was given.
+/// unchosen changes in any case. Until then its host may execute the requests that it already has.
 const PAUSED_TICKS_MAX: u32 = 200;

@@ -11,7 +11,7 @@
 //! one bound together ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers.
 //! Beyond the common bound, the session with the most bytes of answers loses its oldest answers. If all
 //! sessions have few bytes, the least recently used session loses them. A session that loses answers goes on:
-//! its client may call as before. Only a repetition of a forgotten call, or of an earlier one, is answered
+//! its client may call as before. Only a repetition of a forgotten call, or of a call before it, is answered
 //! *expired*. No session ends because of another session's answers.
 //!
 //! The leader goes on executing calls of a session beyond its share. An alternative was to make these calls

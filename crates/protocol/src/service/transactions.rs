@@ -26,19 +26,20 @@
 //! instances. A plain request is executed if it conflicts with no transaction, and waits otherwise. While no
 //! transaction is open, the leader does not look at locks.
 //!
-//! **Changes are in the state from the moment of execution**, like those of plain writes that are not chosen.
-//! The host remembers to which transaction each change belongs. If the transaction is aborted, the host
-//! reverts these changes, the latest first. Later changes of other requests stay: they touch other keys, so
-//! the order does not matter. Backups apply the changes at the place of the commit.
+//! **Changes are in the state from the moment of execution**, like the changes of plain writes that are not
+//! chosen. The host remembers to which transaction each change belongs. If the transaction is aborted, the
+//! host reverts these changes, the latest first. Later changes of other requests stay: they touch other keys,
+//! so the order does not matter. Backups apply the changes at the place of the commit.
 //!
 //! **A transaction that changed nothing** has no instance. Its commit is confirmed like a read (rule S16): a
-//! majority followed the ballot after the commit came, and all that the transaction saw is chosen. Its locks
-//! have kept those values until then.
+//! majority followed the ballot after the commit came, and all that the transaction saw is chosen. Until then
+//! its locks keep other requests from changing the values that it saw.
 //!
-//! **Ends without a commit.** In each of these cases the transaction's next call is answered
-//! `CallOutcome::Aborted`: its leader is deposed or dies, its client's link breaks, its client is silent for
-//! `Settings::transaction_idle`, its request would close a circle of waiting transactions, its changes are
-//! too large, the client abandons it, or a checkpoint is wanted after it has changed something.
+//! **Ends without a commit.** A transaction ends without effect if its leader is deposed or dies, if its
+//! client's link breaks, or if its client is silent for `Settings::transaction_idle`. It also ends if its
+//! request would close a circle of waiting transactions, if its changes are too large, if its client abandons
+//! it, or if a checkpoint is wanted after it has changed something. In each case the leader answers its next
+//! call with `CallOutcome::Aborted`.
 //!
 //! **Attacks considered.**
 //!

@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// Forgets the calls of unknown fate with numbers below this one, so that the user can no longer repeat
+    /// Forgets the calls of unknown fate with numbers below `below`, so that the user can no longer repeat
     /// them.
     pub(super) fn forget_open(&mut self, below: u64) {
         while let Some(first) = self.open.first_entry()

@@ -148,7 +148,7 @@ impl Replica {
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
                     // [`Event::Rest`] gets the next work number, so that an answer to an earlier order to
-                    // rest is not taken for an answer to this one.
+                    // rest is not taken for an answer to this order.
                     let rest = self.settings.any_order.then_some(self.works + 1);
                     if let Some(rest) = reign.pause(rest) {
                         self.works = rest;
