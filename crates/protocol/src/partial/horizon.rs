@@ -39,7 +39,7 @@
 //! - *A delete that one replica has and another replica lacks.* The horizon of the second replica covers the
 //!   delete only once this replica has it.
 //! - *A coordinator that died half way.* Its report is missing until another life has taken its place. From
-//!   then on the layout is a later one.
+//!   then on the cells have a later layout.
 //! - *A copy of a write by a dead cell.* A coordinator that read the copy may send it to other owners when
 //!   the layout changes. The coordinator's report of the new layout comes behind that copy, and a barrier
 //!   counts no report of an earlier layout.
@@ -73,8 +73,8 @@ use super::{
     stamp::Stamp,
 };
 
-/// A set of writes. A cell that has reached a horizon has all of its writes: those with stamps up to `time`,
-/// by lives of cells with numbers up to `cell`.
+/// A set of writes. A horizon covers the writes with stamps up to `time`, by lives of cells with numbers up
+/// to `cell`. A cell that has reached a horizon has all writes that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Horizon {
     /// The greatest time of the stamps of covered writes, in nanoseconds.
@@ -114,7 +114,7 @@ pub struct HorizonReport {
     pub horizon: Horizon,
 }
 
-/// The progress of all cells, as one of them knows it.
+/// The progress of all cells, as one cell knows it.
 #[derive(Debug, Default)]
 pub(super) struct Horizons {
     through: u64,

@@ -27,16 +27,16 @@
 //! **Cost.** Cells that are equal exchange one message each way for each map. A key that differs costs its
 //! entry once, and about 160 bytes of hashes on the way to it.
 //!
-//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four hashes or four keys for
-//! each arc, about 7 KB; or 256 KiB of entries plus the entries of one token, which together are limited like
-//! one entry. In one turn a cell gives at most half a mebibyte and one entry. It remembers arcs that it has
-//! yet to compare: three for each step from an arc of the ring down to a token, so a few thousand at most. It
-//! also remembers up to 512 tokens.
+//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer to a comparison has four hashes or
+//! four keys for each arc, about 7 KB. An answer to a fetch has 256 KiB of entries, plus the entries of one
+//! token, which together are limited like one entry. In one turn a cell gives at most half a mebibyte and one
+//! entry. It remembers arcs that it has yet to compare: three for each step from an arc of the ring down to a
+//! token, so a few thousand at most. It also remembers up to 512 tokens.
 //!
 //! **Attacks considered.**
 //!
 //! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
-//!   and finds that they have arrived meanwhile, which costs only bytes. A round ends all the same, because
+//!   and finds that they have arrived meanwhile, which costs only bytes. A round ends nevertheless, because
 //!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other cell had
 //!   when it answered. A horizon requires no more than that.
 //! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
@@ -419,7 +419,8 @@ const TURN_BYTES: u64 = 512 << 10;
 const TURN_NANOS: u64 = 200_000;
 
 impl RepairCounts {
-    /// Sends an entry to a cell that lacks it. No answer is awaited: the next round finds a loss.
+    /// Sends an entry to a cell that lacks it. This cell awaits no answer: if the entry is lost, the next
+    /// round finds the difference again.
     fn give(
         &mut self,
         to: CellNumber,

@@ -213,8 +213,8 @@ impl MapsReplica {
         Some(EntryRun { map, behind, entries, next })
     }
 
-    /// Raises the horizon to one that the replica has reached. From now on the replica ignores copies of
-    /// writes that it covers.
+    /// Raises the horizon to `horizon`, which the replica has reached. From now on the replica ignores copies
+    /// of writes that the horizon covers.
     pub(super) fn reach(&mut self, horizon: Horizon) {
         self.horizon = horizon;
     }

@@ -307,7 +307,8 @@ impl RunningOperation {
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
             (_, Answer::Refused(ReplicaRefusal::Layout)) => {
-                // The coordinator or the owner is behind the order. The owner is asked again later.
+                // The coordinator or the owner has an outdated layout. The coordinator asks the owner again
+                // later.
                 self.sent = self.sent.without(index);
             }
             (_, Answer::Refused(refusal)) => {
@@ -373,8 +374,8 @@ impl RunningOperation {
                 }
                 // In a second round of writing, some owner may hold the write under its first stamp.
                 let first = !last || self.asks_first() || self.adding.is_some();
-                // If all owners that were asked have refused, no owner has the write, and no further owner is
-                // asked after the operation ends.
+                // If all owners that the coordinator asked have refused, no owner has the write. The
+                // coordinator asks no further owner after the operation ends.
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
                     Some(rejection) => OperationStep::End(OperationOutcome::Rejected(rejection)),

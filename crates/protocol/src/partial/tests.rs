@@ -407,7 +407,7 @@ fn numbered(n: u64) -> &'static str {
     Box::leak(format!("key-{n}").into_boxed_str())
 }
 
-/// Hints are lost with their coordinator, and no key is read. Cells that compare become equal all the same.
+/// Hints are lost with their coordinator, and no key is read. Cells that compare become equal nevertheless.
 #[test]
 fn cells_that_compare_become_equal() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);

@@ -55,7 +55,8 @@
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
 //!   back under the earlier layout, and acknowledge a write there that the copy lacks.
 //! - *As itself or not at all.* If some durable record cannot be read, the process continues as another
-//!   process, which takes the place of the former process as arriving, and copies what all other cells have.
+//!   process. That process takes the place of the former process as an arriving cell, and copies what all
+//!   other cells have.
 //!
 //! **Coming back when other cells wrote meanwhile.** The cell answers at once, at every level. It lacks
 //! writes that it never acknowledged, like any replica that missed some. The rule R + W > N counts
@@ -72,7 +73,7 @@
 //! does not know the last states of its former tallies. So it writes none of them before all owners have
 //! these states. Its next tallies begin above the stamps that it had reserved ([`counter`](super::counter)).
 //!
-//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not
+//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of a write that was not
 //! acknowledged. It shortens the time until replicas are equal, and no promise rests on it. A hint on disk
 //! would cost as much as the write itself, at a cell that may not even own the key. Hints end with the
 //! process, as they do without a disk. A cell that comes back reports that
@@ -88,7 +89,7 @@
 //! **Attacks considered.**
 //!
 //! - *A second copy of a write, while the record of the first is on its way.* It changes nothing and has no
-//!   record. Its acknowledgement waits all the same, until the last record so far is durable.
+//!   record. Its acknowledgement nevertheless waits until the last record so far is durable.
 //! - *A write that the horizon covers.* The replica ignores it, and acknowledges it behind the record of the
 //!   horizon.
 //! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation. If that
@@ -103,7 +104,7 @@
 //! - *An arriving cell loses power behind its last copy.* It announces the end of its arrival once all copies
 //!   are durable. Before that it comes back as arriving, and copies from the beginning.
 //! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
-//!   new requests are also above all earlier ones.
+//!   new requests are also above the numbers of all earlier requests.
 //! - *Rot in a record of a stretch that a later checkpoint contains, too.* Any rot makes the process a new
 //!   process.
 //! - *A place that was given away while the cell was down.* The routers tell the cell that it is out. Its
