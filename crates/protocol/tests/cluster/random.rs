@@ -1,5 +1,5 @@
 //! Random schedules. Messages are slow, links break, and processes of all kinds crash or are wrongly
-//! suspected, and come back as new ones. The test checks these rules:
+//! suspected, and come back as new processes. The test checks these rules:
 //!
 //! - All routers hold one order. It contains each sender's messages once and without gaps.
 //! - Every request ends in one event.

@@ -289,7 +289,7 @@ impl World {
         self.everybody().into_iter().map(|id| (id, self.process(id), &self.nodes[&id]))
     }
 
-    /// Makes the log of `id` the history, and forgets everything that others learned beyond its end.
+    /// Makes the log of `id` the history, and forgets everything that other routers learned beyond its end.
     pub(crate) fn begin_anew(&mut self, id: ProcessId) {
         let last = self.nodes[&id].applied;
         self.ghost.retain(|slot, _| *slot <= last);
