@@ -5,7 +5,7 @@
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](SendStrength::Soft) | delivered at once at its sender, elsewhere in the sender's order; kept as below |
+//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in sender order; kept as below |
 //! | [`Ordered`](SendStrength::Ordered) | soft, and in one order at all members |
 //! | [`Safe`](SendStrength::Safe) | ordered, and only once a majority of the routers and φ members have it |
 //! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered before the flush |
@@ -100,7 +100,7 @@
 //! cuts and the firewall do not depend on it. Everything else goes over links.
 //! 1. *Ahead of others.* A message after a gap is put aside, up to [`Settings::ahead_bytes`] bytes of each
 //!    sender, until the gap closes. Such a message is in no receipt and no report. A message that does not
-//!    fit counts as missing. A double is recognized by its number.
+//!    fit counts as missing. Members recognize a second copy by its number.
 //! 2. *Gaps* are requested over the link, one by one ([`Direct::Gap`]), once they have been open for
 //!    [`Settings::gap_patience`], and again at each [interval](Settings::interval). A member requests a gap
 //!    from the sender or, without a link to the sender, from a member whose receipt covers the gap.
@@ -123,15 +123,15 @@
 //! 1. [`Command::Save`] is an ordered message. The state is saved at the next install: [`Event::Keep`], in
 //!    the stream of deliveries.
 //! 2. The host reports that the file is durable ([`Command::Kept`]). The report is ordered, too, and gives
-//!    routers and members the newest checkpoint ([`Record`]). It counts only from a member, so the routers
-//!    know of a checkpoint before its group is idle.
+//!    routers and members the newest checkpoint ([`Record`]). The report counts only if it comes from a
+//!    member, so the routers know of a checkpoint before its group is idle.
 //! 3. A member that is about to leave sends nothing more, has all its sends delivered, saves, and leaves once
 //!    the routers know its checkpoint. So the last member's checkpoint is complete.
 //! 4. A joining process names its checkpoint ([`Offer`]). If nobody is in the group, the routers admit a
-//!    process with the newest checkpoint that they know, or a newer one. They refuse all others, unless the
-//!    join is forced. They also refuse a process without a checkpoint: it would begin with a fresh state, and
-//!    its next checkpoint would make the checkpoints of other processes stale. If the group has members, the
-//!    state comes from them.
+//!    process with the newest checkpoint that they know, or a newer one. They refuse all other processes,
+//!    unless the join is forced. They also refuse a process without a checkpoint: it would begin with a fresh
+//!    state, and its next checkpoint would make the checkpoints of other processes stale. If the group has
+//!    members, the state comes from them.
 //!
 //! Positions tell which of two checkpoints is newer, as long as the routers go on. New routers count from the
 //! first position again, and know no checkpoint. A process that comes with a checkpoint raises the group's
@@ -166,8 +166,8 @@
 //!   later cut of the same change reaches further than an earlier cut, and voided messages stay voided.
 //! - *Packs.* Updates of one strength that the host passes together ([`Pack`]) are sent, held, confirmed and
 //!   delivered together, and have one fate. Each soft update has its number, so receipts, reports and cuts
-//!   count updates, and none ends inside a pack. Ordered and safe updates of a pack share one position and
-//!   one set of soft predecessors, and each has an index at that position.
+//!   count updates, and none of these counts ends inside a pack. Ordered and safe updates of a pack share one
+//!   position and one set of soft predecessors, and each has an index at that position.
 //! - *Safe.* A member confirms a position once it holds the message there, everything ordered before it, and
 //!   the soft predecessors of all these messages. A safe message waits for φ such receipts, or for the
 //!   install. At the install the routers have the message, so each survivor gets the message before the new
@@ -204,9 +204,9 @@
 //!   order.
 //! - *A joiner dies during its join:* before the install the joiner is taken off the list of waiting
 //!   processes; after the install, it is a member like any other. The routers watch joiners and members
-//!   alike, so no group waits for a dead one.
+//!   alike, so no group waits for a dead process.
 //! - *A busy group has a large state:* deliveries meanwhile wait at the joiner, bounded in memory. The host
-//!   gets them in steps, and each step waits until the host has applied the one before
+//!   gets them in steps, and each step waits until the host has applied the step before
 //!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with
 //!   [`Failure::Behind`], which tells how fast the deliveries came, and the joiner is out of the group.
 //! - *The giver of a state dies:* the next view is without the giver and names a new giver, which gives the
@@ -215,8 +215,8 @@
 //!   learns that. A joiner that has received the state before its report counts as a member with the state,
 //!   because its report says so. After its report it takes no piece of a state before the install.
 //! - *All holders of the state die while other members wait for the state, and a checkpoint is known:* the
-//!   oldest waiting member begins with its own checkpoint, if that is the newest. Otherwise it makes way
-//!   ([`Control::Quit`]), and the next oldest has the same choice.
+//!   oldest waiting member begins with its own checkpoint, if that checkpoint is the newest. Otherwise it
+//!   makes way ([`Control::Quit`]), and the next oldest has the same choice.
 //! - *A checkpoint is durable, and its member dies before the routers know the checkpoint:* the checkpoint is
 //!   newer than the newest checkpoint that the routers know. So they admit a process that joins with it, and
 //!   know it from then on.
@@ -248,8 +248,8 @@
 //! - *A cast is of an earlier session:* as long as the view has not changed, the stream has not changed
 //!   either, and the cast is as good as any other copy. *It is of an earlier incarnation:* each incarnation
 //!   counts as a process of its own, so members take the cast only if that process is in the view.
-//! - *A cast overtakes the link's message of the view to which it belongs:* it waits, as any message of the
-//!   next view does.
+//! - *A cast overtakes the message over a link that begins the cast's view:* the cast waits, as any message
+//!   of the next view does.
 //! - *The network delays a cast, and a member delivers the suspicion of the sender before the cast arrives:*
 //!   the member refuses the cast, because the firewall is at the member, not at the link.
 //! - *A gap of a dead sender closes during a change,* by a repair, and messages put aside after it would now
@@ -265,8 +265,8 @@
 //!   predecessors are in the cut, and all members of the new view deliver it there.
 //! - *The only holder of the state leaves while others wait for the state:* once another member has got the
 //!   state, the next view change releases the holder.
-//! - *All leave at once, or join at once:* one change; an empty group is forgotten with the next control
-//!   message, except for its record.
+//! - *All leave at once, or join at once:* one change serves all of them. The routers forget an empty group
+//!   with the next control message, except for its record.
 //! - *Hundreds join at once, a few in each process:* the first member of each process joins, and the
 //!   process's other members are seats. A process submits its seats once it has the state, as one list. So
 //!   any number of seats costs one message in the order, and shares the change in progress.
@@ -289,8 +289,8 @@
 //!   past the tree: the flushing member asks all members, and each member answers.
 //! - An isolated member does not "reboot" as soon as it is out of touch, as in 000: it stops, and continues
 //!   if it was not dropped. Otherwise a short loss of the routers would cost every group its state.
-//! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
-//!   several machines may have one each.
+//! - 000 names one checkpoint file and does not discuss several. Here routers know the newest checkpoint, so
+//!   members on several machines may have a checkpoint each.
 //! - A soft send waits at its *sender* until the sender's own ordered messages are delivered there. 000
 //!   leaves the relation of strengths open.
 
@@ -638,8 +638,8 @@ pub enum Event {
         /// The counters of the process.
         figures: GroupCounters,
     },
-    /// Whether a reachable router knows a leader. While no reachable router knows one, nothing is delivered
-    /// here and soft sends wait.
+    /// Whether a reachable router knows a leader. While no reachable router knows a leader, nothing is
+    /// delivered here and soft sends wait.
     InTouch(bool),
     /// This process was dropped from the domain. It must stop, and may join again as a new process.
     Wedged,

@@ -175,7 +175,8 @@ impl Process {
         &self.order
     }
 
-    /// Calls the member of a group, if this process has one.
+    /// Passes this process's member of a group to `call`, if there is such a member. Returns the result of
+    /// `call`.
     fn with<T>(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! The routing of groups in E-Cast: the messages that members submit, the receivers of each, and the routers'
-//! state.
+//! The routing of groups in E-Cast: the messages that members submit, the receivers of each message, and the
+//! routers' state.
 //!
 //! A control message goes to the processes that it concerns: the audience of its group, and its sender. So a
 //! member keeps only its own groups, and applies the same [`GroupStep`]s to them as the routers. Stale

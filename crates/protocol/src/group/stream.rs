@@ -274,7 +274,7 @@ impl Streams {
     }
 
     /// Merges a member's receipt. Counts only grow, because a later receipt may arrive over another link
-    /// before an earlier one.
+    /// before an earlier receipt.
     pub(super) fn receipt(
         &mut self,
         member: ProcessId,

@@ -74,7 +74,8 @@ impl Pack {
     }
 }
 
-/// A length, then the updates. A pack without updates, or with a part of one, is refused.
+/// The form on the wire is a length, then the updates. The decoder refuses a pack without updates, or with a
+/// part of an update.
 impl Wire for Pack {
     const BYTES_LEAST: usize = Bytes::BYTES_LEAST;
 

@@ -44,7 +44,7 @@ pub(super) struct Arrival {
 /// Another cell, from which this cell copies entries.
 #[derive(Debug)]
 struct CopySource {
-    /// The maps that are not copied yet, the current one first.
+    /// The maps that are not copied yet, the current map first.
     maps: VecDeque<MapId>,
     /// The key up to which the current map has been copied. `None` before the first key is copied.
     behind: Option<Bytes>,

@@ -31,8 +31,8 @@ use crate::{
 /// The settings of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Settings of the detector, which decide how long another cell may be silent before it is suspected. A
-    /// suspected cell is not asked. Suspicion has no other effect.
+    /// Settings of the detector, which decide how long another cell may be silent before it is suspected.
+    /// This cell asks no suspected cell. Suspicion has no other effect.
     pub detector: detector::Settings,
     /// The limits and times of the coordinator.
     pub patience: Patience,

@@ -27,8 +27,8 @@
 //!
 //! **How.** A counter is an entry with a base (a string of digits, or nothing) and *tallies*. A tally is the
 //! sum of increments of one coordinator, and only this coordinator writes it. The stamp of its first
-//! increment names it, and it carries the stamp of its last. Of two states of one tally, the state with the
-//! later stamp is valid. The count is the base and the sum of all tallies.
+//! increment names the tally, and the tally carries the stamp of its last increment. Of two states of one
+//! tally, the state with the later stamp is valid. The count is the base and the sum of all tallies.
 //!
 //! ```text
 //!   coordinator             replicas
@@ -72,8 +72,8 @@
 //! - An earlier tally is *continued* if the coordinator has begun no tally since.
 //! - Else the present tally *takes it in*: its next state has the earlier sums too, and is *sole*. A replica
 //!   that merges a sole state drops all earlier tallies of the same cell that are as firm (`Tally::firm`),
-//!   and never takes them again. So both changes travel in one write, and no name has to be kept. All
-//!   horizons must also cover the present tally's beginning.
+//!   and never takes them again. So both changes travel in one write, and no replica has to keep the names of
+//!   the dropped tallies. All horizons must also cover the present tally's beginning.
 //!
 //! ```text
 //!   tallies of cell 1           first run   power cut   second run        all horizons above 50
@@ -111,7 +111,7 @@
 //! one, which includes the increment, or a write w of the whole key above the tally's beginning. If w had
 //! ended before the increment began, the increment would have read w, and gone into a tally that begins above
 //! w. So w was concurrent or later, and the increment comes before w. *Seen, then seen*: with blocking repair
-//! a read leaves what it counted at a quorum, and an increment writes the entry that it read together with
+//! a read leaves at a quorum what it counted, and an increment writes the entry that it read together with
 //! its tally.
 //!
 //! *Taken in, then counted once.* Let a coordinator begin an increment when all horizons of the layout, over
@@ -154,7 +154,7 @@
 //!   replica has it. The coordinator's next life has another number, and begins another tally.
 //! - *A cell comes back from its disk, and reads its own earlier tally.* Another owner may have a later
 //!   state, which was acknowledged. If the cell continued its earlier state under a still later stamp, the
-//!   new state would replace the acknowledged one, and lose increments. So the cell begins another tally.
+//!   new state would replace the acknowledged state, and lose increments. So the cell begins another tally.
 //! - *An owner's answer that is older than horizons that the coordinator has received since.* The coordinator
 //!   notes `past` when the increment begins, before it asks any owner, so later horizons do not count.
 //! - *A sole state that no owner took, or that only one owner took.* The next state of the tally is sole as
@@ -183,15 +183,16 @@
 //! - *An increment that all replicas refused.* The coordinator removes it from its memory, if no later state
 //!   was sent. Otherwise the later state holds the increment, and it is `MaybeApplied`.
 //! - *Level one, and the replica that is read does not have the coordinator's tally.* Another tally is begun.
-//! - *An acknowledged increment at level one, a second at another replica.* The coordinator has the first in
-//!   memory until all owners have it, so the second state holds both.
-//! - *A tally that comes late, after its key was deleted and the deletion forgotten.* The horizon covers its
-//!   beginning, and the replica does not hold it, so the replica ignores it.
+//! - *An increment is acknowledged at level one, and the next increment goes to another replica.* The
+//!   coordinator keeps the first increment in memory until all owners have it, so the second state holds
+//!   both.
+//! - *A tally that comes late, after its key was deleted and the deletion forgotten.* The horizon covers the
+//!   tally's beginning, and the replica does not hold the tally, so it ignores the tally.
 //! - *A counter that expired at one replica and not yet at another.* Both end the tallies that began before
 //!   the end. A replica that has forgotten the base ignores those tallies when it fetches them, because they
 //!   come together with the base.
-//! - *A `DEL` at level one by a slow clock.* Tallies that began above its stamp go on counting, like a newer
-//!   `SET`.
+//! - *A `DEL` at level one by a slow clock.* Tallies that began above the stamp of the `DEL` go on counting,
+//!   just as a `SET` with a higher stamp stays.
 //! - *Forged tallies.* A tally's stamps belong to one life, do not go back, and are above the base. Any other
 //!   tallies are refused as malformed bytes. As everywhere here, there is no defence against a cell that lies
 //!   about its sums.
@@ -217,8 +218,8 @@ pub struct Tally {
     pub sole: bool,
 }
 
-/// Size of a tally in bytes: the stamp of its first increment, the time of its last one, the sum, and two
-/// flags.
+/// Size of a tally in bytes: the stamp of its first increment, the time of its last increment, the sum, and
+/// two flags.
 pub(super) const TALLY_BYTES: usize = 29;
 
 const FIRM: u8 = 1;
@@ -253,8 +254,8 @@ pub(super) fn take_tally(input: &mut Bytes) -> Result<(Stamp, Tally), WireError>
     if stamp < begun { Err(WireError::Body) } else { Ok((begun, tally)) }
 }
 
-/// Returns the number that these digits form, or `None` if they form none. As in Redis, a number has only one
-/// form.
+/// Returns the number that these digits form, or `None` if they form no number. As in Redis, a number has
+/// only one form.
 pub fn integer(digits: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() <= LONGEST)?;
     let number: i64 = text.parse().ok()?;

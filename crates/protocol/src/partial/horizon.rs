@@ -10,7 +10,7 @@
 //!
 //! - *through*: the cell will send no write of its own at or below this time, except to cells that already
 //!   have that write. So the cell has neither an operation nor a hint at or below this time, and its clock is
-//!   above it.
+//!   above this time.
 //! - *barrier*: the lowest *through* of all cells that this cell has received, in reports of its present
 //!   layout. Links keep the order of messages. So whatever the other cells wrote at or below the barrier has
 //!   arrived here, or never will.
@@ -54,8 +54,8 @@
 //! - *A place that is given away during a round.* The round ends, and its comparisons count for nothing.
 //!   Until the cell that took the place has copied everything and completed a round of its own, its horizon
 //!   is zero, and nothing is forgotten.
-//! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon reaches its
-//!   end: then every cell's clock has reached it.
+//! - *A value that expires by a clock that is ahead.* Cells forget it once the common horizon reaches the
+//!   time at which it expires: then every cell's clock has reached that time.
 //! - *A clock that is behind.* The cell's *through* is behind by the same time, and so are all horizons.
 //!   There is no other effect.
 //! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. When its

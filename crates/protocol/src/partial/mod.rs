@@ -59,8 +59,8 @@
 //! - *All of a write's replicas are owners* in the layout that coordinator and replica have in common: a
 //!   replica refuses a request of another layout version.
 //! - *Quorums meet*: any two sets that satisfy [`Level::is_quorum`] levels share a replica.
-//! - *In a map with blocking repair a write at a quorum level has one stamp*. The stamp is above that of
-//!   every write that ended before this one began, and of every value that a read returned before this one
+//! - *In a map with blocking repair a write at a quorum level has one stamp*. That stamp is above the stamps
+//!   of all writes that ended before the write began, and of all values that reads returned before the write
 //!   began.
 //!
 //! **Why R + W > N is regular.** Let write w at a quorum level end before read r begins. A quorum holds w's
@@ -110,7 +110,7 @@
 //! another cell, and takes the former cell's place only as an arriving cell (`arrival`). A cell that comes
 //! back from its disk has all writes that it acknowledged and showed (`journal`). The owners of a key do not
 //! change during an operation: if they do, the operation ends. No deletion is forgotten while any cell holds
-//! an older write of the key or one is under way (`horizon`).
+//! an older write of the key or such a write is under way (`horizon`).
 //!
 //! **Hints.** A coordinator sends a write to all owners. Once the level is met, it goes on waiting for the
 //! reachable owners. When the operation's time is over, it keeps a hint for each owner that has not
@@ -143,8 +143,8 @@
 //! - *Digests that agree though entries differ.* A digest has the highest stamp and 64 bits of the content.
 //!   Two entries with one highest stamp differ only in writes below it. No attacker chooses stamps, so the
 //!   only risk is chance: 2⁻⁶⁴ for each pair of entries.
-//! - *A timed-out write that one read sees and the next one does not.* With blocking repair the first read
-//!   leaves it at a quorum. Without blocking repair, regular reads allow this.
+//! - *A timed-out write that one read sees and the next read does not.* With blocking repair the first read
+//!   leaves the write at a quorum. Without blocking repair, regular reads allow this.
 //! - *A copy of an old write that arrives after a delete.* If the replica still has the delete, the delete
 //!   has the higher stamp and wins. If the replica has forgotten the delete, it ignores the copy.
 //! - *A hint replayed after a delete.* The replica treats the hint like a copy of an old write. A hint of a
@@ -168,10 +168,10 @@
 //!   under the same number. Writes can be repeated at will: merging is idempotent.
 //!
 //! **Where we differ, and why.** Cassandra acknowledges a write whose stamp lost against a faster clock. Here
-//! a quorum write gets a stamp above those of all writes that were acknowledged before. Cassandra's blocking
-//! read repair does not make quorum reads and writes atomic (004 §III.C remarks that quorums do not guarantee
-//! it), for the two reasons above: clocks, and writes that time out. Silence never removes a cell: suspicion
-//! only chooses which cells to ask.
+//! a quorum write gets a stamp above the stamps of all writes that were acknowledged before. Cassandra's
+//! blocking read repair does not make quorum reads and writes atomic (004 §III.C remarks that quorums do not
+//! guarantee it), for the two reasons above: clocks, and writes that time out. Silence never removes a cell:
+//! suspicion only chooses which cells to ask.
 
 mod arrival;
 mod cell;

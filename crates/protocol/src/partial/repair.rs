@@ -35,10 +35,10 @@
 //!
 //! **Attacks considered.**
 //!
-//! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
-//!   and finds that they have arrived meanwhile, which costs only bytes. A round ends nevertheless, because
-//!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other cell had
-//!   when it answered. A horizon requires no more than that.
+//! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these
+//!   writes, and finds that they have arrived meanwhile, which costs only bytes. A round ends nevertheless,
+//!   because parts become smaller. Hashes that agree say that this cell has, now, the entries that the other
+//!   cell had when it answered. A horizon requires no more than that.
 //! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
 //!   tried fifty times in a round skips the other cell, and the round leads to no horizon.
 //! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other cell in this
@@ -126,7 +126,7 @@ struct RepairRound {
     layout: LayoutVersion,
     /// The horizon that a complete round reaches.
     target: Option<Horizon>,
-    /// The cells with which this round still has to compare, the present one first.
+    /// The cells with which this round still has to compare, the present cell first.
     left: VecDeque<CellNumber>,
     /// The number of further requests to cells that refused.
     tries: u32,
@@ -174,7 +174,7 @@ pub(super) struct RepairContext<'a> {
 
 /// The time after which the asking cell gives up a cell that has not answered its question.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The approximate pause before a cell that refused is asked again.
+/// The approximate pause before this cell asks a cell that refused again.
 const LATER: Duration = Duration::from_millis(40);
 /// The time for which an asking cell with many differences keeps other cells waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);

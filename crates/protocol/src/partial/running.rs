@@ -93,7 +93,7 @@ pub(super) enum OperationStage {
         held: Share,
         /// The highest stamp above `stamp` that the owners hold. Zero if there is none.
         newer: Stamp,
-        /// Whether newer stamps no longer matter: the stamp is above all writes that ended before this one
+        /// Whether newer stamps no longer matter: the stamp is above all writes that ended before this write
         /// began.
         last: bool,
         /// Whether the user has its answer.
@@ -575,7 +575,7 @@ impl RunningOperation {
             self.level.is_met(&self.owners, resolved, context.site)
         };
         if !enough {
-            // Entries are requested once the owners that answered would meet the level.
+            // The read requests entries once the owners that answered would meet the level.
             let due = answered || self.level.is_met(&self.owners, has, context.site);
             let lacking = has.minus(resolved).minus(*whole);
             if due && !lacking.is_empty() {

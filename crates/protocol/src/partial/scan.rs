@@ -18,12 +18,12 @@
 //! **Disks.** A cell sends its list only once the record of the last write that it took is durable. So a scan
 //! shows no key that a power cut would take away.
 //!
-//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each holds one list of keys of each cell; a list has up to
-//! 256 KiB plus the keys of one token. At most [`Scans::READING_MAX`] of them read keys at a time, and each
+//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each scan holds one list of keys of each cell. A list has up
+//! to 256 KiB plus the keys of one token. At most [`Scans::READING_MAX`] scans read keys at a time, and each
 //! of these holds the merged entry of one key. The other scans wait until one of the reading scans ends.
 //!
-//! **Source.** The cursor is a place on the ring, as Redis's is a place in a hash table. It stays valid
-//! however long the user takes, and needs no state here.
+//! **Source.** The cursor is a place on the ring, as the cursor of Redis is a place in a hash table. It stays
+//! valid however long the user takes, and needs no state here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -160,7 +160,7 @@ impl Scans {
     const MAX: usize = 256;
     /// Maximum number of scans that read keys at a time. More scans would hold too many bytes of entries.
     const READING_MAX: usize = 4;
-    /// The pause before cells that did not answer are asked again.
+    /// The pause before a scan asks cells that did not answer again.
     const LOOK_EVERY: Duration = Duration::from_millis(50);
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -278,7 +278,7 @@ impl Scans {
     }
 }
 
-/// Whether a scan may read keys: it already reads, or there is room for one more.
+/// Whether a scan may read keys: it already reads, or there is room for one more reading scan.
 fn may_read(reading: &mut BTreeSet<Round>, round: Round) -> bool {
     let may = reading.contains(&round) || reading.len() < Scans::READING_MAX;
     if may {

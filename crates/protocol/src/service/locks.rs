@@ -17,10 +17,10 @@
 //! earlier requests that it may not overtake. Both sets are fixed when the request begins to wait. If a
 //! waiting request has to wait for a further transaction later, the reason is that this transaction was
 //! granted a lock, and at that moment it waits for nothing. So only a request that begins to wait can close a
-//! circle of waiting transactions, and one check at that moment suffices. The check finds whether one of the
-//! transactions that hold conflicting keys waits for the asking transaction. The order of the queue closes no
-//! circle, because the asking transaction overtakes the requests that wait for it. A transaction whose
-//! request would close a circle is aborted.
+//! circle of waiting transactions, and one check suffices when the wait begins. The check finds whether one
+//! of the transactions that hold conflicting keys waits for the asking transaction. The order of the queue
+//! closes no circle, because the asking transaction overtakes the requests that wait for it. A transaction
+//! whose request would close a circle is aborted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,7 +59,7 @@ struct Waiter<R> {
     by: Option<TransactionId>,
     touch: LockRequest,
     /// The numbers of earlier conflicting requests that this request overtakes, because they already waited
-    /// for its transaction when it came.
+    /// for this request's transaction when this request came.
     overtakes: Vec<u64>,
     request: R,
 }

@@ -60,11 +60,12 @@
 //! execute again.
 //!
 //! **Whole states** ([`Settings::whole_states`]). Of a batch's states only the last is carried and applied. A
-//! chosen state is a checkpoint: a replica keeps the latest, and gives it to replicas that lag, without
-//! waiting for its host or for unchosen changes. So the replica keeps little of the log behind the state.
-//! With one proposal at a time, a candidate gets at most one state that it may lack (003 §VI.A.2). A state
-//! would also hold the changes of open transactions. So transactions lock everything, whatever the keys of
-//! their calls: no state is proposed while a transaction other than the committing one has changed anything.
+//! chosen state is a checkpoint: a replica keeps the latest chosen state, and gives it to replicas that lag,
+//! without waiting for its host or for unchosen changes. So the replica keeps little of the log behind the
+//! state. With one proposal at a time, a candidate gets at most one state that it may lack (003 §VI.A.2). A
+//! state would also hold the changes of open transactions. So transactions lock everything, whatever the keys
+//! of their calls: no state is proposed while a transaction other than the committing transaction has changed
+//! anything.
 //!
 //! **Waits for room.** Each bound makes something wait. No wait is for ever: each wait in this list ends when
 //! waits further down end. Point 4 names the one exception, and how the leader ends it.
@@ -78,10 +79,10 @@
 //!    changes that it saw are chosen. All of these were executed before the reply was made (4).
 //! 4. *A result waits for room in the log*, behind earlier results. An empty log takes any batch. A batch in
 //!    the log is chosen as soon as a majority holds it. A replica accepts without its host, unless it lacks a
-//!    checkpoint. Then the leader's host has to give parts of one, and that host may itself be waiting (2).
-//!    So if nothing was chosen for ten ticks, the leader *stands back*: it reverts unchosen changes, executes
-//!    nothing, and holds no results until its proposals are chosen. Without a majority the reign ends, and
-//!    with it all of these waits.
+//!    checkpoint. Then the leader's host has to give parts of a checkpoint, and that host may itself be
+//!    waiting (2). So if nothing was chosen for ten ticks, the leader *stands back*: it reverts unchosen
+//!    changes, executes nothing, and holds no results until its proposals are chosen. Without a majority the
+//!    reign ends, and with it all of these waits.
 //! 5. *A checkpoint waits until all results are chosen* (4), and is taken after ten seconds anyway.
 //!
 //! A call that waits for locks waits for transactions to end. The requests and commits of these transactions
@@ -113,16 +114,16 @@
 //!   unused sessions are forgotten. So a stale opening can never bring back a session that has ended.
 //! - *A read that saw an unchosen change.* The read waits for that change. If the reign ends first, the read
 //!   is not answered.
-//! - *Two leaders.* Once the newer leader has something chosen, the older leader can have nothing chosen, and
-//!   no ballot confirmed in a later round. The older leader redirects its clients when it hears of the newer
-//!   one.
+//! - *Two leaders.* Once the newer leader has something chosen, no proposal of the older leader can be chosen
+//!   any longer, and no later round confirms its ballot. The older leader redirects its clients when it hears
+//!   of the newer leader.
 //! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
 //!   proposal that another replica forwards is counted and dropped.
 //! - *A joiner dies while it receives a checkpoint.* The remaining parts are dropped, and the log behind the
 //!   checkpoint is kept only as long as some checkpoint is under way.
 //! - *A slow host gives a part of a checkpoint while the replica already gives the next checkpoint.*
 //!   Checkpoints are numbered, and parts of another checkpoint are dropped. Otherwise such a part would make
-//!   the joiner's state differ from that of the other replicas (a random schedule found that).
+//!   the joiner's state differ from the state of the other replicas (a random schedule found that).
 //! - *A snapshot is wanted from a busy leader.* The leader stops executing until all changes that it has
 //!   applied are chosen, which takes one round. Then it takes a checkpoint and goes on, and the parts are
 //!   read while it works.
@@ -407,8 +408,8 @@ pub enum Event {
         /// have higher numbers.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, which has no changes except chosen ones, and drop the previous
-    /// checkpoint. The replica then requests the parts one by one.
+    /// Take a checkpoint of the present state, which has no changes except chosen changes, and drop the
+    /// previous checkpoint. The replica then requests the parts one by one.
     Checkpoint {
         /// The number of the checkpoint, ascending.
         checkpoint: u64,

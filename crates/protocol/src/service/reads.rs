@@ -11,7 +11,8 @@
 //! reigns, and the leader is settled, so it has the changes of these answers. The answer also waits until all
 //! changes that the read saw are chosen: otherwise they would vanish with the reign.
 //!
-//! A leader learns in two ways that its reign still stands. One is cheap for many reads, the other for few.
+//! A leader learns in two ways that its reign still stands. One way is cheap for many reads, the other way
+//! for few reads.
 //!
 //! ```text
 //!  asked      client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client
@@ -22,9 +23,9 @@
 //! ```
 //!
 //! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round.
-//! *Announced* is the source's way: the client announces the read to all replicas, and each that does not
-//! lead confirms to the leader that it follows. Announced reads save a hop, but cost messages for each read,
-//! so they suit few reads.
+//! *Announced* is the source's way: the client announces the read to all replicas, and each replica that does
+//! not lead confirms to the leader that it follows. Announced reads save a hop, but cost messages for each
+//! read, so they suit few reads.
 //!
 //! **Attacks on announced reads.**
 //!
@@ -63,7 +64,7 @@ pub(super) struct Reads {
     /// is known to have stood.
     announced: BTreeMap<CallId, AnnouncedRead>,
     /// Confirmations of announced reads, for reads that have not arrived themselves: the confirmations since
-    /// the last tick, and those between the last two ticks.
+    /// the last tick, and the confirmations between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
     /// Answers that wait only until the changes that they saw are chosen.
     confirmed_reads: VecDeque<WaitingRead>,

@@ -295,7 +295,7 @@ impl Reign {
     }
 
     /// Adds a transaction to the next proposal. From now on other requests see the transaction's changes,
-    /// like those of any unchosen write.
+    /// like the changes of any unchosen write.
     pub(super) fn gather_commit(
         &mut self,
         work: u64,
@@ -343,8 +343,8 @@ impl Reign {
 }
 
 /// Number of ticks without a chosen proposal after which a leader that has to give a checkpoint, or a part of
-/// one, reverts its unchosen changes. The replicas that should accept the proposals may need the checkpoint
-/// first.
+/// a checkpoint, reverts its unchosen changes. The replicas that should accept the proposals may need the
+/// checkpoint first.
 const STUCK_TICKS_MAX: u32 = 10;
 
 /// The number of ticks, ten seconds in all, after which a leader with a wanted checkpoint reverts its

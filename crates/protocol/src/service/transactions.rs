@@ -38,8 +38,8 @@
 //! **Ends without a commit.** A transaction ends without effect if its leader is deposed or dies, if its
 //! client's link breaks, or if its client is silent for `Settings::transaction_idle`. It also ends if its
 //! request would close a circle of waiting transactions, if its changes are too large, if its client abandons
-//! it, or if a checkpoint is wanted after it has changed something. In each case the leader answers its next
-//! call with `CallOutcome::Aborted`.
+//! it, or if a checkpoint is wanted after it has changed something. In each case the replica that then leads
+//! answers the transaction's next call with `CallOutcome::Aborted`.
 //!
 //! **Attacks considered.**
 //!
@@ -52,8 +52,8 @@
 //!   transaction that commits.
 //! - *The answer to a commit is lost.* The instance carries the call's id into every table of sessions, which
 //!   answers a repetition. A commit that a settled leader does not have in its log can never be chosen later,
-//!   so it is aborted. The leader answers that once its reign is confirmed, because a deposed leader may lack
-//!   the commit.
+//!   so it is aborted. The leader answers *aborted* once its reign is confirmed, because a deposed leader may
+//!   lack the commit.
 //! - *A commit comes twice to one leader.* While the first attempt is under way, the second has no effect.
 //! - *A transaction is aborted while the host executes a request of it.* The host carries out the order to
 //!   abort after the order to execute. The result that comes meanwhile belongs to no transaction.
@@ -64,8 +64,8 @@
 //! - *A plain write waits for a transaction, and its client sends it again.* The write is under way, and is
 //!   not queued twice.
 //! - *A client leaves a transaction open.* Its locks are released when its link breaks, or after a while.
-//! - *A request comes before the previous one was answered.* Their order is unknown, so the transaction is
-//!   aborted.
+//! - *A request of a transaction comes before the previous request was answered.* Their order is unknown, so
+//!   the transaction is aborted.
 
 use std::collections::BTreeMap;
 

@@ -296,8 +296,8 @@ impl World {
         self.ghost_members.retain(|slot, _| *slot <= last);
     }
 
-    /// Delivers the oldest message of a link, even a held one, and the pulses before it. Messages that are
-    /// sent in response are not delivered.
+    /// Delivers the oldest message of a link, even a held message, and the pulses before it. Messages that
+    /// are sent in response are not delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         while let Some(message) = self.take(from, to) {
             self.drain(to);

@@ -54,7 +54,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Returns a client with links to replicas 1, 2 and 3. It asks the first.
+    /// Returns a client with links to replicas 1, 2 and 3. It asks replica 1.
     fn new() -> Alone {
         let client = Client::new(GROUP, peers(1..=3), ClientSettings::default());
         let mut alone = Alone { client, now: Time(1_000_000_000), links: 0 };
@@ -306,7 +306,7 @@ fn two_calls_under_one_key_get_the_same_answer() {
 }
 
 /// A replica without room refuses a later call of a transaction. When the client sends the call again, the
-/// call must not begin the transaction anew, because the commit would then lack the earlier calls.
+/// call must not begin the transaction again, because the commit would then lack the earlier calls.
 #[test]
 fn a_later_call_without_room_does_not_begin_its_transaction_again() {
     let mut alone = Alone::open();

@@ -25,8 +25,8 @@
 //!
 //! **Members.** A process listens to the addresses of its groups as soon as it knows them. It begins to send
 //! by an address a little later, so that the other members listen by then. A group's views are independent of
-//! its address, which stays when the view changes: messages carry the group and the view. Messages of an
-//! earlier view are ignored, and messages of a later view wait, by whichever way they come.
+//! its address, which stays when the view changes: messages carry the group and the view. Whichever way
+//! messages come, the receiver ignores messages of an earlier view, and messages of a later view wait.
 //!
 //! **Members that multicast does not reach.** A sender finds each of them separately, as with any cast
 //! (`lanes`): if it had to repair a multicast message for a member, multicast did not reach that member. Such
@@ -50,8 +50,8 @@
 //! - *A dropped process goes on sending:* no link to the process stands, and members refuse its messages
 //!   (firewall).
 //! - *Two members report different rates:* the last report of a member counts.
-//! - *A group of two, or an idle one, has an address:* the group loses the address at the next assignment. An
-//!   empty group loses its address at once.
+//! - *A group of two, or an idle group, has an address:* the group loses the address at the next assignment.
+//!   An empty group loses its address at once.
 //!
 //! **Where we differ.** Dr. Multicast clusters by k-means. Here groups are placed one by one, the most
 //! important first, at the address where they add the fewest unwanted deliveries, within the bound of that

@@ -42,7 +42,7 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) views: u64,
     /// Longest time that a member's own soft messages waited for a view.
     pub(in crate::group) longest_wait: Duration,
-    /// Number of gaps in the streams of other members that were requested.
+    /// Number of gaps that this process requested in the streams of other members.
     pub(in crate::group) gaps: u64,
     /// Number of soft messages that were sent again.
     pub(in crate::group) resent: u64,

@@ -189,7 +189,7 @@ impl Dissemination {
         self.asked.get(&sender) == Some(&from)
     }
 
-    /// Requests a stream from this number on from one of its holders.
+    /// Requests from `holder` the messages of a stream that begin at number `from`.
     pub(super) fn ask(
         &mut self,
         context: &mut MemberContext<'_>,
@@ -379,7 +379,7 @@ impl Dissemination {
     }
 
     /// Returns the receivers of the receipt that goes down: the members directly below and, at the root, also
-    /// the members that asked, because no other member may reach them.
+    /// the members that asked, because perhaps no other member reaches them.
     fn receivers_below(&self, here: &InstalledView, tree: Tree) -> Vec<ProcessId> {
         let mut to = here.ranked(tree.below());
         if tree.above().is_none() {

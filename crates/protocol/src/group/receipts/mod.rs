@@ -1,10 +1,10 @@
-//! The schedule of receipts: at once in a small view, up and down a tree in a large one.
+//! The schedule of receipts: at once in a small view, up and down a tree in a large view.
 //!
-//! In a large view, receipts to all at the end of every turn would cost more than the messages themselves. In
-//! such a view a member sends the receipt of its whole branch to the member above it in the tree, and the
-//! root sends the receipt of all members down. They do so at each tick while anything is held, and at once if
-//! a safe message waits for the receipt. Members that asked recently get receipts directly and at once, not
-//! through the tree.
+//! In a large view, receipts to all members at the end of every turn would cost more than the messages
+//! themselves. In such a view a member sends the receipt of its whole branch to the member above it in the
+//! tree, and the root sends the receipt of all members down. Both do so at each tick while anything is held,
+//! and at once if a safe message waits for the receipt. Members that asked recently get receipts directly and
+//! at once, not through the tree.
 
 mod tree;
 

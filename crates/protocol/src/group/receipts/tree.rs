@@ -1,5 +1,5 @@
 //! The tree of a large view: members are placed by rank, and a bounded number of members is directly below
-//! each.
+//! each member.
 
 use std::ops::Range;
 

@@ -49,7 +49,7 @@
 //! - *A stamp is covered before any other process sees it.* No message with a stamp above the last durable
 //!   reservation leaves, and no announcement of the cell's progress above it. A reservation goes ahead by as
 //!   much as a stamp may be ahead of the wall clock, so that a cell that comes back can issue at once. The
-//!   cell renews it before it is used up.
+//!   cell renews the reservation before it is used up.
 //! - *A cell reports a horizon only after the horizon's record is durable.* That record comes after the
 //!   records of all entries on which the horizon relies. Other cells forget deletions because of this report.
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
@@ -79,12 +79,12 @@
 //! process, as they do without a disk. A cell that comes back reports that
 //! ([`Status::resumed`](super::Status)), and comparing finds the same writes.
 //!
-//! **Bounds.** A checkpoint begins when the bytes written since the last one began reach the memory that the
-//! cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at most about
-//! three times the bytes that the cell keeps, or twice these bytes plus `checkpoint_bytes`, whichever is
-//! more. Checkpoints write no more bytes than the changes did. A piece has 256 KiB, or one entry. The next
-//! piece is written when the previous one is durable, so neither the protocol nor the disk waits for a
-//! checkpoint.
+//! **Bounds.** A checkpoint begins when the bytes written since the last checkpoint began reach the memory
+//! that the cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at
+//! most about three times the bytes that the cell keeps, or twice these bytes plus `checkpoint_bytes`,
+//! whichever is more. Checkpoints write no more bytes than the changes did. A piece has 256 KiB, or one
+//! entry. The next piece is written when the previous one is durable, so neither the protocol nor the disk
+//! waits for a checkpoint.
 //!
 //! **Attacks considered.**
 //!
@@ -101,8 +101,8 @@
 //!   rests on its own disk. The other cell's horizon did not cover entries that were not on that cell's disk.
 //! - *A deletion that was forgotten, and comes back with the disk.* It is still a deletion, and is forgotten
 //!   again.
-//! - *An arriving cell loses power behind its last copy.* It announces the end of its arrival once all copies
-//!   are durable. Before that it comes back as arriving, and copies from the beginning.
+//! - *An arriving cell loses power right after its last copy.* It announces the end of its arrival once all
+//!   copies are durable. Before that it comes back as arriving, and copies from the beginning.
 //! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
 //!   new requests are also above the numbers of all earlier requests.
 //! - *Rot in a record of a stretch that a later checkpoint contains, too.* Any rot makes the process a new

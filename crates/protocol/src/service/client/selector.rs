@@ -1,7 +1,7 @@
 //! The choice of the replica that the client asks.
 //!
 //! The client asks the leader, as far as it knows the leader. A replica that does not lead names the leader.
-//! If the asked replica is silent for a while, the client goes to the next one in turn. The client then
+//! If the asked replica is silent for a while, the client goes to the next replica in turn. The client then
 //! avoids the silent replica until the client's patience has ended once more. It does so even if other
 //! replicas name the silent replica as the leader, because they name it until they notice that it stands
 //! still. Replicas' statements about each other may be out of date, so the client remembers the replicas that

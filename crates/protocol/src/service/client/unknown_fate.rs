@@ -10,7 +10,7 @@ impl Client {
     pub(super) fn leave_open(&mut self, id: CallId, asked: CallContent) {
         let bytes = asked.bytes();
         if id.session == SessionId::KEYED {
-            // A call with a key is kept only once: the latest call with the key replaces earlier ones.
+            // A call with a key is kept only once: the latest call with the key replaces earlier calls.
             self.forget_keyed(id.number, |_| true);
             self.open_keyed.push_back((id.number, asked));
         } else if self.session == SessionState::Open(id.session) {
