@@ -5,7 +5,7 @@
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in sender order; kept as below |
+//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in sender order; see below |
 //! | [`Ordered`](SendStrength::Ordered) | soft, and in one order at all members |
 //! | [`Safe`](SendStrength::Safe) | ordered, and only once a majority of the routers and φ members have it |
 //! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered before the flush |
