@@ -229,8 +229,8 @@ impl Receipts {
         } else if any || self.due {
             self.round.due = true;
             // If all members asked at every tick, each member would get receipts from all other members. So
-            // members take turns to ask all other members directly instead of through the tree, and do so
-            // only while a caller waits.
+            // members take turns to ask all other members directly instead of through the tree. Only a member
+            // that waits for the end of a flush asks at every tick.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;
