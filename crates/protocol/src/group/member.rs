@@ -396,7 +396,8 @@ impl GroupMember {
         }
     }
 
-    /// Returns the news for which an ordered message may wait: receipts of all members, or of some members.
+    /// Returns the news for which an ordered message may wait: receipts of all members, of some members, or
+    /// nothing.
     fn awaited(&self, waiting: &WaitingMessage) -> SafeNews {
         let members = self.here.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {

@@ -654,8 +654,8 @@ pub struct GroupCounters {
     pub views: u64,
     /// Longest time that a member's own soft messages waited for a view.
     pub longest_wait: Duration,
-    /// Number of times that the process requested gaps in the soft messages of another member. Such a request
-    /// may name several gaps.
+    /// Number of times that the process requested gaps in the soft messages of another member, each time one
+    /// gap or several.
     pub gaps: u64,
     /// Number of soft updates that were sent again, because other members lacked them.
     pub resent: u64,

@@ -33,8 +33,8 @@ pub(super) struct Reign {
     rest: Option<(u64, bool)>,
     /// Number of ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,
-    /// Number of ticks since a proposal of the reign was last chosen. Counted while some proposal is not
-    /// chosen and a checkpoint waits for it.
+    /// Number of ticks since a proposal of the reign was last chosen. Counted while some result is not chosen
+    /// and a checkpoint, or a part of a checkpoint, waits for that.
     stuck_ticks: u32,
     /// Whether the host has stopped executing for good.
     stopped: bool,

@@ -19,7 +19,7 @@ use crate::{
     time::Time,
 };
 
-/// Largest number of gaps of a stream that one request names.
+/// Largest number of gaps of a stream that a member requests at once.
 const HOLES_MAX: usize = 16;
 
 /// The soft messages of the installed view at a member, and everything by which they reach other members.
@@ -432,8 +432,8 @@ impl Dissemination {
         self.receipts.tick(tree, (self.held_bytes(), self.streams.freed()), waits, is_apart)
     }
 
-    /// Sends each of these members those messages of this member's stream that the receiver already lacked at
-    /// the last tick.
+    /// Sends the messages of this member's stream again to each of these members that lacks some of them and
+    /// has confirmed none since the last call.
     pub(super) fn push_on(
         &mut self,
         context: &mut MemberContext<'_>,

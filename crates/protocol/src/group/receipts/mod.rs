@@ -16,7 +16,8 @@ use crate::{ecast::Position, id::ProcessId, time::Time};
 /// The receipts that a member has to send, and its requests for receipts.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// Whether this member's counts have changed since all other members got a receipt.
+    /// Whether this member's counts, or the counts of its branch, have changed since its last receipt to all other
+    /// members or the last receipt of its branch.
     due: bool,
     /// Whether all members get a receipt at the end of the turn.
     urgent: bool,
@@ -101,7 +102,8 @@ impl Receipts {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Whether all other members have a receipt with this member's present counts.
+    /// Whether a receipt with this member's present counts has left: to all other members, or as part of the
+    /// receipt of its branch.
     pub(super) fn are_sent(&self) -> bool {
         !self.due
     }
