@@ -16,8 +16,8 @@ use crate::{ecast::Position, id::ProcessId, time::Time};
 /// The receipts that a member has to send, and its requests for receipts.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// Whether this member's counts, or the counts of its branch, have changed since its last receipt to all other
-    /// members or the last receipt of its branch.
+    /// Whether this member's counts, or the counts of its branch, have changed since the last receipt to all
+    /// other members or the last receipt of the branch.
     due: bool,
     /// Whether all members get a receipt at the end of the turn.
     urgent: bool,
