@@ -34,7 +34,7 @@ impl fmt::Display for Mark {
 pub struct Offer {
     /// The process's checkpoint; `None` if it would begin with a fresh state.
     pub checkpoint: Option<Mark>,
-    /// Whether the process may begin with the offered state if no member has the group's state, although a
+    /// Whether the process may begin with the offered state if no member has the group's state, even if a
     /// newer checkpoint is known.
     pub forced: bool,
 }

@@ -4,10 +4,10 @@
 //! A receipt confirms a cast if it covers the cast's messages before they were sent again over the link: only
 //! the cast can have brought them. A cast that had to be repaired was lost. Until a cast was confirmed, only
 //! one cast at a time is under way, and the link takes the other messages. So if casts do not arrive, only
-//! one of them is lost before the sender notices. After [`LOSSES_MAX`] losses in a row, or the first loss if
-//! no cast was ever confirmed, messages go another way for a pause, which doubles up to [`PAUSE_MAX`].
-//! Multicast and casts to the member alone are judged separately: if multicast does not arrive, separate
-//! casts may; if neither arrives, the link takes all messages.
+//! one cast is lost before the sender notices. After [`LOSSES_MAX`] losses in a row, or the first loss if no
+//! cast was ever confirmed, messages go another way for a pause, which doubles up to [`PAUSE_MAX`]. Multicast
+//! and casts to the member alone are judged separately: if multicast does not arrive, separate casts may
+//! arrive. If neither arrives, the link takes all messages.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -2,9 +2,9 @@
 //!
 //! **Promise.** At every place of the order each lock has at most one holder. Claims are granted in their
 //! order. A holder that leaves, or is dropped, loses its locks with the first view without it, and the next
-//! claims are granted there. Each grant has a *fencing number*, larger than those of all earlier grants of
-//! that lock, even in earlier groups of this name that have ended. So the protected resource can refuse a
-//! former holder that does not know yet that it lost the lock.
+//! claims are granted there. Each grant has a *fencing number*, larger than the fencing numbers of all
+//! earlier grants of that lock, even in earlier groups of this name that have ended. So the protected
+//! resource can refuse a former holder that does not know yet that it lost the lock.
 //!
 //! **Source.** 000 §6: "others use tokens to implement locking"; here the tokens are built in. Fencing
 //! numbers are ours: a member that is cut off counts its locks as held until it notices

@@ -63,7 +63,8 @@ pub(super) struct Joins {
 /// A member of one group, or a process that is about to join.
 pub(super) struct GroupMember {
     joins: Joins,
-    /// The group as of the last control message delivered, once this process waits for admission.
+    /// The group's state as of the last control message delivered here. `None` until this process waits for
+    /// admission.
     group: Option<Group>,
     here: InstalledView,
     /// The members of the group's view, as of the order's last delivery here.
@@ -298,8 +299,10 @@ impl GroupMember {
         self.checkpoints.offered(offer);
     }
 
-    /// Makes this member's soft messages follow this position at all members. If this process delivered the
-    /// position in an earlier membership, the other members delivered it before the present view.
+    /// Makes all members deliver this member's later soft messages only after the message at this position.
+    /// If this process has passed only an earlier position in its present membership, that earlier position
+    /// counts instead. Then `at` is of an earlier membership, and the other members delivered its message
+    /// before the present view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft.follow(at.min(self.through()));
     }
@@ -393,7 +396,8 @@ impl GroupMember {
         }
     }
 
-    /// Returns the news for which an ordered message may wait: receipts of all members, or of some.
+    /// Returns the news for which an ordered message may wait: receipts of all members, of some members, or
+    /// nothing.
     fn awaited(&self, waiting: &WaitingMessage) -> SafeNews {
         let members = self.here.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {

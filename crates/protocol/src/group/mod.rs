@@ -1,14 +1,14 @@
 //! Process groups: write an object, join a group, pick the promise by the verb, read any replica.
 //!
 //! **Promise.** All members of a group see the same sequence of *views* (the members of the group). Between
-//! two views they deliver the same messages. A sender picks the strength of each message:
+//! two views all members deliver the same messages. A sender picks the strength of each message:
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in its order; kept as below |
+//! | [`Soft`](SendStrength::Soft) | delivered at the sender at once, elsewhere in sender order; see below |
 //! | [`Ordered`](SendStrength::Ordered) | soft, and in one order at all members |
-//! | [`Safe`](SendStrength::Safe) | ordered, and nowhere before a majority of the routers and φ members have it |
-//! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered when it asked |
+//! | [`Safe`](SendStrength::Safe) | ordered, and only once a majority of the routers and φ members have it |
+//! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered before the flush |
 //!
 //! A soft message is kept if any process that enters the next view holds the message and all earlier messages
 //! of its sender. A member's messages of all strengths are delivered in the order in which it sent them,
@@ -17,14 +17,14 @@
 //!
 //! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining
 //! with a state from one member, a checkpoint in a file), §7 and figure 4 (`Flush`). A view change must agree
-//! as in 000 §5, "any message received by all members of the old view is included". The lead router, with the
-//! others as a bench, judges which members died ([`suspicion`](crate::suspicion)).
+//! as in 000 §5, "any message received by all members of the old view is included". The lead router judges
+//! which members died, with the other routers as witnesses ([`suspicion`](crate::suspicion)).
 //!
 //! **Roles.**
 //! - *Routers* order every change of membership and every ordered or safe send. They run
 //!   [`ecast`](crate::ecast) with the routing [`Groups`]; a [`Group`] at a position is a function of the
 //!   earlier control messages (`view`). The lead router removes dead members.
-//! - A [`Process`] is one member of the domain: it holds the links, and submits.
+//! - A [`Process`] is one member of the domain: it holds the links, and submits messages to the order.
 //! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`),
 //!   delivers, reports, repairs. Its caller may have several members of the group behind it, each in a *seat*
 //!   (`seats`).
@@ -33,7 +33,7 @@
 //!   (`addresses`).
 //! - The commands of the member's caller (`caller_commands`) form a queue in the caller's order. Each command
 //!   gets an answer.
-//! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
+//! - The *feed* (`feed`) carries a state from a member that has the state to a member that joined.
 //!
 //! ```text
 //!  a (sends)         b                 routers                         joiner j
@@ -55,79 +55,83 @@
 //! 1. *Prepare*: the position of the join, leave or suspicion that finds no change in progress. Soft sends
 //!    wait from its delivery on.
 //! 2. *Reports*: each survivor reports how much of each member's stream it holds, and whether it has the
-//!    state. A report names its prepare.
+//!    state. A report names the position of its prepare.
 //! 3. *Cut*: the position of the last survivor's report. It ends each sender's stream at the longest prefix
 //!    that any survivor holds. Messages after a gap count as held by nobody, and are dropped with the report.
-//! 4. *Repair*: a survivor that lacks messages of the cut asks one that reported them, then another, and
-//!    confirms when it has all. A survivor whose report equals the cut need not confirm.
+//! 4. *Repair*: a survivor that lacks messages of the cut asks a survivor that reported them, then another
+//!    one, and confirms when it has all messages of the cut. A survivor whose report equals the cut need not
+//!    confirm.
 //! 5. *Install*: the position at which the last survivor has all messages of the cut. It is the view's
 //!    number. All processes that asked to join or to leave before this position are admitted or released with
 //!    this view.
 //!
 //! **Seats.** The members of one group in one process act as one member of the protocol: they share one copy
 //! of a message, one receipt and one report, and they fail together. So a process costs the group no more
-//! than one member, however many members the process has. A process submits its seats ([`Control::Seats`]),
-//! and the next view includes them: this is a change like a join, and belongs to the view of the next install
-//! in the order. The caller passes each message to all of its members. A new member gets the state, as of its
-//! first view, from a member of the same process. φ counts processes, because the members of a process fail
-//! together.
+//! than one member, however many members the process has. A process submits its seats ([`Control::Seats`]).
+//! That begins a change like a join, and the view of the next install in the order includes the seats. The
+//! caller passes each message to all of its members. A new member gets the state, as of its first view, from
+//! a member of the same process. φ counts processes, because the members of a process fail together.
 //!
 //! **Receipts.** A receipt says what a member holds: the last number of each stream, and the position of the
 //! order. By receipts, members free the messages that all members hold, end flushes, and deliver safe
-//! messages. In a view of at most [`Settings::receipts_at_once`] members each sends its receipt to all others
-//! at the end of every turn that changed it. In a larger view that would cost more than the messages
-//! themselves. There receipts go through a *tree*, in which members are placed by rank, with a bounded number
-//! of members directly below each member. A member sends up the receipt of its *branch*: the least number of
-//! each stream, and each member's position. The receipt of the root's branch covers all members, and goes
-//! down.
+//! messages. In a view of at most [`Settings::receipts_at_once`] members, each member sends its receipt to
+//! all other members at the end of every turn that changed the receipt. In a larger view such receipts would
+//! cost more than the messages themselves. There receipts go through a *tree*, in which members are placed by
+//! rank, with a bounded number of members directly below each member. A member sends up the receipt of its
+//! *branch*: the least number of each stream, and each member's position. The receipt of the root's branch
+//! covers all members, and goes down.
 //! 1. *Times.* Receipts go at each [interval](Settings::interval) while anything is held or waits, so a lost
-//!    one is repeated. They go at once when a branch has more of the order for which a safe message may wait.
-//!    The root sends at once a receipt by which it delivers a safe message.
+//!    receipt is repeated. The receipt of a branch goes at once when the branch holds more of the order than
+//!    before and a safe message may wait for that progress. The root sends at once a receipt by which it
+//!    delivers a safe message.
 //! 2. *Value.* The receipt of a branch is a receipt of each member in it, and may be old, like any receipt. A
-//!    member in the middle can delay nothing more: a safe message with φ = all waits for each member anyway,
-//!    and everything else goes past the tree.
+//!    slow member in the middle of the tree delays only safe messages with φ = all, which wait for each
+//!    member anyway. Everything else goes past the tree.
 //! 3. *Past the tree.* A member that asked recently gets receipts at once. A member asks all when a flush
-//!    begins, at each interval while a flush waits, and when its window is half full. It asks, by turns, when
-//!    ordered messages wait and none proceeded, or when it could free no held messages for a few intervals.
-//!    An asked member sends its own receipt, and the root also the receipt of all members. A member without a
-//!    link to the member above it sends receipts to all others now and then.
+//!    begins, at each interval while a flush waits, and when its window is half full. Members take turns to
+//!    ask all when ordered messages wait and none proceeded, or when they could free no held messages for a
+//!    few intervals. An asked member sends its own receipt, and the root also the receipt of all members. A
+//!    member without a link to the member above it sends receipts to all other members now and then.
 //!
-//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all members
-//! that the group's address reaches, if it has one, and one copy for each other process. A cast may be lost,
-//! doubled, late, and ahead of others, at each member separately. Members recognize messages by their
-//! numbers, so it does not matter by which way a copy comes: streams, receipts, reports, cuts and the
-//! firewall do not depend on it. Everything else goes over links.
-//! 1. *Ahead of others.* A message after a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's,
-//!    until the gap closes. Such a message is in no receipt and no report. A message that does not fit counts
-//!    as missing. A double is recognized by its number.
+//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): one copy for all members
+//! that the group's address reaches, if the group has an address, and one copy for each other member. A cast
+//! may be lost, come twice, come late, or overtake other casts, at each member separately. Members recognize
+//! messages by their numbers, so the way by which a copy comes does not matter: streams, receipts, reports,
+//! cuts and the firewall do not depend on it. Everything else goes over links.
+//! 1. *Ahead of others.* A message after a gap is put aside, up to [`Settings::ahead_bytes`] bytes of each
+//!    sender, until the gap closes. Such a message is in no receipt and no report. A message that does not
+//!    fit counts as missing. Members recognize a second copy by its number.
 //! 2. *Gaps* are requested over the link, one by one ([`Direct::Gap`]), once they have been open for
-//!    [`Settings::gap_patience`], and again at each [interval](Settings::interval): from the sender, or,
-//!    without a link to it, from a member whose receipt covers them.
-//! 3. *The last message* has no successor that would expose its loss. But its sender's receipts cover its own
-//!    stream, and go over the link: in a small view at the end of the turn that cast it. And the sender
-//!    repeats, over the link, messages that a member does not confirm from one interval to the next.
+//!    [`Settings::gap_patience`], and again at each [interval](Settings::interval). A member requests a gap
+//!    from the sender or, without a link to the sender, from a member whose receipt covers the gap.
+//! 3. *The last message* has no successor that would expose its loss. But the receipts of its sender cover
+//!    the sender's own stream, and go over the link: in a small view at the end of the turn in which the
+//!    message was cast. The sender also repeats, over the link, messages that a member does not confirm from
+//!    one interval to the next.
 //! 4. *The window.* At most [`Settings::cast_window_bytes`] of casts to each member are unconfirmed. The link
-//!    takes the rest, and messages that are too long for a cast. With 0 the member casts nothing, but takes
-//!    the casts of others. The assignment of addresses, and other traffic on them, is in `addresses`.
+//!    takes the rest, and messages that are too long for a cast. If this bound is 0, the member casts
+//!    nothing, but takes the casts of other members. `addresses` describes how addresses are assigned, and
+//!    the unwanted traffic on them.
 //! 5. *Where casts do not arrive,* the link takes everything. The evidence is that casts had to be repaired,
-//!    and no cast was confirmed. This costs one gap, because only one cast is in flight until a cast was
-//!    confirmed. Casts are tried again after a second, then two, up to a minute (`lanes`).
+//!    and no cast was confirmed. The sender notices this after one gap, because only one cast is in flight
+//!    until a cast was confirmed. Casts are tried again after a second, then two, up to a minute (`lanes`).
 //!
 //! **Checkpoints.** While a group has no members, its state is in files of former members. A checkpoint is
-//! the state at the beginning of a view: all members have the same state there, so it needs no other
-//! description, and any of them may write it. A save is a view change that changes no members. Its [`Mark`]
-//! is a life of the group and the view's number.
+//! the state at the beginning of a view: all members have the same state there. So the view alone identifies
+//! the state, and any member may write it. A save is a view change that changes no members. Its [`Mark`] is a
+//! life of the group and the view's number.
 //! 1. [`Command::Save`] is an ordered message. The state is saved at the next install: [`Event::Keep`], in
 //!    the stream of deliveries.
 //! 2. The host reports that the file is durable ([`Command::Kept`]). The report is ordered, too, and gives
-//!    routers and members the newest checkpoint ([`Record`]). It counts only from a member, so the routers
-//!    know of a checkpoint before its group is idle.
+//!    routers and members the newest checkpoint ([`Record`]). The report counts only if it comes from a
+//!    member, so the routers know of a checkpoint before its group is idle.
 //! 3. A member that is about to leave sends nothing more, has all its sends delivered, saves, and leaves once
-//!    the routers know. So the last member's checkpoint is complete.
+//!    the routers know its checkpoint. So the last member's checkpoint is complete.
 //! 4. A joining process names its checkpoint ([`Offer`]). If nobody is in the group, the routers admit a
-//!    process with the newest that they know, or a newer one, and refuse all others, unless forced. They also
-//!    refuse a process without a checkpoint: it would begin with a fresh state, and its next checkpoint would
-//!    make the checkpoints of others stale. If the group has members, the state comes from them.
+//!    process with the newest checkpoint that they know, or a newer one. They refuse all other processes,
+//!    unless the join is forced. They also refuse a process without a checkpoint: it would begin with a fresh
+//!    state, and its next checkpoint would make the checkpoints of other processes stale. If the group has
+//!    members, the state comes from them.
 //!
 //! Positions tell which of two checkpoints is newer, as long as the routers go on. New routers count from the
 //! first position again, and know no checkpoint. A process that comes with a checkpoint raises the group's
@@ -135,8 +139,9 @@
 //! refusal and changes nothing else: only a save makes the newest checkpoint stale.
 //!
 //! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes. If
-//! there are more than `RECORDS_MAX` groups (16,384), the record of the idle group whose newest checkpoint is
-//! the oldest is forgotten: the first process to return is admitted with any state.
+//! there are more than `RECORDS_MAX` groups (16,384), the routers forget the record of the idle group whose
+//! newest checkpoint is the oldest. Then they admit the first process that returns to this group with any
+//! state.
 //!
 //! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that
 //! delays a change for longer than [`Settings::patience`] is suspected for that. The suspicion names the
@@ -148,140 +153,144 @@
 //! - *Nothing beyond the cut.* After its report a member delivers of each stream only what it reported, until
 //!   it knows the cut. So every cut reaches as far as each survivor has delivered.
 //! - *Nothing ahead of a report.* From its report to the install a member holds nothing after a gap, and puts
-//!   nothing aside. Otherwise a repair could close a gap and make it hold more than anybody reported. A later
-//!   cut of the same change could then reach further than an earlier one, and deliver a message that the
-//!   earlier one voided.
+//!   nothing aside. Otherwise a repair could close a gap, and the member would hold more than any member
+//!   reported. A later cut of the same change could then reach further than an earlier cut, and deliver a
+//!   message that the earlier cut voided.
 //! - *FIFO.* A soft message leaves its sender once the sender's own ordered messages are delivered there. It
 //!   names the last of these ordered messages, and is delivered after it. An ordered message carries the
 //!   number of soft messages before it, and is delivered after them. A host may learn from the order a key
-//!   that others need to read its soft messages. The host makes its soft messages follow the position of that
-//!   key in the same way ([`Command::Follow`]).
+//!   that other hosts need to read its soft messages. The host makes its soft messages follow the position of
+//!   that key in the same way ([`Command::Follow`]).
 //! - *Voided everywhere.* No survivor delivers an ordered message with soft predecessors beyond the cut. Once
 //!   the suspicion is delivered, nobody takes direct messages of a sender that is gone (firewall). So no
-//!   later cut of the same change reaches further than an earlier one, and voided messages stay voided.
+//!   later cut of the same change reaches further than an earlier cut, and voided messages stay voided.
 //! - *Packs.* Updates of one strength that the host passes together ([`Pack`]) are sent, held, confirmed and
 //!   delivered together, and have one fate. Each soft update has its number, so receipts, reports and cuts
-//!   count updates, and none ends inside a pack. Ordered and safe updates of a pack share one position and
-//!   one set of soft predecessors, and each has an index at that position.
+//!   count updates, and none of these counts ends inside a pack. Ordered and safe updates of a pack share one
+//!   position and one set of soft predecessors, and each has an index at that position.
 //! - *Safe.* A member confirms a position once it holds the message there, everything ordered before it, and
 //!   the soft predecessors of all these messages. A safe message waits for φ such receipts, or for the
-//!   install. Then the routers have it, and each survivor gets it before the view, some a little later than
-//!   others (S10).
+//!   install. At the install the routers have the message, so each survivor gets the message before the new
+//!   view, some survivors a little later than others (S10).
 //! - *The newest begins.* If nobody has the state, no member begins with an older checkpoint than the newest
 //!   one reported earlier in the order, unless its join is forced.
-//! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one
-//!   are ignored.
+//! - *One view at a time.* Messages of a later view wait until that view is installed here. Messages of an
+//!   earlier view are ignored.
 //!
 //! **Attacks considered**, and how each ends.
 //! - *A member dies during a change*, before its report, after it, or as the only holder of part of the cut:
-//!   the suspicion voids the cut, and the survivors report again. A message that nobody holds is in no cut.
-//!   All that had delivered it have died: a survivor's report covers all its deliveries.
+//!   the suspicion voids the cut, and the survivors report again. A message that no survivor holds is in no
+//!   cut. All members that had delivered it have died, because a survivor's report covers all its deliveries.
 //! - *A second suspicion voids a cut by which some members have repaired and delivered:* their new reports
 //!   include what they delivered, and the new cut covers it. These survivors have installed nothing, because
 //!   the install needs every survivor.
-//! - *A reporter is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its
-//!   report was ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
+//! - *A reporter is late, or sleeps:* after the patience a suspicion that names the position of the change
+//!   drops the reporter, and nobody else has to agree. If the report is ordered before the suspicion, the
+//!   suspicion is stale: the routing refuses it, and no member gets it.
 //! - *Only dead members held the soft predecessors of an ordered send:* the send is voided at every survivor,
 //!   at the install at the latest. Only processes that are gone delivered it, perhaps its sender. An ordered
 //!   send promises no more; a flush or a safe send would have shown the loss. A safe send with φ = all was
 //!   delivered nowhere: some survivor never confirmed it. With a smaller φ, dead members may have delivered
-//!   the safe send. So it is delivered, and its predecessors are missing (the view has their number).
+//!   the safe send. So the survivors deliver it without its lost predecessors, and the event of the new view
+//!   has their number.
 //! - *Dead members confirmed a safe send:* it is chosen, so the survivors get it from the routers before the
 //!   install.
-//! - *A member quits and joins again before the others have a view without it:* one view removes it and
-//!   admits it again, as a process that has no state. Nothing of its former membership is left. It has only
-//!   its first seat, and its locks are released. Sends that had not reached the order are never ordered, and
-//!   their numbers are not used again.
+//! - *A member quits and joins again before the other members have a view without it:* one view removes it
+//!   and admits it again, as a process that has no state. Nothing of its former membership is left. It has
+//!   only its first seat, and its locks are released. Sends that had not reached the order are never ordered,
+//!   and their numbers are not used again.
 //! - *A process quits before it was admitted, and joins again:* the order answers both joins to that process.
 //!   A member takes only the answer to its own message, which it recognizes by the message's number in the
 //!   order.
 //! - *A joiner dies during its join:* before the install the joiner is taken off the list of waiting
 //!   processes; after the install, it is a member like any other. The routers watch joiners and members
-//!   alike, so no group waits for a dead one.
+//!   alike, so no group waits for a dead process.
 //! - *A busy group has a large state:* deliveries meanwhile wait at the joiner, bounded in memory. The host
-//!   gets them in steps, and each step waits until the host has applied the one before
-//!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with the
-//!   rate ([`Failure::Behind`]) and the joiner is out of the group.
-//! - *The giver of a state dies:* it leaves the view, and the view without it names a new giver, with the
-//!   state of that view. The joiner drops what it had received before.
+//!   gets them in steps, and each step waits until the host has applied the step before
+//!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with
+//!   [`Failure::Behind`], which tells how fast the deliveries came, and the joiner is out of the group.
+//! - *The giver of a state dies:* the next view is without the giver and names a new giver, which gives the
+//!   state of that view. The joiner drops the pieces that it had received.
 //! - *All holders of the state die:* the oldest remaining member begins with a fresh state, and its host
-//!   learns that. A joiner that has just received the state does not count as a member without the state: its
-//!   report says that it has the state, and after its report it takes no piece before the install.
-//! - *All holders of the state die while others wait for it, and a checkpoint is known:* the oldest waiting
-//!   member begins with its own checkpoint, if that is the newest. Otherwise it makes way
-//!   ([`Control::Quit`]), and the next oldest has the same choice.
-//! - *A checkpoint is durable, and its member dies before the routers know the checkpoint:* it is newer than
-//!   the newest one that they know. So a process that joins with it is admitted, and the routers know it from
-//!   then on.
+//!   learns that. A joiner that has received the state before its report counts as a member with the state,
+//!   because its report says so. After its report it takes no piece of a state before the install.
+//! - *All holders of the state die while other members wait for the state, and a checkpoint is known:* the
+//!   oldest waiting member begins with its own checkpoint, if that checkpoint is the newest. Otherwise it
+//!   makes way ([`Control::Quit`]), and the next oldest has the same choice.
+//! - *A checkpoint is durable, and its member dies before the routers know the checkpoint:* the checkpoint is
+//!   newer than the newest checkpoint that the routers know. So they admit a process that joins with it, and
+//!   know it from then on.
 //! - *Two members save at once, or during a change:* the next install serves all of them, with one mark.
-//! - *A member ends while it saves:* a report after its end is refused, because the group may have begun from
-//!   an older checkpoint meanwhile.
+//! - *A member ends while it saves:* the routers refuse a report of the checkpoint that comes after the
+//!   member's end, because the group may have begun from an older checkpoint meanwhile.
 //! - *A member that made way, or lost its state, comes back before a view without it begins:* it waits for
 //!   admission, as a joiner.
 //! - *One direction between two members is cut:* the receiver requests messages that the sender's link loses
 //!   from members whose receipts cover them. While any router hears a member, it stays.
-//! - *All members of a group die, or its only one:* the routers find out, whether other members exist or not.
-//!   Nothing is kept for the dead.
+//! - *All members of a group die, or its only member:* the routers find out, because they watch all members
+//!   of the domain. Nothing is kept for the dead.
 //! - *A member is cut off from the routers, and not from members:* it gets nothing of the order, and its soft
 //!   sends still arrive. Once it is suspected, members refuse it (firewall). It stops delivering and sending
 //!   as soon as it knows no leader, or has heard no router for a second and a half though links to them stand
 //!   ([`Event::InTouch`]). It ends when it learns that it was dropped ([`Event::Wedged`]). Waiting sends are
-//!   then refused, and flushes fail ([`Failure::OutOfTouch`]), because the routers may be away for good;
-//!   sends that the order has wait for its answer. The host of a joiner still receives the state, and what
-//!   the joiner delivered before it lost contact.
-//! - *The last message's cast is dropped, and nothing follows:* its sender's receipt shows it, over the link.
-//! - *All casts are dropped, or those in one direction:* each direction is a lane of its own, and each sender
-//!   falls back separately. The link carries repairs and receipts in both. If the link is cut as well, see
-//!   *one direction is cut*.
+//!   then refused, and flushes fail ([`Failure::OutOfTouch`]), because the routers may be away for good.
+//!   Sends that the order already has keep waiting for the order's answer. The host of a joiner still
+//!   receives the state, and what the joiner delivered before it lost contact.
+//! - *The last message's cast is dropped, and nothing follows:* the receipt of its sender, which goes over
+//!   the link, shows the loss.
+//! - *The network drops all casts, or all casts in one direction:* each direction is a lane of its own, and
+//!   each sender falls back separately. The link carries repairs and receipts in both directions. If the link
+//!   is cut as well, see *one direction is cut*.
 //! - *A burst exceeds the room to put aside:* a message that does not fit counts as not received. It is a gap
 //!   like any other, and the sender's receipts show how far it reaches.
 //! - *Casts come twice, or after the view in which they were sent:* their numbers and the view's number
 //!   expose them.
-//! - *A cast is of an earlier session:* as long as the view is the same, the stream is the same, and the cast
-//!   is as good as any other copy. *It is of an earlier incarnation:* that is another process, which is in
-//!   the view or is not.
-//! - *A cast overtakes the link's message of the view to which it belongs:* it waits, as any message of the
-//!   next view does.
-//! - *The network delays a cast of a process that is gone until the suspicion of that process is delivered:*
+//! - *A cast is of an earlier session:* as long as the view has not changed, the stream has not changed
+//!   either, and the cast is as good as any other copy. *It is of an earlier incarnation:* each incarnation
+//!   counts as a process of its own, so members take the cast only if that process is in the view.
+//! - *A cast overtakes the message over a link that begins the cast's view:* the cast waits, as any message
+//!   of the next view does.
+//! - *The network delays a cast, and a member delivers the suspicion of the sender before the cast arrives:*
 //!   the member refuses the cast, because the firewall is at the member, not at the link.
 //! - *A gap of a dead sender closes during a change,* by a repair, and messages put aside after it would now
 //!   be held: see *nothing ahead of a report*.
 //! - *A cast is not a soft message of its caster:* it is refused. The runtime states how certain the caster's
 //!   identity is.
-//! - *A request names a gap to the end of all numbers:* the answer has the present messages, in one piece.
-//! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; one that does not
-//!   fit is a gap like any other.
+//! - *A request names a gap to the end of all numbers:* the answer has those messages of the gap that the
+//!   receiver holds, in one piece.
+//! - *A soft message of the next view overtakes its install:* the message waits. The bytes of such messages
+//!   are bounded, and a message that does not fit is a gap like any other.
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
 //! - *An ordered send of the old view is ordered after the install:* its sender survived, so its soft
 //!   predecessors are in the cut, and all members of the new view deliver it there.
 //! - *The only holder of the state leaves while others wait for the state:* once another member has got the
 //!   state, the next view change releases the holder.
-//! - *All leave at once, or join at once:* one change; an empty group is forgotten with the next control
-//!   message, except for its record.
-//! - *Hundreds join at once, a few in each process:* the first of each process joins, and the others are
-//!   seats. A process submits its seats once it has the state, as one list. So any number of them costs one
-//!   message in the order, and shares the change in progress.
-//! - *A seat is given up with sends on their way:* the list goes after them ([`Command::Seats`]), so no
-//!   message comes from a member that is in no view.
+//! - *All leave at once, or join at once:* one change serves all of them. The routers forget an empty group
+//!   with the next control message, except for its record.
+//! - *Hundreds join at once, a few in each process:* the first member of each process joins, and the
+//!   process's other members are seats. A process submits its seats once it has the state, as one list. So
+//!   any number of seats costs one message in the order, and shares the change in progress.
+//! - *A seat is given up with sends on their way:* the new list of seats goes after these sends
+//!   ([`Command::Seats`]), so no message comes from a member that is in no view.
 //! - *A process dies between its list and the install:* its seats go with it; nothing is kept of processes
 //!   outside the view.
-//! - *Two lists of one process overtake each other:* control messages of one sender are in its order, and
-//!   each list is complete.
+//! - *Two lists of one process overtake each other:* the order keeps control messages of one sender in the
+//!   order in which they were sent, and each list is complete.
 //! - *A process lists ten thousand seats, or the same twice:* the list is refused ([`SEATS_MAX`]), everywhere
 //!   alike.
 //!
 //! **Where we differ, and why.**
 //! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages,
 //!   and every receiver computes the cut: no coordinator can fail during a change.
-//! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear
-//!   gets separate copies, or the link's.
+//! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that multicast does
+//!   not reach gets separate casts, or copies over the link.
 //! - 000 stacks members of a group on a machine as separate processes, and sends stability up a tree of them.
 //!   Here such members share one process, which takes the place of the lowest level of that tree. Flushes go
-//!   past the tree: the flushing member asks all, and each answers.
+//!   past the tree: the flushing member asks all members, and each member answers.
 //! - An isolated member does not "reboot" as soon as it is out of touch, as in 000: it stops, and continues
 //!   if it was not dropped. Otherwise a short loss of the routers would cost every group its state.
-//! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
-//!   several machines may have one each.
+//! - 000 names one checkpoint file and does not discuss several. Here routers know the newest checkpoint, so
+//!   members on several machines may have a checkpoint each.
 //! - A soft send waits at its *sender* until the sender's own ordered messages are delivered there. 000
 //!   leaves the relation of strengths open.
 
@@ -339,9 +348,9 @@ pub struct Settings {
     /// Time for which a survivor may delay a view change before another member suspects it. That member waits
     /// this time once more for each punctual member that comes before it in rank.
     pub patience: Duration,
-    /// Number of members of the largest view in which members send receipts to all others at the end of each
-    /// turn. In larger views they send receipts to members that ask, and through a tree in which each member
-    /// has at most this number of members directly below it.
+    /// Number of members of the largest view in which each member sends receipts to all other members at the
+    /// end of each turn. In larger views they send receipts to members that ask, and through a tree in which
+    /// each member has at most this number of members directly below it.
     pub receipts_at_once: usize,
     /// Upper bound of the member's own soft messages that not all members have, in bytes. Above it, new sends
     /// wait.
@@ -499,7 +508,7 @@ pub enum Command {
         body: Bytes,
     },
     /// Sets this process's members of a group, once everything that the process sent earlier is delivered
-    /// here. The next view includes them. If there are several such commands, the last one counts. This
+    /// here. The next view includes them. If there are several such commands, the last command counts. This
     /// command has no [`Event::Done`].
     Seats {
         /// The group.
@@ -629,8 +638,8 @@ pub enum Event {
         /// The counters of the process.
         figures: GroupCounters,
     },
-    /// Whether a reachable router knows a leader. While no reachable router knows one, nothing is delivered
-    /// here and soft sends wait.
+    /// Whether a reachable router knows a leader. While no reachable router knows a leader, nothing is
+    /// delivered here and soft sends wait.
     InTouch(bool),
     /// This process was dropped from the domain. It must stop, and may join again as a new process.
     Wedged,
@@ -645,7 +654,8 @@ pub struct GroupCounters {
     pub views: u64,
     /// Longest time that a member's own soft messages waited for a view.
     pub longest_wait: Duration,
-    /// Number of requested gaps in soft messages of other members.
+    /// Number of times that the process requested gaps in the soft messages of another member, each time one
+    /// gap or several.
     pub gaps: u64,
     /// Number of soft updates that were sent again, because other members lacked them.
     pub resent: u64,

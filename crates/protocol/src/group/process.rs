@@ -175,7 +175,8 @@ impl Process {
         &self.order
     }
 
-    /// Calls the member of a group, if this process has one.
+    /// Passes this process's member of a group to `call`, if there is such a member. Returns the result of
+    /// `call`.
     fn with<T>(
         &mut self,
         now: Time,
@@ -358,7 +359,8 @@ impl Process {
                     self.refused += 1;
                 }
             }
-            // A stable message is delivered here now or soon, and the delivery serves as the answer.
+            // A stable message is delivered here now or soon, and its delivery ends the command. Only the
+            // number of a join is noted, by which the member recognizes the answer to its join.
             MemberEvent::Outcome { token, id, outcome: Outcome::Stable } => {
                 if let Some((group, JOINS)) = self.tokens.remove(&token)
                     && let Some(member) = self.members.get_mut(&group)
@@ -651,7 +653,8 @@ impl Protocol for Process {
             Input::Receive { from, message } => {
                 match message {
                     Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
-                    // The process ignores direct messages of a group that it has left, or is about to join.
+                    // The process ignores direct messages of a group that it has left, or has not asked to
+                    // join yet.
                     Message::Group { group, view, direct } => {
                         self.with(now, group, |member, context| {
                             member.on_direct(context, from, view, direct)

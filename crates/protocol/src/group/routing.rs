@@ -1,5 +1,5 @@
-//! The routing of groups in E-Cast: the messages that members submit, the receivers of each, and the routers'
-//! state.
+//! The routing of groups in E-Cast: the messages that members submit, the receivers of each message, and the
+//! routers' state.
 //!
 //! A control message goes to the processes that it concerns: the audience of its group, and its sender. So a
 //! member keeps only its own groups, and applies the same [`GroupStep`]s to them as the routers. Stale
@@ -338,7 +338,8 @@ pub struct Roster {
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
     /// Groups that all members left with the last control message, or whose checkpoint was forgotten. They
-    /// stay until the next control message, because the members that left still have to receive the last one.
+    /// stay until the next control message, because the members that left still have to receive the message
+    /// that emptied the group.
     empty: BTreeSet<GroupId>,
     /// The newest known checkpoint of each group, with or without members.
     records: Records,

@@ -50,7 +50,7 @@ impl<T: Clone> Shards<T> {
     }
 
     /// Returns the value of a group for a change, like `get_mut`. A group without a value gets the default
-    /// one.
+    /// value.
     pub(super) fn entry(&mut self, group: GroupId) -> &mut T
     where
         T: Default,

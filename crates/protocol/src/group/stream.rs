@@ -1,5 +1,5 @@
-//! Streams: the soft messages of one view that a member holds, its own and others', and the receipts of other
-//! members.
+//! Streams: the soft messages of one view that a member holds, from itself and from other members, and the
+//! receipts of other members.
 //!
 //! A member holds each stream without gaps, and frees its messages once every survivor holds them. Casts
 //! overtake each other, so messages ahead of a gap are put aside for a while, bounded in bytes. They count as
@@ -274,7 +274,7 @@ impl Streams {
     }
 
     /// Merges a member's receipt. Counts only grow, because a later receipt may arrive over another link
-    /// before an earlier one.
+    /// before an earlier receipt.
     pub(super) fn receipt(
         &mut self,
         member: ProcessId,

@@ -74,7 +74,8 @@ impl Pack {
     }
 }
 
-/// A length, then the updates. A pack without updates, or with a part of one, is refused.
+/// The form on the wire is a length, then the updates. The decoder refuses a pack without updates, or with a
+/// part of an update.
 impl Wire for Pack {
     const BYTES_LEAST: usize = Bytes::BYTES_LEAST;
 
@@ -102,7 +103,7 @@ pub struct PackWriter {
 }
 
 impl PackWriter {
-    /// Appends an update. The whole has at most [`u32::MAX`] bytes.
+    /// Appends an update. All updates of the pack together have at most [`u32::MAX`] bytes.
     pub fn push(&mut self, update: &[u8]) {
         self.count += 1;
         put_bytes(&mut self.bytes, update);

@@ -74,8 +74,8 @@ pub struct Group {
     pub change: Option<ViewChange>,
 }
 
-/// The stored form of a group. If no process has other seats than seat 0, the bytes are the same as those of
-/// builds that knew no other seats, because logs and disks hold that form.
+/// The stored form of a group. If no process has other seats than seat 0, the bytes equal the form of builds
+/// that knew no other seats, because logs and disks hold that form.
 #[derive(Serialize, Deserialize)]
 struct StoredGroup {
     name: String,

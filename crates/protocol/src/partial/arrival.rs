@@ -7,11 +7,13 @@
 //! **How.** The cell asks *every* other cell for the entries of its keys, map by map, and merges them. A cell
 //! answers only under the layout that has the new cell in its place, or under a later one. From then on it
 //! refuses requests of the earlier layout. A write that was acknowledged under the earlier layout lies at a
-//! majority of the former owners. The arriving cell asks all of these except the one that is gone, and a
-//! majority has more than one member. Writes under the new layout reach the arriving cell directly.
+//! majority of the former owners. The arriving cell asks all of these owners except the owner that is gone. A
+//! majority has more than one member, so the arriving cell finds the write. Writes under the new layout reach
+//! the arriving cell directly.
 //!
-//! Until the end the cell counts for no level, not even of writes: a majority of the former owners might not
-//! know the new layout yet, and still acknowledge writes. Cells that have answered a copy do know it.
+//! Until the arrival ends the cell counts for no level, not even of writes: a majority of the former owners
+//! might not know the new layout yet, and still acknowledge writes. Cells that have answered a copy do know
+//! it.
 //!
 //! **Limit.** A cell that is itself arriving has nothing to give. So two arriving cells that replace owners
 //! of one key wait for each other for ever, because an acknowledged write may be lost. An operator accepts
@@ -42,7 +44,7 @@ pub(super) struct Arrival {
 /// Another cell, from which this cell copies entries.
 #[derive(Debug)]
 struct CopySource {
-    /// The maps that are not copied yet, the current one first.
+    /// The maps that are not copied yet, the current map first.
     maps: VecDeque<MapId>,
     /// The key up to which the current map has been copied. `None` before the first key is copied.
     behind: Option<Bytes>,
@@ -50,7 +52,7 @@ struct CopySource {
     asked: Option<Round>,
 }
 
-/// The pause before a cell that refused is asked again.
+/// The pause before the arriving cell asks a cell that refused again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The pause before the end of the arrival is announced again, because the announcement may have been lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -91,8 +93,8 @@ impl Arrival {
         self.sources.values().filter(|source| !source.maps.is_empty()).count()
     }
 
-    /// Adds the requests that are due to `out`. Returns whether the end of the arrival is to be announced
-    /// now.
+    /// Adds to `out` the requests whose time has come. Returns whether the cell has to announce the end of
+    /// its arrival now.
     pub(super) fn tick(
         &mut self,
         now: Time,

@@ -31,8 +31,8 @@ use crate::{
 /// The settings of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Settings of the detector, which decide how long another cell may be silent before it is suspected. A
-    /// suspected cell is not asked. Suspicion has no other effect.
+    /// Settings of the detector, which decide how long another cell may be silent before it is suspected.
+    /// This cell asks no suspected cell. Suspicion has no other effect.
     pub detector: detector::Settings,
     /// The limits and times of the coordinator.
     pub patience: Patience,
@@ -342,7 +342,7 @@ impl Cell {
         }
     }
 
-    /// Handles the answer to a request for a copy. Returns any other answer.
+    /// Handles the answer to a request for a copy. Returns an answer of any other kind unchanged.
     fn take_copy(
         &mut self,
         (from, round): (CellNumber, Round),
@@ -353,7 +353,7 @@ impl Cell {
         let Some(map) = self.arrival.as_mut().and_then(|arrival| arrival.take(from, round)) else {
             return Some(answer);
         };
-        // A cell that refused is asked again soon.
+        // If the other cell refused, this cell asks again soon.
         let Answer::Copied { entries, next } = answer else { return None };
         for copy in entries {
             if self.replica.take_all(map, copy, &mut self.clock, now).is_err() {

@@ -1,9 +1,9 @@
 //! Hybrid clocks: stamps that follow the wall clock, and never fall behind a stamp that was seen.
 //!
 //! After Kulkarni and others, *Logical Physical Clocks* (2014). The logical part needs no bits of its own:
-//! the wall clock counts nanoseconds, and a clock that must go beyond it adds one. Each stamp is issued once.
-//! Its time ascends within one life of a cell, and its second half names this life. So two writes never share
-//! a stamp.
+//! the wall clock counts nanoseconds, and a clock that must go beyond it adds one nanosecond. Each stamp is
+//! issued once. Its time ascends within one life of a cell, and its second half names this life. So two
+//! writes never share a stamp.
 //!
 //! No promise of this module's users rests on clocks being right. If a key had a stamp far in the future,
 //! other cells could not write the key until then. So such a stamp is refused twice: by the cell that would

@@ -35,8 +35,8 @@ use crate::time::{Duration, Time};
 pub struct Patience {
     /// The time after which an operation that has not met its level ends.
     pub timeout: Duration,
-    /// The pause before a further replica is asked, and before replicas whose link broke are asked again. The
-    /// pause doubles each time.
+    /// The pause before the coordinator asks a further replica, and before it asks replicas whose link broke
+    /// again. The pause doubles each time.
     pub speculate_after: Duration,
     /// Maximum size of a key, in bytes.
     pub key_bytes_max: usize,
@@ -381,7 +381,9 @@ impl Coordinator {
                 if turn.layout.map(running.map).is_none() {
                     return;
                 }
-                // Perhaps only one owner holds the write. If that owner fails, the write is lost.
+                // The coordinator keeps no hints for owners without room. Perhaps only one owner holds the
+                // write, and if that owner fails, the write is lost. So the coordinator lists the owners
+                // without room as lacking writes.
                 for owner in no_room.iter().map(|index| running.owners.cell(index)) {
                     turn.lacking.extend(self.hints.give_up(owner).then_some(owner));
                 }

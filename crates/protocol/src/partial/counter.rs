@@ -27,8 +27,8 @@
 //!
 //! **How.** A counter is an entry with a base (a string of digits, or nothing) and *tallies*. A tally is the
 //! sum of increments of one coordinator, and only this coordinator writes it. The stamp of its first
-//! increment names it, and it carries the stamp of its last. Of two states of one tally, the state with the
-//! later stamp is valid. The count is the base and the sum of all tallies.
+//! increment names the tally, and the tally carries the stamp of its last increment. Of two states of one
+//! tally, the state with the later stamp is valid. The count is the base and the sum of all tallies.
 //!
 //! ```text
 //!   coordinator             replicas
@@ -42,11 +42,11 @@
 //!
 //! **A write of the whole key** ends all tallies that *began* below its stamp, even tallies with later
 //! increments above the stamp, because these tallies hold earlier increments as well. So a coordinator that
-//! reads a base above its tally begins another tally. `SET` of a counter makes its string the base, `DEL`
-//! makes it nothing, and an increment of a string of digits counts from there. Of a concurrent increment and
-//! `SET`, either may count as the first. If it is the increment, the `SET` overwrites it. A string that is no
-//! number hides tallies that were written at the same time, and live fields hide all tallies. A base that
-//! expires ends the tallies that began before its end.
+//! reads a base above its tally begins another tally. `SET` of a counter makes its string the base, and `DEL`
+//! makes the base empty. An increment of a string of digits counts from that number. Of a concurrent
+//! increment and `SET`, either may count as the first. If the increment counts as the first, the `SET`
+//! overwrites it. A string that is no number hides tallies that were written at the same time, and live
+//! fields hide all tallies. A base that expires ends the tallies that began before its end.
 //!
 //! **Own tallies.** A coordinator continues a tally only if it knows the tally's last state. Otherwise it
 //! would write a state that lacks increments, under a later stamp. It knows the last state
@@ -57,11 +57,11 @@
 //!   ended it.
 //!
 //! When the memory is full the coordinator empties it, and does not at once continue tallies that began
-//! earlier: some owner may have a later state than the one that is read. Nor does it continue them after a
-//! restart. A cell without a disk restarts as another life, with another number. A cell that comes back from
-//! its disk still has its number, and an empty memory. Its first tally begins above every stamp that it had
-//! reserved (`journal`), and so above all earlier tallies. The coordinator needs nothing durable about
-//! tallies.
+//! earlier: some owner may have a later state than the state that the coordinator reads. Nor does it continue
+//! them after a restart. A cell without a disk restarts as another life, with another number. A cell that
+//! comes back from its disk still has its number, and an empty memory. Its first tally begins above every
+//! stamp that it had reserved (`journal`), and so above all earlier tallies. The coordinator needs nothing
+//! durable about tallies.
 //!
 //! **Earlier tallies** (tallies of earlier runs of the cell, or from before it emptied its memory) are
 //! continued, or taken in, once their last states are known. Earlier tallies have no state above a certain
@@ -69,11 +69,11 @@
 //! memory. Once all horizons have reached that time (`Horizons::past`), every owner has their last states, or
 //! the writes that ended them. So the coordinator reads the last states.
 //!
-//! - An earlier tally is *continued* if the coordinator has begun none since.
+//! - An earlier tally is *continued* if the coordinator has begun no tally since.
 //! - Else the present tally *takes it in*: its next state has the earlier sums too, and is *sole*. A replica
-//!   that merges a sole state drops all earlier tallies of the same cell that are as firm, and never takes
-//!   them again. So both changes travel in one write, and no name has to be kept. All horizons must also
-//!   cover the present tally's beginning.
+//!   that merges a sole state drops all earlier tallies of the same cell that are as firm (`Tally::firm`),
+//!   and never takes them again. So both changes travel in one write, and no replica has to keep the names of
+//!   the dropped tallies. All horizons must also cover the present tally's beginning.
 //!
 //! ```text
 //!   tallies of cell 1           first run   power cut   second run        all horizons above 50
@@ -83,14 +83,14 @@
 //!
 //! **Forgetting.** No horizon passes the beginning of a tally before some replica has the tally. The reason
 //! is that the coordinator writes a later state only in two cases. Either it saw the tally at a replica. Or
-//! the tally's beginning is above all writes that this cell has announced to have ended: then the write
-//! counts as if its stamp were the tally's beginning, and no horizon passes it while it is under way. So a
-//! replica whose horizon (`horizon`) covers the beginning of a tally once had the tally. If the replica no
-//! longer has the tally, a deletion ended it, which the replica may have forgotten. The replica then ignores
-//! late states of the tally, and leaves them out of its records. The replica does take an entry that it
-//! fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins at a quorum level
-//! begins above the horizons of a quorum, as writes with blocking repair do, because a deletion that one
-//! replica has forgotten may still lie at another.
+//! the tally's beginning is above all writes that this cell has announced to have ended. Then the write
+//! counts as if its stamp were the tally's beginning, so no horizon passes that beginning while the write is
+//! under way. So a replica whose horizon (`horizon`) covers the beginning of a tally once had the tally. If
+//! the replica no longer has the tally, a deletion ended it, which the replica may have forgotten. The
+//! replica then ignores late states of the tally, and leaves them out of its records. The replica does take
+//! an entry that it fetches by comparing: a tally that ended everywhere is held nowhere. A tally that begins
+//! at a quorum level begins above the horizons of a quorum, as writes with blocking repair do, because a
+//! deletion that one replica has forgotten may still lie at another replica.
 //!
 //! **Invariants.**
 //!
@@ -100,10 +100,10 @@
 //! - *A tally is whole or gone*: a write of the whole key is above the tally's beginning and ends the tally,
 //!   or is below and leaves it untouched.
 //! - *An increment is in one tally*, or in the tally that has taken in the former tally.
-//! - *Tallies of a run follow each other*: no state of a tally is sent once a later one of the same key, as
-//!   firm, has begun.
+//! - *Tallies of a run follow each other*: a coordinator sends no state of a tally once it has begun a later
+//!   tally of the same key that is as firm.
 //! - *A sole state has the last states of all tallies that it drops*, and shares their ends: a write that
-//!   would replace one of them replaces it as well.
+//!   would replace one of these tallies replaces the sole tally as well.
 //!
 //! **Why it holds.** *Counted once*: an increment is in one tally, and states of a tally replace each other.
 //! *Acknowledged, then counted*: let an increment at a quorum level end before a read at a quorum level
@@ -111,7 +111,7 @@
 //! one, which includes the increment, or a write w of the whole key above the tally's beginning. If w had
 //! ended before the increment began, the increment would have read w, and gone into a tally that begins above
 //! w. So w was concurrent or later, and the increment comes before w. *Seen, then seen*: with blocking repair
-//! a read leaves what it counted at a quorum, and an increment writes the entry that it read together with
+//! a read leaves at a quorum what it counted, and an increment writes the entry that it read together with
 //! its tally.
 //!
 //! *Taken in, then counted once.* Let a coordinator begin an increment when all horizons of the layout, over
@@ -120,7 +120,7 @@
 //! tallies of this run this holds because tallies follow each other. The last states of former runs are below
 //! all stamps of this run. So the increment reads the last states, however small the level is. A write of the
 //! whole key above the beginning of an earlier tally and below b would end the earlier tally and not the
-//! present one. The owners lack no such write. An owner takes such a write later only from a life of a cell
+//! present tally. The owners lack no such write. An owner takes such a write later only from a life of a cell
 //! that begins later. With blocking repair, that life's writes at a quorum go above the horizons that owners
 //! report. Its other writes are raised or lost, like any write with the stamp of a slow clock. The
 //! coordinator takes nothing in if the base expires between the two beginnings. So a sole state counts in
@@ -138,14 +138,14 @@
 //! no answer.
 //!
 //! **Bounds.** A tally takes 29 bytes. A key has one tally of each cell through which it is incremented, and
-//! of each life if the cell has no disk. A key has two tallies of each where users mix quorum levels and
-//! smaller ones. A start of a cell from its disk adds one tally, until the first increment after all horizons
-//! have passed the time of that start. While one cell is away, no horizon passes that time. `SET` replaces
-//! the base and all tallies by one base. No entry has more than 128 tallies: a coordinator refuses an
-//! increment that would begin another tally ([`Rejection::Tallies`](super::Rejection::Tallies)). The memory
-//! of own tallies has 16 MiB. An increment that would make a sum leave 64 bits goes into another tally. The
-//! count itself may leave 64 bits by concurrent increments, each of which was right alone. Reads return the
-//! digits of that count all the same, and further increments are refused.
+//! of each life if the cell has no disk. Where users mix quorum levels and smaller levels, a key has two
+//! tallies of each cell. A start of a cell from its disk adds one tally, until the first increment after all
+//! horizons have passed the time of that start. While one cell is away, no horizon passes that time. `SET`
+//! replaces the base and all tallies by one base. No entry has more than 128 tallies: a coordinator refuses
+//! an increment that would begin another tally ([`Rejection::Tallies`](super::Rejection::Tallies)). The
+//! memory of own tallies has 16 MiB. An increment that would make a sum leave 64 bits goes into another
+//! tally. The count itself may leave 64 bits by concurrent increments, each of which was right alone. Reads
+//! nevertheless return the digits of that count, and the coordinator refuses further increments.
 //!
 //! **Attacks considered.**
 //!
@@ -154,7 +154,7 @@
 //!   replica has it. The coordinator's next life has another number, and begins another tally.
 //! - *A cell comes back from its disk, and reads its own earlier tally.* Another owner may have a later
 //!   state, which was acknowledged. If the cell continued its earlier state under a still later stamp, the
-//!   new state would replace the acknowledged one, and lose increments. So the cell begins another tally.
+//!   new state would replace the acknowledged state, and lose increments. So the cell begins another tally.
 //! - *An owner's answer that is older than horizons that the coordinator has received since.* The coordinator
 //!   notes `past` when the increment begins, before it asks any owner, so later horizons do not count.
 //! - *A sole state that no owner took, or that only one owner took.* The next state of the tally is sole as
@@ -163,9 +163,9 @@
 //!   the sole tally.
 //! - *Another increment began a tally meanwhile.* The earlier read says nothing of that tally, so only the
 //!   memory is consulted.
-//! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges all
-//!   of them, and drops the earlier tallies. Its layout has a life that no horizon covers yet, so nothing is
-//!   taken in before the arrival has ended.
+//! - *A cell that takes a place, and copies from owners of which one has the sole state.* The cell merges the
+//!   copies of all these owners, and drops the earlier tallies. Its layout has a life that no horizon covers
+//!   yet, so nothing is taken in before the arrival has ended.
 //! - *Disks that lost writes which all horizons covered*, where the operator accepts the loss. A horizon
 //!   counts again once cells have compared.
 //! - *The first stamps after a power cut.* They are above all stamps and horizons that left the cell before.
@@ -173,25 +173,26 @@
 //!   tally.
 //! - *A state from before the power cut arrives after it.* It came from another owner, by comparing or a
 //!   read's repair. It is a state like any other: later states of its tally replace it, and no cell writes
-//!   further ones.
-//! - *A read's repair brings a tally that ended and a tally that goes on.* The record of a replica has only
-//!   the tally that goes on: when the record is executed again after a restart, no horizon would stop the
-//!   ended tally.
-//! - *Many increments through one cell at once.* Each writes the sum so far with a later stamp. All go into
-//!   one tally, even while the first is still on its way. No horizon passes the tally's beginning while any
-//!   of them is under way.
+//!   further states of it.
+//! - *A read's repair brings a tally that ended and a tally that goes on.* The replica records only the tally
+//!   that goes on. If the record had the ended tally, too, no horizon would stop that tally when a restart
+//!   executes the record again.
+//! - *Many increments through one cell at once.* Each increment writes the sum so far with a later stamp. All
+//!   increments go into one tally, even while the first increment is still on its way. No horizon passes the
+//!   tally's beginning while any of them is under way.
 //! - *An increment that all replicas refused.* The coordinator removes it from its memory, if no later state
 //!   was sent. Otherwise the later state holds the increment, and it is `MaybeApplied`.
 //! - *Level one, and the replica that is read does not have the coordinator's tally.* Another tally is begun.
-//! - *An acknowledged increment at level one, a second at another replica.* The coordinator has the first in
-//!   memory until all owners have it, so the second state holds both.
-//! - *A tally that comes late, after its key was deleted and the deletion forgotten.* The horizon covers its
-//!   beginning, and the replica does not hold it, so the replica ignores it.
+//! - *An increment is acknowledged at level one, and the next increment goes to another replica.* The
+//!   coordinator keeps the first increment in memory until all owners have it, so the second state holds
+//!   both.
+//! - *A tally that comes late, after its key was deleted and the deletion forgotten.* The horizon covers the
+//!   tally's beginning, and the replica does not hold the tally, so it ignores the tally.
 //! - *A counter that expired at one replica and not yet at another.* Both end the tallies that began before
 //!   the end. A replica that has forgotten the base ignores those tallies when it fetches them, because they
 //!   come together with the base.
-//! - *A `DEL` at level one by a slow clock.* Tallies that began above its stamp go on counting, like a newer
-//!   `SET`.
+//! - *A `DEL` at level one by a slow clock.* Tallies that began above the stamp of the `DEL` go on counting,
+//!   just as a `SET` with a higher stamp stays.
 //! - *Forged tallies.* A tally's stamps belong to one life, do not go back, and are above the base. Any other
 //!   tallies are refused as malformed bytes. As everywhere here, there is no defence against a cell that lies
 //!   about its sums.
@@ -217,8 +218,8 @@ pub struct Tally {
     pub sole: bool,
 }
 
-/// Size of a tally in bytes: the stamp of its first increment, the time of its last one, the sum, and two
-/// flags.
+/// Size of a tally in bytes: the stamp of its first increment, the time of its last increment, the sum, and
+/// two flags.
 pub(super) const TALLY_BYTES: usize = 29;
 
 const FIRM: u8 = 1;
@@ -253,8 +254,8 @@ pub(super) fn take_tally(input: &mut Bytes) -> Result<(Stamp, Tally), WireError>
     if stamp < begun { Err(WireError::Body) } else { Ok((begun, tally)) }
 }
 
-/// Returns the number that these digits form, or `None` if they form none. As in Redis, a number has only one
-/// form.
+/// Returns the number that these digits form, or `None` if they form no number. As in Redis, a number has
+/// only one form.
 pub fn integer(digits: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(digits).ok().filter(|text| text.len() <= LONGEST)?;
     let number: i64 = text.parse().ok()?;

@@ -212,8 +212,8 @@ impl Hints {
                 let done = self.forget(from, &at, Some(sent));
                 self.counts.delivered += u64::from(done);
             }
-            // If another owner took the write, comparing brings the write to this owner, regardless of the
-            // limits of clients.
+            // The coordinator gives the hint up. If another owner took the write, comparing brings the write
+            // to this owner, regardless of the limits of clients.
             Answer::Refused(ReplicaRefusal::TooLarge | ReplicaRefusal::Full) => {
                 self.forget(from, &at, None);
                 return Some(self.give_up(from));

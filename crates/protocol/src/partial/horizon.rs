@@ -10,7 +10,7 @@
 //!
 //! - *through*: the cell will send no write of its own at or below this time, except to cells that already
 //!   have that write. So the cell has neither an operation nor a hint at or below this time, and its clock is
-//!   above it.
+//!   above this time.
 //! - *barrier*: the lowest *through* of all cells that this cell has received, in reports of its present
 //!   layout. Links keep the order of messages. So whatever the other cells wrote at or below the barrier has
 //!   arrived here, or never will.
@@ -39,7 +39,7 @@
 //! - *A delete that one replica has and another replica lacks.* The horizon of the second replica covers the
 //!   delete only once this replica has it.
 //! - *A coordinator that died half way.* Its report is missing until another life has taken its place. From
-//!   then on the layout is a later one.
+//!   then on the cells have a later layout.
 //! - *A copy of a write by a dead cell.* A coordinator that read the copy may send it to other owners when
 //!   the layout changes. The coordinator's report of the new layout comes behind that copy, and a barrier
 //!   counts no report of an earlier layout.
@@ -54,8 +54,8 @@
 //! - *A place that is given away during a round.* The round ends, and its comparisons count for nothing.
 //!   Until the cell that took the place has copied everything and completed a round of its own, its horizon
 //!   is zero, and nothing is forgotten.
-//! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon reaches its
-//!   end: then every cell's clock has reached it.
+//! - *A value that expires by a clock that is ahead.* Cells forget it once the common horizon reaches the
+//!   time at which it expires: then every cell's clock has reached that time.
 //! - *A clock that is behind.* The cell's *through* is behind by the same time, and so are all horizons.
 //!   There is no other effect.
 //! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. When its
@@ -73,8 +73,8 @@ use super::{
     stamp::Stamp,
 };
 
-/// A set of writes. A cell that has reached a horizon has all of its writes: those with stamps up to `time`,
-/// by lives of cells with numbers up to `cell`.
+/// A set of writes. A horizon covers the writes with stamps up to `time`, by lives of cells with numbers up
+/// to `cell`. A cell that has reached a horizon has all writes that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Horizon {
     /// The greatest time of the stamps of covered writes, in nanoseconds.
@@ -114,7 +114,7 @@ pub struct HorizonReport {
     pub horizon: Horizon,
 }
 
-/// The progress of all cells, as one of them knows it.
+/// The progress of all cells, as one cell knows it.
 #[derive(Debug, Default)]
 pub(super) struct Horizons {
     through: u64,

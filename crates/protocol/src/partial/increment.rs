@@ -18,7 +18,8 @@ impl RunningOperation {
         if let Some(Draft::Add(added)) = self.draft { Some(added) } else { None }
     }
 
-    /// Returns the stamp of a write that was sent, and whether all owners have it.
+    /// Returns the stamp of this operation's write, if the write was sent, and whether all owners have the
+    /// write.
     pub(super) fn sent_stamp(&self) -> Option<(Stamp, bool)> {
         let OperationStage::Writing { stamp, held, .. } = &self.stage else { return None };
         Some((*stamp, *held == self.owners.all()))

@@ -89,7 +89,8 @@ pub enum Strategy {
     },
 }
 
-/// The byte form of a strategy. The first three variants are those of the format before strategies existed.
+/// The byte form of a strategy. The first three variants are the variants of the format before strategies
+/// existed.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 enum StrategyBytes {
     None,

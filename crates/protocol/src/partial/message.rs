@@ -98,7 +98,7 @@ pub enum Answer {
         /// The token up to which the list is complete. `None` if it reaches the end of the map.
         through: Option<Token>,
     },
-    /// The content of each arc of the question, in its order.
+    /// The content of each arc of the question, in the question's order.
     Compared(Vec<ArcContent>),
     /// The replica did nothing.
     Refused(ReplicaRefusal),

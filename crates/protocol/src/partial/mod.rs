@@ -59,8 +59,8 @@
 //! - *All of a write's replicas are owners* in the layout that coordinator and replica have in common: a
 //!   replica refuses a request of another layout version.
 //! - *Quorums meet*: any two sets that satisfy [`Level::is_quorum`] levels share a replica.
-//! - *In a map with blocking repair a write at a quorum level has one stamp*. The stamp is above that of
-//!   every write that ended before this one began, and of every value that a read returned before this one
+//! - *In a map with blocking repair a write at a quorum level has one stamp*. That stamp is above the stamps
+//!   of all writes that ended before the write began, and of all values that reads returned before the write
 //!   began.
 //!
 //! **Why R + W > N is regular.** Let write w at a quorum level end before read r begins. A quorum holds w's
@@ -88,28 +88,29 @@
 //! order is right if it never contradicts time:
 //!
 //! 1. *A write w after a write v that ended.* A quorum holds v's stamp or a newer one before w begins. w asks
-//!    a quorum that shares a replica with that one, and takes a higher stamp.
+//!    a quorum that shares a replica with that quorum, and takes a higher stamp.
 //! 2. *A read r after a write v that ended.* r's quorum meets v's, and r returns the highest stamp that it
 //!    saw, or a newer one.
 //! 3. *A write w after a read r that returned v.* Before r answered, a quorum held v or a newer value. Either
-//!    the replicas that answered agreed on it and are a quorum, or r wrote v to the outdated ones until a
-//!    quorum acknowledged. The rest is as in 1.
+//!    the replicas that answered agreed on that value and are a quorum, or r wrote v to the outdated replicas
+//!    until a quorum acknowledged. The rest is as in 1.
 //! 4. *A read after a read.* As in 3, and then as in 2.
 //!
 //! The argument does not assume that v's write ended well. A write of unknown outcome that no read ever
-//! returns is left out of the order. If a read returns it, its stamp gives it a place. All operations that
-//! ended before it began are below it, by 1 and 3: it asked before it took a stamp. All operations that begin
-//! after the read that returned it are above, by 3 and 4. Between these it may take effect at any time, as
-//! `MaybeApplied` says. The arrival time of its last copy plays no part: a replica that holds a newer value
-//! keeps it, and a replica that takes the copy shows a value that has its place in the order already. A hint
-//! or a repair is no read and ends no write, so it adds nothing to the order. If a coordinator dies half way,
-//! its operation has an unknown outcome, which the argument covers.
+//! returns is left out of the order. If a read returns such a write, the write's stamp gives it a place. All
+//! operations that ended before the write began are below it, by 1 and 3: the write asked before it took a
+//! stamp. All operations that begin after the read that returned the write are above it, by 3 and 4. Between
+//! these operations the write may take effect at any time, as `MaybeApplied` says. The arrival time of its
+//! last copy plays no part: a replica that holds a newer value keeps it, and a replica that takes the copy
+//! shows a value that has its place in the order already. A hint or a repair is no read and ends no write, so
+//! it adds nothing to the order. If a coordinator dies half way, its operation has an unknown outcome, which
+//! the argument covers.
 //!
 //! The argument needs three more facts. Replicas do not forget: a cell that comes back without its memory is
-//! another cell, and takes the former cell's place only as arriving (`arrival`). A cell that comes back from
-//! its disk has all writes that it acknowledged and showed (`journal`). The owners of a key do not change
-//! during an operation: if they do, the operation ends. No deletion is forgotten while any cell holds an
-//! older write of the key or one is under way (`horizon`).
+//! another cell, and takes the former cell's place only as an arriving cell (`arrival`). A cell that comes
+//! back from its disk has all writes that it acknowledged and showed (`journal`). The owners of a key do not
+//! change during an operation: if they do, the operation ends. No deletion is forgotten while any cell holds
+//! an older write of the key or such a write is under way (`horizon`).
 //!
 //! **Hints.** A coordinator sends a write to all owners. Once the level is met, it goes on waiting for the
 //! reachable owners. When the operation's time is over, it keeps a hint for each owner that has not
@@ -141,13 +142,13 @@
 //!   acknowledged, whatever the replicas hold by then.
 //! - *Digests that agree though entries differ.* A digest has the highest stamp and 64 bits of the content.
 //!   Two entries with one highest stamp differ only in writes below it. No attacker chooses stamps, so the
-//!   risk is chance: 2⁻⁶⁴ each.
-//! - *A timed-out write that one read sees and the next one does not.* With blocking repair the first read
-//!   leaves it at a quorum. Without blocking repair, regular reads allow this.
-//! - *A copy of an old write that arrives after a delete.* The delete's entry is there and has the higher
-//!   stamp, or the delete is forgotten, and the replica ignores the copy.
-//! - *A hint replayed after a delete.* The same holds as for a copy of an old write. A hint of a delete that
-//!   comes after a later write loses to that write's stamp.
+//!   only risk is chance: 2⁻⁶⁴ for each pair of entries.
+//! - *A timed-out write that one read sees and the next read does not.* With blocking repair the first read
+//!   leaves the write at a quorum. Without blocking repair, regular reads allow this.
+//! - *A copy of an old write that arrives after a delete.* If the replica still has the delete, the delete
+//!   has the higher stamp and wins. If the replica has forgotten the delete, it ignores the copy.
+//! - *A hint replayed after a delete.* The replica treats the hint like a copy of an old write. A hint of a
+//!   delete that comes after a later write loses to that write's stamp.
 //! - *A hint that is acknowledged while more is merged into it.* The hint stays, because the owner has
 //!   acknowledged only the content that was sent.
 //! - *A replica that counts twice* because it answered two requests, or a repeated request. Answers are a set
@@ -157,9 +158,9 @@
 //!   copied the entries that all other cells have of its keys.
 //! - *A power cut of all cells.* With disks each comes back as itself, and every write that was acknowledged
 //!   or shown is still there (`journal`).
-//! - *A cell that lives although its place was given away.* This cell and one more former owner might be a
-//!   majority of the earlier layout, and acknowledge or answer an operation, until that other owner learns
-//!   the new layout. Meanwhile former owners alone meet levels of the new layout, and their majorities meet.
+//! - *A cell that lives although its place was given away.* Until one more former owner learns the new
+//!   layout, that owner and this cell may be a majority of the earlier layout, and may acknowledge or answer
+//!   an operation. Meanwhile former owners alone meet levels of the new layout, and their majorities meet.
 //!   When the arriving cell counts, each former owner has answered it under the new layout.
 //! - *An answer to an operation that ended.* Operations have numbers that are not used again, so the answer
 //!   finds no operation.
@@ -167,10 +168,10 @@
 //!   under the same number. Writes can be repeated at will: merging is idempotent.
 //!
 //! **Where we differ, and why.** Cassandra acknowledges a write whose stamp lost against a faster clock. Here
-//! a quorum write gets a stamp above those of all writes that were acknowledged before. Cassandra's blocking
-//! read repair does not make quorum reads and writes atomic (004 §III.C remarks that quorums do not guarantee
-//! it), for the two reasons above: clocks, and writes that time out. Silence never removes a cell: suspicion
-//! only chooses which cells to ask.
+//! a quorum write gets a stamp above the stamps of all writes that were acknowledged before. Cassandra's
+//! blocking read repair does not make quorum reads and writes atomic (004 §III.C remarks that quorums do not
+//! guarantee it), for the two reasons above: clocks, and writes that time out. Silence never removes a cell:
+//! suspicion only chooses which cells to ask.
 
 mod arrival;
 mod cell;

@@ -59,14 +59,14 @@ pub enum OperationOutcome {
         wall: u64,
         /// The highest stamp that the read saw.
         newest: Stamp,
-        /// The level that was met: the requested one, or the fallback.
+        /// The level that was met: the requested level, or the fallback.
         level: Level,
     },
     /// The write is done.
     Done {
         /// The stamp of the write.
         stamp: Stamp,
-        /// The level that was met: the requested one, or the fallback.
+        /// The level that was met: the requested level, or the fallback.
         level: Level,
     },
     /// The increment is done.
@@ -75,7 +75,7 @@ pub enum OperationOutcome {
         count: i64,
         /// The stamp of the increment.
         stamp: Stamp,
-        /// The level that was met: the requested one, or the fallback.
+        /// The level that was met: the requested level, or the fallback.
         level: Level,
     },
     /// Fewer replicas can be asked than the level needs. Nothing was written.

@@ -27,18 +27,18 @@
 //! **Cost.** Cells that are equal exchange one message each way for each map. A key that differs costs its
 //! entry once, and about 160 bytes of hashes on the way to it.
 //!
-//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four hashes or four keys for
-//! each arc, about 7 KB; or 256 KiB of entries plus the entries of one token, which together are limited like
-//! one entry. In one turn a cell gives at most half a mebibyte and one entry. It remembers arcs that it has
-//! yet to compare: three for each step from an arc of the ring down to a token, so a few thousand at most. It
-//! also remembers up to 512 tokens.
+//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer to a comparison has four hashes or
+//! four keys for each arc, about 7 KB. An answer to a fetch has 256 KiB of entries, plus the entries of one
+//! token, which together are limited like one entry. In one turn a cell gives at most half a mebibyte and one
+//! entry. It remembers arcs that it has yet to compare: three for each step from an arc of the ring down to a
+//! token, so a few thousand at most. It also remembers up to 512 tokens.
 //!
 //! **Attacks considered.**
 //!
-//! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
-//!   and finds that they have arrived meanwhile, which costs only bytes. A round ends all the same, because
-//!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other cell had
-//!   when it answered. A horizon requires no more than that.
+//! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these
+//!   writes, and finds that they have arrived meanwhile, which costs only bytes. A round ends nevertheless,
+//!   because parts become smaller. Hashes that agree say that this cell has, now, the entries that the other
+//!   cell had when it answered. A horizon requires no more than that.
 //! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
 //!   tried fifty times in a round skips the other cell, and the round leads to no horizon.
 //! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other cell in this
@@ -126,7 +126,7 @@ struct RepairRound {
     layout: LayoutVersion,
     /// The horizon that a complete round reaches.
     target: Option<Horizon>,
-    /// The cells with which this round still has to compare, the present one first.
+    /// The cells with which this round still has to compare, the present cell first.
     left: VecDeque<CellNumber>,
     /// The number of further requests to cells that refused.
     tries: u32,
@@ -174,7 +174,7 @@ pub(super) struct RepairContext<'a> {
 
 /// The time after which the asking cell gives up a cell that has not answered its question.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The approximate pause before a cell that refused is asked again.
+/// The approximate pause before this cell asks a cell that refused again.
 const LATER: Duration = Duration::from_millis(40);
 /// The time for which an asking cell with many differences keeps other cells waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
@@ -419,7 +419,8 @@ const TURN_BYTES: u64 = 512 << 10;
 const TURN_NANOS: u64 = 200_000;
 
 impl RepairCounts {
-    /// Sends an entry to a cell that lacks it. No answer is awaited: the next round finds a loss.
+    /// Sends an entry to a cell that lacks it. This cell awaits no answer: if the entry is lost, the next
+    /// round finds the difference again.
     fn give(
         &mut self,
         to: CellNumber,

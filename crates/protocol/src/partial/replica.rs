@@ -213,8 +213,8 @@ impl MapsReplica {
         Some(EntryRun { map, behind, entries, next })
     }
 
-    /// Raises the horizon to one that the replica has reached. From now on the replica ignores copies of
-    /// writes that it covers.
+    /// Raises the horizon to `horizon`, which the replica has reached. From now on the replica ignores copies
+    /// of writes that the horizon covers.
     pub(super) fn reach(&mut self, horizon: Horizon) {
         self.horizon = horizon;
     }
@@ -370,7 +370,7 @@ impl MapsReplica {
     }
 
     /// Takes a copy of an entry that this cell requested when it compared. Leaves out the writes whose stamps
-    /// are too far ahead, and returns the time of the lowest of these.
+    /// are too far ahead, and returns the time of the lowest of these stamps.
     pub(super) fn take(
         &mut self,
         map: MapId,
@@ -396,8 +396,8 @@ impl MapsReplica {
     }
 
     /// Merges `write` into the key's entry. If the write may be late, ignores tallies that have ended at this
-    /// replica. Returns the highest stamp among competing writes if it is above that of `write`, and else
-    /// zero.
+    /// replica. Returns the highest stamp among competing writes if it is above the stamp of `write`, and
+    /// else zero.
     fn write(
         &mut self,
         map: MapId,

@@ -7,8 +7,8 @@
 //!
 //! The member and the cell share nothing but the layout. When all routers are gone the cell goes on with its
 //! present layout, and only changes wait. A router may relay the link between a cell and another router, but
-//! never a link between two cells ([`relay`](crate::relay)): a cell that cannot reach another cell asks the
-//! next one, as if the unreachable cell were dead.
+//! never a link between two cells ([`relay`](crate::relay)). A cell that cannot reach another cell asks the
+//! next cell, as if the unreachable cell were dead.
 
 #[cfg(test)]
 mod tests;

@@ -93,7 +93,7 @@ pub(super) enum OperationStage {
         held: Share,
         /// The highest stamp above `stamp` that the owners hold. Zero if there is none.
         newer: Stamp,
-        /// Whether newer stamps no longer matter: the stamp is above all writes that ended before this one
+        /// Whether newer stamps no longer matter: the stamp is above all writes that ended before this write
         /// began.
         last: bool,
         /// Whether the user has its answer.
@@ -307,7 +307,8 @@ impl RunningOperation {
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
             (_, Answer::Refused(ReplicaRefusal::Layout)) => {
-                // The coordinator or the owner is behind the order. The owner is asked again later.
+                // The coordinator or the owner has an outdated layout. The coordinator asks the owner again
+                // later.
                 self.sent = self.sent.without(index);
             }
             (_, Answer::Refused(refusal)) => {
@@ -373,8 +374,8 @@ impl RunningOperation {
                 }
                 // In a second round of writing, some owner may hold the write under its first stamp.
                 let first = !last || self.asks_first() || self.adding.is_some();
-                // If all owners that were asked have refused, no owner has the write, and no further owner is
-                // asked after the operation ends.
+                // If all owners that the coordinator asked have refused, no owner has the write. The
+                // coordinator asks no further owner after the operation ends.
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
                     Some(rejection) => OperationStep::End(OperationOutcome::Rejected(rejection)),
@@ -574,7 +575,7 @@ impl RunningOperation {
             self.level.is_met(&self.owners, resolved, context.site)
         };
         if !enough {
-            // Entries are requested once the owners that answered would meet the level.
+            // The read requests entries once the owners that answered would meet the level.
             let due = answered || self.level.is_met(&self.owners, has, context.site);
             let lacking = has.minus(resolved).minus(*whole);
             if due && !lacking.is_empty() {

@@ -1,7 +1,7 @@
 //! Scanning: the keys of a map, a piece at a time, in the order of their tokens.
 //!
-//! **Promise.** Take a key that was written at a level W before the scan began, and not deleted until it
-//! ends. If R + W > N for the level R of the scan, the key is in the piece of its token. A key that is
+//! **Promise.** Take a key that was written at a level W before the scan began, and not deleted until the
+//! scan ends. If R + W > N for the level R of the scan, the key is in the piece of its token. A key that is
 //! deleted or written meanwhile may be there or not. No key is in a piece twice.
 //!
 //! **How.** The coordinator asks all reachable cells for their keys from a token on. Each cell lists a part
@@ -18,12 +18,12 @@
 //! **Disks.** A cell sends its list only once the record of the last write that it took is durable. So a scan
 //! shows no key that a power cut would take away.
 //!
-//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each holds one list of keys of each cell; a list has up to
-//! 256 KiB plus the keys of one token. At most [`Scans::READING_MAX`] of them read keys at a time, and each
+//! **Bounds.** A cell runs [`Scans::MAX`] scans. Each scan holds one list of keys of each cell. A list has up
+//! to 256 KiB plus the keys of one token. At most [`Scans::READING_MAX`] scans read keys at a time, and each
 //! of these holds the merged entry of one key. The other scans wait until one of the reading scans ends.
 //!
-//! **Source.** The cursor is a place on the ring, as Redis's is a place in a hash table. It stays valid
-//! however long the user takes, and needs no state here.
+//! **Source.** The cursor is a place on the ring, as the cursor of Redis is a place in a hash table. It stays
+//! valid however long the user takes, and needs no state here.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -141,7 +141,8 @@ struct Piece {
     merged: Entry,
 }
 
-/// The number of doubtful keys that a piece reads, not counting further keys that share the last one's token.
+/// The number of doubtful keys that a piece reads, not counting further keys that share the token of the last
+/// such key.
 const DOUBTS_MAX: usize = 64;
 
 /// The scans that a cell coordinates.
@@ -159,7 +160,7 @@ impl Scans {
     const MAX: usize = 256;
     /// Maximum number of scans that read keys at a time. More scans would hold too many bytes of entries.
     const READING_MAX: usize = 4;
-    /// The pause before cells that did not answer are asked again.
+    /// The pause before a scan asks cells that did not answer again.
     const LOOK_EVERY: Duration = Duration::from_millis(50);
 
     pub(super) fn deadline(&self) -> Option<Time> {
@@ -235,14 +236,15 @@ impl Scans {
         self.running.remove(&round).expect("the scan was found in the table of running scans")
     }
 
-    /// Handles a broken link to a cell: the cell is asked again.
+    /// Handles a broken link to a cell: the next check asks the cell again.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
         for running in self.running.values_mut() {
             running.asked.remove(&cell);
         }
     }
 
-    /// Adopts a changed layout: keys may have other owners, so each cell is asked again from the beginning.
+    /// Adopts a changed layout: keys may have other owners, so the scans ask each cell again from the
+    /// beginning.
     pub(super) fn adopt(&mut self, context: &mut ScanContext<'_>) {
         for running in self.running.values_mut() {
             running.asked.values_mut().for_each(|question| *question = ScanQuestion::OfAnEarlierLayout);
@@ -276,7 +278,7 @@ impl Scans {
     }
 }
 
-/// Whether a scan may read keys: it already reads, or there is room for one more.
+/// Whether a scan may read keys: it already reads, or there is room for one more reading scan.
 fn may_read(reading: &mut BTreeSet<Round>, round: Round) -> bool {
     let may = reading.contains(&round) || reading.len() < Scans::READING_MAX;
     if may {
@@ -307,7 +309,7 @@ impl RunningScan {
         }
     }
 
-    /// Takes an answer. A cell that refused is asked again soon.
+    /// Takes an answer. The next check asks a cell that refused again.
     fn take(&mut self, from: CellNumber, answer: Answer, context: &ScanContext<'_>) {
         match answer {
             Answer::Listed { keys, through } if self.piece.is_none() => {

@@ -82,7 +82,7 @@ impl Store {
         records(token, place).find(|it| it.key == key).map(|it| it.entry())
     }
 
-    /// Changes the entry of a key by `work`. It gets the entry, which is empty for a key that was never
+    /// Changes the entry of a key by `work`. `work` gets the entry, which is empty for a key that was never
     /// written, and the bytes of the other keys at this token. If `work` returns an entry, that entry
     /// replaces the old one, and an empty entry removes the key. If `work` returns `None`, nothing changes.
     pub(super) fn update<T>(

@@ -407,7 +407,7 @@ fn numbered(n: u64) -> &'static str {
     Box::leak(format!("key-{n}").into_boxed_str())
 }
 
-/// Hints are lost with their coordinator, and no key is read. Cells that compare become equal all the same.
+/// Hints are lost with their coordinator, and no key is read. Cells that compare become equal nevertheless.
 #[test]
 fn cells_that_compare_become_equal() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -635,8 +635,8 @@ fn large_keys_of_others(net: &mut Net, count: usize, bytes: usize) -> Vec<&'stat
     keys
 }
 
-/// A cell that reads many large values of other cells at once is sent a bounded number of bytes. Without a
-/// bound, it would be sent more than a link or its memory carries.
+/// Cells send a bounded number of bytes to a cell that reads many of their large values at once. Without a
+/// bound, they would send more than a link carries, or than that cell's memory holds.
 #[test]
 fn entries_on_their_way_to_a_coordinator_are_bounded_in_bytes() {
     let usual = Settings::default();

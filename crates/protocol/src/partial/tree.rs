@@ -3,8 +3,8 @@
 //!
 //! Each entry has a hash of its own, made of its key's token and its stamps. A stamp belongs to one write, so
 //! the tree need not look at values. The hash of an arc is the sum of the hashes of its entries. So a write
-//! changes one sum on each level, and the hash of an arc can be computed even if the arc is not that of a
-//! node. A leaf with many entries is split in sixteen. Leaves are never joined.
+//! changes one sum on each level, and the hash of an arc can be computed even if no node has exactly this
+//! arc. A leaf with many entries is split in sixteen. Leaves are never joined.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -37,7 +37,7 @@ pub enum Instance {
         /// The reply, which no other replica can compute.
         reply: Bytes,
         /// The change, if the call changed anything: a delta, a whole state or a witness, as the set's log
-        /// carries it. If changes are whole states, this state is empty when a later state in the same batch
+        /// carries it. If changes are whole states, this change is empty when a later state in the same batch
         /// replaces it.
         change: Option<Bytes>,
     },

@@ -1,9 +1,10 @@
 //! Checkpoints of the host's state and the table of sessions, and the byte form of their pieces.
 //!
-//! A checkpoint is cheap to take and slow to read. The replica takes it when all changes that the host has
-//! applied are chosen, and reads its parts while it works. On links and on disk a checkpoint is a sequence of
-//! pieces, each from the table or from the host. Without a disk the leader hands pieces to a joiner on
-//! request. With a disk any replica gathers the pieces of its own checkpoint.
+//! A checkpoint is cheap to take and slow to read. The replica takes a checkpoint when all changes that the
+//! host has applied are chosen, and reads the parts of the checkpoint while the host goes on executing. On
+//! links and on disk a checkpoint is a sequence of pieces, each from the table or from the host. Without a
+//! disk the leader hands pieces to a joiner on request. With a disk any replica gathers the pieces of its own
+//! checkpoint.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

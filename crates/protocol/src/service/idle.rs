@@ -15,9 +15,9 @@
 //! - *The leader sleeps, and all sessions seem idle when it wakes.* The leader looks at the sessions at
 //!   regular intervals. If it notices that a look comes late, it discards the earlier times, as a detector
 //!   does (rule S11).
-//! - *A call comes while the end of its session is on its way.* The call takes effect after that end and is
-//!   answered, and no table remembers it. A repetition is answered *expired*, as in a session that ended
-//!   because there was no room for it.
+//! - *A call comes while the end of its session is on its way through the log.* The call takes effect after
+//!   that end and is answered, and no table remembers it. A repetition is answered *expired*, as in a session
+//!   that ended because there was no room for it.
 //! - *Two leaders in turn end one session.* The second end finds no session.
 //! - *A process sends invented session ids to fill the leader's memory.* The leader records times only for
 //!   existing sessions.

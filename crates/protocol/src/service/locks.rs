@@ -8,19 +8,19 @@
 //! the only holder of its keys. A transaction holds the keys that its requests touched until it ends. A plain
 //! request holds nothing, since it is executed in one step, but it waits for keys that transactions hold.
 //!
-//! **Order.** Requests wait in the order in which they came. No request overtakes an earlier one with which
-//! it conflicts, so readers do not starve a writer. There is one exception: an earlier request may wait for a
-//! transaction, directly or through other requests. A later request of that transaction overtakes the earlier
-//! request, which has to wait for the end of the transaction anyway.
+//! **Order.** Requests wait in the order in which they came. No request overtakes an earlier request with
+//! which it conflicts, so readers do not starve a writer. There is one exception: an earlier request may wait
+//! for a transaction, directly or through other requests. A later request of that transaction overtakes the
+//! earlier request, which has to wait for the end of the transaction anyway.
 //!
 //! **Deadlocks.** A waiting request waits for the transactions that hold conflicting keys, and for the
 //! earlier requests that it may not overtake. Both sets are fixed when the request begins to wait. If a
 //! waiting request has to wait for a further transaction later, the reason is that this transaction was
 //! granted a lock, and at that moment it waits for nothing. So only a request that begins to wait can close a
-//! circle of waiting transactions, and the check at that moment suffices: does one of the transactions that
-//! hold conflicting keys wait for the asking transaction? The order of the queue closes no circle, because
-//! the asking transaction overtakes the requests that wait for it. A transaction whose request would close a
-//! circle is aborted.
+//! circle of waiting transactions, and one check suffices when the wait begins. The check finds whether one
+//! of the transactions that hold conflicting keys waits for the asking transaction. The order of the queue
+//! closes no circle, because the asking transaction overtakes the requests that wait for it. A transaction
+//! whose request would close a circle is aborted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,7 +59,7 @@ struct Waiter<R> {
     by: Option<TransactionId>,
     touch: LockRequest,
     /// The numbers of earlier conflicting requests that this request overtakes, because they already waited
-    /// for its transaction when it came.
+    /// for this request's transaction when this request came.
     overtakes: Vec<u64>,
     request: R,
 }
@@ -80,7 +80,7 @@ pub(super) enum LockOutcome<R> {
     Granted(R),
     /// The request waits, and [`Locks::next`] returns it once it may be executed.
     Waits,
-    /// The request would wait for itself, directly or through others.
+    /// The request would wait for itself, directly or through other requests.
     Deadlock(R),
     /// Too many requests are already waiting.
     Full(R),
@@ -326,8 +326,9 @@ mod tests {
         assert_eq!(all_next(&mut locks), [10, 1]);
     }
 
-    /// A transaction overtakes only the requests that waited for it when its own request came. Nothing
-    /// changes if these requests waited for it only through another request, and that one is gone later.
+    /// A transaction overtakes only the requests that waited for it when its own request came. These stay the
+    /// overtaken requests, even if they waited for the transaction only through another request that is gone
+    /// later.
     #[test]
     fn the_overtaken_requests_are_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();

@@ -48,7 +48,7 @@ pub enum Body {
     Calls {
         /// The client's session.
         session: SessionId,
-        /// The client has the answers to all calls with lower numbers.
+        /// The number below which the client has the answers to all calls.
         done: u64,
         /// The calls, by ascending numbers.
         calls: Vec<Call>,

@@ -37,7 +37,8 @@
 //!   replica learns is the number after the last instance that it learned. A change of a lost reign would
 //!   carry a number that instances of another reign have used.
 //! - *No result of a lost reign is proposed*: proposals are bound to the ballot in which they were executed.
-//! - *A call takes effect once*: no instance names a call that an earlier one named, while its session lasts.
+//! - *A call takes effect once*: while a call's session lasts, no instance names a call that an earlier
+//!   instance named.
 //! - *Answers are chosen*: a write is answered when its instance is chosen. A read or a refusal is answered
 //!   when every change that it saw is chosen, and a majority followed the ballot after the call (rule S16;
 //!   `reads`).
@@ -59,11 +60,12 @@
 //! execute again.
 //!
 //! **Whole states** ([`Settings::whole_states`]). Of a batch's states only the last is carried and applied. A
-//! chosen state is a checkpoint: a replica keeps the latest, and gives it to replicas that lag, without
-//! waiting for its host or for unchosen changes. So it keeps little of the log behind the state. With one
-//! proposal at a time, a candidate gets at most one state that it may lack (003 §VI.A.2). A state would also
-//! hold the changes of open transactions. So transactions lock everything, whatever the keys of their calls:
-//! no state is proposed while a transaction other than the committing one has changed anything.
+//! chosen state is a checkpoint: a replica keeps the latest chosen state, and gives it to replicas that lag,
+//! without waiting for its host or for unchosen changes. So the replica keeps little of the log behind the
+//! state. With one proposal at a time, a candidate gets at most one state that it may lack (003 §VI.A.2). A
+//! state would also hold the changes of open transactions. So transactions lock everything, whatever the keys
+//! of their calls: no state is proposed while a transaction other than the committing transaction has changed
+//! anything.
 //!
 //! **Waits for room.** Each bound makes something wait. No wait is for ever: each wait in this list ends when
 //! waits further down end. Point 4 names the one exception, and how the leader ends it.
@@ -71,21 +73,22 @@
 //! 1. *A call waits for room in flight* ([`Settings::in_flight_bytes_max`]). Room comes when the host has
 //!    executed requests (2), when results are chosen (4), and when replies to reads are given (3).
 //! 2. *The host waits while the replica holds too many results* ([`Settings::results_held_max`]): replies to
-//!    reads (3), and results that are not in the log (4). It waits before it executes a request of the reign,
-//!    and nowhere else. Without a reign a replica holds no results.
+//!    reads (3), and results that are not in the log (4). The host waits only before it executes a request of
+//!    the reign. Without a reign a replica holds no results.
 //! 3. *A reply to a read waits* until a majority has confirmed the reign, which takes no room, and until the
 //!    changes that it saw are chosen. All of these were executed before the reply was made (4).
 //! 4. *A result waits for room in the log*, behind earlier results. An empty log takes any batch. A batch in
 //!    the log is chosen as soon as a majority holds it. A replica accepts without its host, unless it lacks a
-//!    checkpoint. Then the leader's host has to give parts of one, and that host may itself be waiting (2).
-//!    So the leader stands back if nothing was chosen for ten ticks, and holds no results while it does.
-//!    Without a majority the reign ends, and with it all of these waits.
+//!    checkpoint. Then the leader's host has to give parts of a checkpoint, and that host may itself be
+//!    waiting (2). So if nothing was chosen for ten ticks, the leader *stands back*: it reverts unchosen
+//!    changes, executes nothing, and holds no results until its proposals are chosen. Without a majority the
+//!    reign ends, and with it all of these waits.
 //! 5. *A checkpoint waits until all results are chosen* (4), and is taken after ten seconds anyway.
 //!
-//! A call that waits for locks waits for transactions to end. Their requests and commits wait as in 1. A
-//! silent client loses its transaction ([`Settings::transaction_idle`]). Calls that wait for locks delay no
-//! other calls: they do not count as in flight, and take at most half of the memory for waiting calls. A call
-//! that finds no such memory is refused ([`CallOutcome::Full`]).
+//! A call that waits for locks waits for transactions to end. The requests and commits of these transactions
+//! wait as in 1. A silent client loses its transaction ([`Settings::transaction_idle`]). Calls that wait for
+//! locks delay no other calls: they do not count as in flight, and take at most half of the memory for
+//! waiting calls. A call that finds no such memory is refused ([`CallOutcome::Full`]).
 //!
 //! A replica looks again for room at each result, at each message, when records are durable, and at each
 //! tick.
@@ -94,8 +97,8 @@
 //!
 //! - *A leader deposed with a full pipeline.* The leader first learns that it is deposed. Then it reverts the
 //!   changes that were not chosen, even those that the host is still executing: the host handles orders in
-//!   their sequence. Later results belong to no reign and are dropped. A prefix of its proposals may come
-//!   back as a part of the next leader's log, and is applied like any other batch.
+//!   their sequence. Later results belong to no reign and are dropped. A prefix of the deposed leader's
+//!   proposals may come back as a part of the next leader's log. The replica applies it like any other batch.
 //! - *A reply is lost and the call repeated at the next leader.* The instance carries the reply into every
 //!   replica's table of sessions. The new leader looks there only once it is settled, and by then it has
 //!   every instance that may be chosen.
@@ -111,23 +114,23 @@
 //!   unused sessions are forgotten. So a stale opening can never bring back a session that has ended.
 //! - *A read that saw an unchosen change.* The read waits for that change. If the reign ends first, the read
 //!   is not answered.
-//! - *Two leaders.* Once the newer leader has something chosen, the older leader can have nothing chosen, and
-//!   no ballot confirmed in a later round. The older leader redirects its clients when it hears of the newer
-//!   one.
+//! - *Two leaders.* Once the newer leader has something chosen, no proposal of the older leader can be chosen
+//!   any longer, and no later round confirms its ballot. The older leader redirects its clients when it hears
+//!   of the newer leader.
 //! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
 //!   proposal that another replica forwards is counted and dropped.
 //! - *A joiner dies while it receives a checkpoint.* The remaining parts are dropped, and the log behind the
 //!   checkpoint is kept only as long as some checkpoint is under way.
-//! - *A slow host gives a part of a checkpoint while the next one is being given.* Checkpoints are numbered,
-//!   and parts of another checkpoint are dropped. Such a part would make the joiner differ (a random schedule
-//!   found that).
+//! - *A slow host gives a part of a checkpoint while the replica already gives the next checkpoint.*
+//!   Checkpoints are numbered, and parts of another checkpoint are dropped. Otherwise such a part would make
+//!   the joiner's state differ from the state of the other replicas (a random schedule found that).
 //! - *A snapshot is wanted from a busy leader.* The leader stops executing until all changes that it has
 //!   applied are chosen, which takes one round. Then it takes a checkpoint and goes on, and the parts are
 //!   read while it works.
 //! - *A snapshot is wanted while calls wait at a host that executes in any order* ([`Settings::any_order`]).
 //!   These calls may wait for long, and be executed at any moment. So the leader orders the host to rest. The
-//!   host answers behind all its earlier results. When these are chosen the checkpoint is taken, and the
-//!   calls wait on.
+//!   host answers after all its earlier results. When these results are chosen the checkpoint is taken, and
+//!   the calls wait on.
 //! - *Replies that are large together.* One message of answers ends at 256 KiB, however many a turn brings,
 //!   unless one reply is longer.
 //! - *The replicas whose acceptance is missing need a snapshot.* Without their acceptance the leader's
@@ -140,16 +143,16 @@
 //!   refuse a result while the reign goes on: later results rest on it. So the leader keeps back a batch for
 //!   which the log has no room ([`Settings::in_flight_bytes_max`]), and all batches behind it. The host
 //!   should execute nothing more while too much is kept back ([`Settings::results_held_max`]). If the log
-//!   refuses a batch all the same, the leader reverts unchosen changes, as at the end of a reign, before it
+//!   nevertheless refuses a batch, the leader reverts unchosen changes, as at the end of a reign, before it
 //!   executes again.
 //! - *The replicas whose acceptance is missing need a part of a checkpoint, from a host that may execute
-//!   nothing more.* The host would give the part after earlier requests, the requests wait for room, and
-//!   there is no room before these replicas accept. If nothing was chosen for ten ticks the leader stands
+//!   nothing more.* The host would give the part only after earlier requests. These requests wait for room,
+//!   and there is no room before these replicas accept. If nothing was chosen for ten ticks the leader stands
 //!   back. Then it holds no results, and the host goes on (a script shows it). The checkpoint itself stays
 //!   valid, because its content was chosen.
 //! - *A deposed leader gets a call in a session that began at the next leader.* The deposed leader does not
-//!   know the session, and must not answer at once that the session has ended, because that answer depends on
-//!   the state. So it answers when its reign was confirmed, as for a read.
+//!   know the session. It must not answer at once that the session has ended, because that answer depends on
+//!   the state. So the deposed leader would answer only after a confirmation of its reign, as for a read.
 //! - *A client acknowledges nothing, and its replies are long.* Its oldest replies are forgotten first
 //!   ([`Settings::session_bytes_max`]), and repetitions of these calls are answered *expired*. Other clients'
 //!   sessions go on.
@@ -159,14 +162,15 @@
 //! - *A change cannot be applied at the leader.* The change is never proposed. Its request is refused, and
 //!   the refusal depends on the state like a read. So the leader goes on leading for a moment without
 //!   executing ([`Command::Resign`]): until its results are chosen and the refusal is confirmed, or ten ticks
-//!   have passed. Then, without a disk, it leaves the set, so that the others elect at once and a spare takes
-//!   its place. With a disk it only ends: its records give the next process a whole state.
+//!   have passed. Then, without a disk, it leaves the set, so that the other replicas elect a leader at once
+//!   and a spare takes its place. With a disk it only ends: its records give the next process a whole state.
 //!
 //! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader
-//! has a call's request, unless the log mode carries requests: backups need the result of a call, not the
-//! call. The accept phase of a new leader needs no instance of its own: a log counts as accepted in a ballot
-//! only as a whole. So a majority that accepted it, empty or not, ends the phase ([`paxos::Event::Settled`]).
-//! Clients send writes to the leader alone, because the others would only drop them.
+//! has a call's request, unless changes are witnesses, which contain the request: backups need the result of
+//! a call, not the call. The accept phase of a new leader needs no instance of its own: a log counts as
+//! accepted in a ballot only as a whole. So a majority that accepted it, empty or not, ends the phase
+//! ([`paxos::Event::Settled`]). Clients send writes to the leader alone, because the other replicas would
+//! only drop them.
 //!
 //! **Disk.** A set whose replicas have disks survives a power cut of all: its log is durable at a majority
 //! before a call is answered, and a replica continues its records ([`Replica::recover`]). From time to time
@@ -175,9 +179,9 @@
 //! that were not chosen, end with the process, as at the end of a reign. A confirmation waits until the
 //! promise of its replica is durable.
 //!
-//! **Speed.** Requests share the memory of the message in which they came, and replies that of the batch.
-//! Each batch of inputs leads to one proposal, one round of confirming, and one message of answers for each
-//! session. A write alone takes four hops: call, accept, accepted, answer.
+//! **Speed.** Requests share the memory of the message in which they came, and replies share the memory of
+//! the batch. Each batch of inputs leads to one proposal, one round of confirming, and one message of answers
+//! for each session. A write alone takes four hops: call, accept, accepted, answer.
 
 mod batch;
 mod checkpoint;
@@ -404,8 +408,8 @@ pub enum Event {
         /// have higher numbers.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, which has no changes except chosen ones, and drop the previous
-    /// checkpoint. The replica then requests the parts one by one.
+    /// Take a checkpoint of the present state, which has no changes except chosen changes, and drop the
+    /// previous checkpoint. The replica then requests the parts one by one.
     Checkpoint {
         /// The number of the checkpoint, ascending.
         checkpoint: u64,

@@ -8,10 +8,11 @@
 //! has the promises of a majority before any of its proposals is chosen, and a replica that follows this
 //! ballot has promised nothing to a later leader. One replica is in both majorities. So any later leader
 //! answered its first call after the read was called. All earlier answers belong to this reign or to former
-//! ones, and the leader is settled, so it has their changes. The answer also waits until all changes that the
-//! read saw are chosen: otherwise they would vanish with the reign.
+//! reigns, and the leader is settled, so it has the changes of these answers. The answer also waits until all
+//! changes that the read saw are chosen: otherwise they would vanish with the reign.
 //!
-//! A leader learns in two ways that its reign still stands. One is cheap for many reads, the other for few.
+//! A leader learns in two ways that its reign still stands. One way is cheap for many reads, the other way
+//! for few reads.
 //!
 //! ```text
 //!  asked      client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client
@@ -22,9 +23,9 @@
 //! ```
 //!
 //! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round.
-//! *Announced* is the source's way: the client announces the read to all replicas, and each that does not
-//! lead confirms to the leader that it follows. Announced reads save a hop, but cost messages for each read,
-//! so they suit few reads.
+//! *Announced* is the source's way: the client announces the read to all replicas, and each replica that does
+//! not lead confirms to the leader that it follows. Announced reads save a hop, but cost messages for each
+//! read, so they suit few reads.
 //!
 //! **Attacks on announced reads.**
 //!
@@ -33,15 +34,15 @@
 //! - *A backup does not follow, or the client's message does not reach it*: one direction is cut. If a read
 //!   is not confirmed two ticks later, the leader asks for it as for any other read. If that fails too, the
 //!   reign ends.
-//! - *Two leaders.* Each backup confirms to the leader that it follows when its batch ends. The older leader
-//!   gets only confirmations that were sent before any promise to the newer leader.
+//! - *Two leaders.* Each backup confirms to the leader that it follows at the end of the backup's batch of
+//!   inputs. The older leader gets only confirmations that were sent before any promise to the newer leader.
 //! - *A confirmation of an earlier attempt is counted for a later attempt of the same read.* This does no
 //!   harm, because the call was made before either attempt.
 //! - *A backup confirms, ends, and comes back as another process*: the backup was alive after the read was
 //!   called, and had promised no other leader. Once a change has removed the former process, its
 //!   confirmations no longer count.
 //! - *The members change between two confirmations.* All confirmations are counted against the members at the
-//!   moment of the last confirmation, like those of a round (`paxos::confirm`).
+//!   moment of the last confirmation, like the confirmations of a round (`paxos::confirm`).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -63,7 +64,7 @@ pub(super) struct Reads {
     /// is known to have stood.
     announced: BTreeMap<CallId, AnnouncedRead>,
     /// Confirmations of announced reads, for reads that have not arrived themselves: the confirmations since
-    /// the last tick, and those between the last two ticks.
+    /// the last tick, and the confirmations between the last two ticks.
     early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
     /// Answers that wait only until the changes that they saw are chosen.
     confirmed_reads: VecDeque<WaitingRead>,

@@ -33,8 +33,8 @@ pub(super) struct Reign {
     rest: Option<(u64, bool)>,
     /// Number of ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,
-    /// Number of ticks since a proposal of the reign was last chosen. Counted while some proposal is not
-    /// chosen and a checkpoint waits for it.
+    /// Number of ticks since a proposal of the reign was last chosen. Counted while some result is not chosen
+    /// and a checkpoint, or a part of a checkpoint, waits for that.
     stuck_ticks: u32,
     /// Whether the host has stopped executing for good.
     stopped: bool,
@@ -55,7 +55,7 @@ pub(super) struct Reign {
     kept_back_bytes: usize,
     /// Proposals that are not chosen yet, oldest first, each with the entries to be answered.
     proposed: VecDeque<Vec<ExecutedEntry>>,
-    /// Writes that were given to the host and are not chosen yet.
+    /// Writes that the replica gave to the host and that are not chosen yet.
     pub(super) under_way: FxHashSet<CallId>,
     pub(super) transactions: Transactions,
     /// The memory of requests at the host and of unchosen results, in bytes.
@@ -120,7 +120,7 @@ impl Reign {
         Ok(())
     }
 
-    /// Stops executing for good: the host does not even execute the requests that it was given.
+    /// Stops executing for good: the host does not even execute the requests that the replica has given it.
     pub(super) fn stop_executing(&mut self) {
         self.stopped = true;
         self.executing.clear();
@@ -137,8 +137,8 @@ impl Reign {
         self.next = chosen + 1;
     }
 
-    /// Counts a tick. Returns whether a wanted checkpoint has waited for too long, or a part of a checkpoint
-    /// that waits for room.
+    /// Counts a tick. Returns whether a wanted checkpoint, or a part of a checkpoint that waits for room, has
+    /// waited for too long.
     pub(super) fn tick(&mut self, part_waits_for_room: bool) -> bool {
         self.reads.tick();
         if !self.settled || self.stopped || !self.pausing && !part_waits_for_room {
@@ -295,7 +295,7 @@ impl Reign {
     }
 
     /// Adds a transaction to the next proposal. From now on other requests see the transaction's changes,
-    /// like those of any unchosen write.
+    /// like the changes of any unchosen write.
     pub(super) fn gather_commit(
         &mut self,
         work: u64,
@@ -343,10 +343,10 @@ impl Reign {
 }
 
 /// Number of ticks without a chosen proposal after which a leader that has to give a checkpoint, or a part of
-/// one, reverts its unchosen changes. The replicas that should accept the proposals may need the checkpoint
-/// first.
+/// a checkpoint, reverts its unchosen changes. The replicas that should accept the proposals may need the
+/// checkpoint first.
 const STUCK_TICKS_MAX: u32 = 10;
 
 /// The number of ticks, ten seconds in all, after which a leader with a wanted checkpoint reverts its
-/// unchosen changes in any case. Until then its host may execute the requests that it was given.
+/// unchosen changes in any case. Until then its host may execute the requests that it already has.
 const PAUSED_TICKS_MAX: u32 = 200;

@@ -40,7 +40,8 @@ pub struct Replica {
     pub(super) chosen: u64,
     /// The ballot of the reign that executed the last chosen instance.
     pub(super) ballot: Ballot,
-    /// The number of the last work or rest that was given to the host. The numbers ascend through all reigns.
+    /// The number of the last work or order to rest that this replica gave to the host. The numbers ascend
+    /// through all reigns.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, CallOutcome)>>,
@@ -116,7 +117,7 @@ impl Replica {
         Replica::new(group, paxos, settings)
     }
 
-    /// Returns the replica that continues from its records, which must include all durable ones
+    /// Returns the replica that continues from its records, which must include all durable records
     /// ([`Paxos::recover`]). Returns `None` if there are no records.
     pub fn recover(
         group: GroupId,

@@ -10,9 +10,9 @@
 //! answers must be kept. So a session has a share ([`Settings::session_bytes_max`]), and all sessions have
 //! one bound together ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers.
 //! Beyond the common bound, the session with the most bytes of answers loses its oldest answers. If all
-//! sessions have few bytes, the least recently used session loses them. A session that loses answers goes on:
-//! its client may call as before. Only a repetition of a forgotten call, or of an earlier one, is answered
-//! *expired*. No session ends because of another session's answers.
+//! sessions have few bytes, the least recently used session loses its oldest answers. A session that loses
+//! answers goes on: its client may call as before. Only a repetition of a forgotten call, or of a call before
+//! it, is answered *expired*. No session ends because of another session's answers.
 //!
 //! The leader goes on executing calls of a session beyond its share. An alternative was to make these calls
 //! wait for their client, but the client may never acknowledge the oldest call. The wait would protect no

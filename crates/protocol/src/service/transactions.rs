@@ -26,19 +26,20 @@
 //! instances. A plain request is executed if it conflicts with no transaction, and waits otherwise. While no
 //! transaction is open, the leader does not look at locks.
 //!
-//! **Changes are in the state from the moment of execution**, like those of plain writes that are not chosen.
-//! The host remembers to which transaction each change belongs. If the transaction is aborted, the host
-//! reverts these changes, the latest first. Later changes of other requests stay: they touch other keys, so
-//! the order does not matter. Backups apply the changes at the place of the commit.
+//! **Changes are in the state from the moment of execution**, like the changes of plain writes that are not
+//! chosen. The host remembers to which transaction each change belongs. If the transaction is aborted, the
+//! host reverts these changes, the latest first. Later changes of other requests stay: they touch other keys,
+//! so the order does not matter. Backups apply the changes at the place of the commit.
 //!
 //! **A transaction that changed nothing** has no instance. Its commit is confirmed like a read (rule S16): a
-//! majority followed the ballot after the commit came, and all that the transaction saw is chosen. Its locks
-//! have kept those values until then.
+//! majority followed the ballot after the commit came, and all that the transaction saw is chosen. Until then
+//! its locks keep other requests from changing the values that it saw.
 //!
-//! **Ends without a commit.** In each of these cases the transaction's next call is answered
-//! `CallOutcome::Aborted`: its leader is deposed or dies, its client's link breaks, its client is silent for
-//! `Settings::transaction_idle`, its request would close a circle of waiting transactions, its changes are
-//! too large, the client abandons it, or a checkpoint is wanted after it has changed something.
+//! **Ends without a commit.** A transaction ends without effect if its leader is deposed or dies, if its
+//! client's link breaks, or if its client is silent for `Settings::transaction_idle`. It also ends if its
+//! request would close a circle of waiting transactions, if its changes are too large, if its client abandons
+//! it, or if a checkpoint is wanted after it has changed something. In each case the replica that then leads
+//! answers the transaction's next call with `CallOutcome::Aborted`.
 //!
 //! **Attacks considered.**
 //!
@@ -51,8 +52,8 @@
 //!   transaction that commits.
 //! - *The answer to a commit is lost.* The instance carries the call's id into every table of sessions, which
 //!   answers a repetition. A commit that a settled leader does not have in its log can never be chosen later,
-//!   so it is aborted. The leader answers that once its reign is confirmed, because a deposed leader may lack
-//!   the commit.
+//!   so it is aborted. The leader answers *aborted* once its reign is confirmed, because a deposed leader may
+//!   lack the commit.
 //! - *A commit comes twice to one leader.* While the first attempt is under way, the second has no effect.
 //! - *A transaction is aborted while the host executes a request of it.* The host carries out the order to
 //!   abort after the order to execute. The result that comes meanwhile belongs to no transaction.
@@ -63,8 +64,8 @@
 //! - *A plain write waits for a transaction, and its client sends it again.* The write is under way, and is
 //!   not queued twice.
 //! - *A client leaves a transaction open.* Its locks are released when its link breaks, or after a while.
-//! - *A request comes before the previous one was answered.* Their order is unknown, so the transaction is
-//!   aborted.
+//! - *A request of a transaction comes before the previous request was answered.* Their order is unknown, so
+//!   the transaction is aborted.
 
 use std::collections::BTreeMap;
 

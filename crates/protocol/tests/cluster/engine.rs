@@ -65,7 +65,7 @@ impl Engine {
         *holders += 1;
     }
 
-    /// Runs the tasks of a batch. A read `large` needs a batch without other reads.
+    /// Runs the tasks of a batch. The read `large` fits only into a batch without other reads.
     pub(crate) fn run_all(&mut self, tasks: &[Task]) -> Vec<TaskResult> {
         let reads = tasks.iter().filter(|task| matches!(task.kind, TaskKind::Read { .. })).count();
         let run = |task: &Task| match &task.kind {

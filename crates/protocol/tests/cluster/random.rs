@@ -1,5 +1,5 @@
 //! Random schedules. Messages are slow, links break, and processes of all kinds crash or are wrongly
-//! suspected, and come back as new ones. The test checks these rules:
+//! suspected, and come back as new processes. The test checks these rules:
 //!
 //! - All routers hold one order. It contains each sender's messages once and without gaps.
 //! - Every request ends in one event.
@@ -98,7 +98,7 @@ impl Schedule {
         (!from.is_empty()).then(|| from[(self.world.random() % from.len() as u64) as usize].clone())
     }
 
-    /// Returns the present life of one of these processes.
+    /// Picks one of these processes, and returns its present life.
     fn one_of(&mut self, names: &[&'static str]) -> ProcessId {
         let name = self.pick(names).expect("there are some");
         self.lives[name]
@@ -128,7 +128,7 @@ impl Schedule {
             52..55 => self.crash_storage(),
             55 => {
                 let id = self.one_of(&["u1", "c1", "c2"]);
-                // There are always two supers: one comes back before another dies.
+                // There are always two supers: a dead super comes back before the other super dies.
                 let supers = self.world.everybody().into_iter().filter(|id| id.node / 100 == 2).count();
                 if id.node / 100 != 2 || supers == 2 {
                     self.world.crash(id);

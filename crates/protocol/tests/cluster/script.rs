@@ -74,8 +74,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["retention", span] => {
             world.retention = millis(span);
         }
-        // `die` kills its reader, `die 17` only where key 17 is read. `large` needs a batch without other
-        // reads.
+        // `die` kills its reader, `die 17` only where key 17 is read. `large` fits only into a batch without
+        // other reads.
         ["count", id, token, strength, ranges, ref op @ ..] => {
             let strength = match strength {
                 "basic" => Strength::Basic,

@@ -63,7 +63,7 @@ pub(crate) struct Users {
     keepers: BTreeMap<ProcessId, (Box<Handover>, Engine)>,
     /// Longest time that engines take for a batch. `None` if they stand still.
     pub(crate) work: Rc<Cell<Option<Duration>>>,
-    /// Whether a wedged or removed process starts again as a new one.
+    /// Whether a wedged or removed process starts again as a new process.
     pub(crate) rebirth: bool,
     /// Number of replicas of each range.
     pub(crate) replicas: u8,
@@ -164,7 +164,8 @@ impl Environment<Role> for Users {
         Ok(())
     }
 
-    /// Two processes may not be linked. The one of the earlier generation is out.
+    /// Handles a link that the fence forbids, between processes of two generations. The process of the
+    /// earlier generation is out of the domain.
     fn policy_mismatch(&mut self, world: &mut Virtual, machine: usize, theirs: &[u8]) {
         let id = world.id(machine).expect("it lives");
         if self.nodes[&id].generation < shown_by(theirs) {
@@ -433,8 +434,8 @@ fn shown_by(pass: &[u8]) -> Generation {
 /// are moved in one section.
 const REMEMBERED_BYTES_MAX: usize = 400 << 10;
 const SECTION_BYTES_MAX: usize = 64 << 10;
-/// Number of bytes of an answer that are sent at once, number of bytes that a process keeps of all unconsumed
-/// answers, and the longest time for which it keeps them.
+/// Number of bytes of an answer that a process sends at once, maximum number of bytes that it keeps of all
+/// unconsumed answers, and the longest time for which it keeps these bytes.
 const REPLY_WINDOW: u64 = 40_000;
 const HELD_BYTES_MAX: u64 = 300_000;
 const HELD_MAX: Duration = Duration::from_secs(4);

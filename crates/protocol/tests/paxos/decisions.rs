@@ -184,7 +184,7 @@ fn of_two_candidates_one_is_helped() {
         said.sent
     );
 
-    // A candidate in phase 1 gives way to no other, however well connected.
+    // A candidate in phase 1 gives way to no other candidate, however well connected that candidate is.
     let mut router = third();
     let own = router.stand();
     assert!(

@@ -1,5 +1,5 @@
-//! Random schedules. Links break, processes crash and return as new ones, messages are slow. The world checks
-//! agreement at every learning. In the end the links heal, and all routers must learn every proposal.
+//! Random schedules. Links break, processes crash and return as new processes, messages are slow. The world
+//! checks agreement at every learning. In the end the links heal, and all routers must learn every proposal.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
             }
             98 => {
                 // No more processes may fail than the members tolerate. Further processes may fail only after
-                // the first ones are replaced.
+                // the failed processes are replaced.
                 let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 if !seed.is_multiple_of(4) && bears_loss_of(&world, id) {
@@ -109,7 +109,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 }
             }
             _ => {
-                // Routers that were voted out restart as new ones.
+                // Routers that were voted out restart as new routers.
                 for id in removed(&world) {
                     restart(&mut world, &mut lives, id);
                 }
@@ -168,7 +168,7 @@ fn restart(world: &mut World, lives: &mut BTreeMap<u64, u128>, id: ProcessId) {
 }
 
 /// Whether every set of members keeps a majority of living routers without `id`. The sets are the newest
-/// learned set and those that pending changes would make.
+/// learned set, and the sets that pending changes would make.
 fn bears_loss_of(world: &World, id: ProcessId) -> bool {
     let statuses: Vec<_> = world.living().map(|(_, paxos, _)| paxos.status()).collect();
     let newest = statuses.iter().max_by_key(|status| status.chosen).map(|status| &status.members);

@@ -211,7 +211,7 @@ fn a_follower_that_catches_up_gets_more_slots_once_it_has_learned_the_last() {
     assert_eq!(fed(&follow(&mut router, own, "3", Some(6), 6)), [Slot(6)]);
 }
 
-/// A change at the end of the log needs a majority of the members that it makes.
+/// A change of the members at the end of the log needs a majority of the members after the change.
 #[test]
 fn a_reign_is_settled_once_its_initial_slots_are_chosen() {
     let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![members("1 2 3 4")]);

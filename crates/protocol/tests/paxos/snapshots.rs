@@ -138,8 +138,8 @@ fn a_snapshot_that_every_receiver_has_is_dropped() {
 
 #[test]
 fn a_late_state_is_used_if_its_members_are_known() {
-    // Without a disk, the router takes the state as the requested one, however late the state comes, and
-    // writes nothing.
+    // Without a disk, the router takes the state as the requested state, however late it comes, and writes
+    // nothing.
     let (mut router, own) = leading(&small_messages());
     waiting(&mut router, own, "4");
     choose(&mut router, own, 10);

@@ -289,15 +289,15 @@ impl World {
         self.everybody().into_iter().map(|id| (id, self.process(id), &self.nodes[&id]))
     }
 
-    /// Makes the log of `id` the history, and forgets everything that others learned beyond its end.
+    /// Makes the log of `id` the history, and forgets everything that other routers learned beyond its end.
     pub(crate) fn begin_anew(&mut self, id: ProcessId) {
         let last = self.nodes[&id].applied;
         self.ghost.retain(|slot, _| *slot <= last);
         self.ghost_members.retain(|slot, _| *slot <= last);
     }
 
-    /// Delivers the oldest message of a link, even a held one, and the pulses before it. Messages that are
-    /// sent in response are not delivered.
+    /// Delivers the oldest message of a link, even a held message, and the pulses before it. Messages that
+    /// are sent in response are not delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         while let Some(message) = self.take(from, to) {
             self.drain(to);

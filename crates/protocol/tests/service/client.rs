@@ -54,7 +54,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Returns a client with links to replicas 1, 2 and 3. It asks the first.
+    /// Returns a client with links to replicas 1, 2 and 3. It asks replica 1.
     fn new() -> Alone {
         let client = Client::new(GROUP, peers(1..=3), ClientSettings::default());
         let mut alone = Alone { client, now: Time(1_000_000_000), links: 0 };
@@ -305,7 +305,8 @@ fn two_calls_under_one_key_get_the_same_answer() {
     assert_eq!(numbers(&alone.call(5, "b")), [(2, 2, vec![2])], "calls without keys go on counting");
 }
 
-/// If the later call began the transaction again, the commit would lack the earlier calls.
+/// A replica without room refuses a later call of a transaction. When the client sends the call again, the
+/// call must not begin the transaction again, because the commit would then lack the earlier calls.
 #[test]
 fn a_later_call_without_room_does_not_begin_its_transaction_again() {
     let mut alone = Alone::open();
@@ -372,7 +373,8 @@ fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
     assert_eq!(alone.again(6, id).fates, [(6, Fate::Expired)]);
 }
 
-/// The first user may have gone away and called again.
+/// One user may repeat a call of unknown fate twice, for example because the user went away and came back.
+/// Each repetition gets an answer.
 #[test]
 fn a_call_that_is_asked_for_twice_is_answered_twice() {
     let mut alone = Alone::open();
@@ -385,7 +387,8 @@ fn a_call_that_is_asked_for_twice_is_answered_twice() {
     assert_eq!(alone.outcome(asked, 1, done()).fates, [(3, reply.clone()), (2, reply)]);
 }
 
-/// Otherwise calls whose users never repeat them would keep thousands of later calls out.
+/// The client forgets calls of unknown fate to make room for new calls. Otherwise calls whose users never
+/// repeat them would keep thousands of later calls out.
 #[test]
 fn calls_of_unknown_fate_give_way_to_new_ones() {
     let mut alone = Alone::open();

@@ -1,4 +1,4 @@
-//! Random schedules. Links break, replicas crash and return as new ones, messages and hosts are slow. The
+//! Random schedules. Links break, replicas crash and return as new replicas, messages and hosts are slow. The
 //! service is a list that only grows, so the final list is the order in which all calls took effect. The test
 //! checks three rules:
 //!
@@ -320,6 +320,6 @@ const SEEDS: u64 = 300;
 /// Seeds of schedules in which a leader and its replicas waited for each other.
 const FOUND: [u64; 2] = [1176, 1436];
 
-/// Schedules with seeds below this one stay as they were when some of them found a fault: in these, clients
-/// announce no reads.
+/// In schedules with seeds below this seed, clients announce no reads. So the schedules that have found
+/// faults stay as they were.
 const ANNOUNCES_FROM: u64 = 200;

@@ -304,7 +304,7 @@ impl World {
         self.go(|world, users| users.host_step(world, id))
     }
 
-    /// Delivers the oldest message of a link, even a held one. Messages that are sent in response are not
+    /// Delivers the oldest message of a link, even a held message. Messages that are sent in response are not
     /// delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         self.deliver(from, to);

@@ -150,7 +150,7 @@ fn decoders_refuse_what_no_encoder_writes() {
     let pass = [&[6, 65, 0, 0, 0][..], &[0; 65]].concat();
     assert_eq!(decode(&pass), Err(WireError::Length { length: 65, limit: 64 }));
     // A pair has at least 1 + 4 bytes, and a part at least 4 + 4 bytes. The bytes behind these counts suffice
-    // for fewer.
+    // for fewer pairs or parts.
     let pairs = [&[1, 3, 0, 0, 0][..], &[0; 14]].concat();
     assert_eq!(decode(&pairs), Err(WireError::Length { length: 3, limit: 2 }));
     let parts = [&[65, 2, 0, 0, 0][..], &[0; 15]].concat();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{group::id::GroupId, id::ProcessId};
 
-/// Upper bound of an address's deliveries to processes outside the group, in percent.
+/// Largest share of an address's deliveries that may reach processes outside the group, in percent.
 pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 
 /// Statistics of the last assignment of addresses. Deliveries are computed from the reported rates of groups,
@@ -20,9 +20,9 @@ pub struct AddressStatistics {
     pub served: u64,
     /// Number of addresses in use.
     pub addresses: u64,
-    /// Deliveries by addresses to members of the group for which the message is meant, a second.
+    /// Deliveries by addresses to members of the message's group, in deliveries a second.
     pub wanted: u64,
-    /// Deliveries to other listeners of the same address, a second.
+    /// Deliveries by addresses to processes outside the message's group, in deliveries a second.
     pub unwanted: u64,
 }
 
@@ -59,10 +59,10 @@ struct Placement<'a> {
     members: &'a [Vec<u32>],
     clusters: Vec<MemberCluster>,
     of_process: Vec<Vec<u32>>,
-    /// The number of the cluster with exactly these listeners.
+    /// For each list of listeners, the number of the cluster with exactly these listeners.
     same: BTreeMap<Vec<u32>, u32>,
-    /// For each cluster, the number of members that it shares with one group. The buffer is reused for each
-    /// group.
+    /// For each cluster, the number of members that it shares with the group that is being placed. The buffer
+    /// is reused for each group.
     shared: Vec<u64>,
     /// The clusters that have members of the group that is being placed.
     touched: Vec<u32>,
@@ -141,7 +141,8 @@ impl Placement<'_> {
                 None => self.left.push(index),
             }
         }
-        // Busier addresses may now carry more unwanted traffic, so the groups left over are tried again.
+        // The placed groups have made the addresses busier. A busier address may carry more unwanted traffic,
+        // so the groups left over are tried again.
         for index in std::mem::take(&mut self.left) {
             if let Some(cluster) = self.cheapest(index) {
                 self.put(index, cluster);
@@ -224,8 +225,8 @@ impl Placement<'_> {
         }
     }
 
-    /// Gives each cluster an address: the former address of most of its traffic, or else a free address.
-    /// Returns each group's address, and statistics.
+    /// Gives each cluster an address: the address that most of its traffic had before, or else a free
+    /// address. Returns each group's address, and statistics.
     fn number(self) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
         let mut statistics =
             AddressStatistics { candidates: self.candidates.len() as u64, ..AddressStatistics::default() };

@@ -1,7 +1,7 @@
 //! Addresses: the groups that have an IP multicast address, and the groups that share one.
 //!
 //! **Promise.** A domain uses at most [`ADDRESSES_MAX`] addresses. The groups with the largest product
-//! members × rate have one, and groups with nearly the same members share it. Of the deliveries by an
+//! members × rate have an address, and groups with nearly the same members share one. Of the deliveries by an
 //! address, at most [`UNWANTED_PERCENT_MAX`](allocator::UNWANTED_PERCENT_MAX) percent reach processes outside
 //! the group, as of the last assignment.
 //!
@@ -11,27 +11,28 @@
 //! cost of doing so will be small enough."
 //!
 //! **Assignment.** The routers assign addresses, as part of the order: the assignment is a function of the
-//! earlier control messages. So it is the same at all routers, and no router's death interrupts it.
+//! earlier control messages. So all routers compute the same assignment, and no router's death interrupts it.
 //! 1. *Rates.* The member with rank 0 counts the soft messages that it delivers. It reports the number of
-//!    messages a second ([`Control::Rates`](super::Control)), rounded up to a power of two, when this rate
-//!    has changed by two powers, or the traffic has begun or ended: a steady group sends no reports. A member
-//!    that gets rank 0 reports again.
+//!    messages a second, rounded up to a power of two ([`Control::Rates`](super::Control)). It sends a report
+//!    when this rate has changed by two powers, or when the traffic has begun or ended. A steady group sends
+//!    no reports. A member that gets rank 0 reports again.
 //! 2. *Assignment.* The routers note rates, joins and leaves. Once a [sixteenth](DRIFT_SHARE) of all members
 //!    × rates has changed, the next report makes them assign again ([`allocator`]). So the cost of one pass
 //!    over all groups is shared by many changes. A group keeps its address as long as the address suits it.
-//! 3. *Distribution.* The report goes to the members of all groups whose address it changes, each with its
-//!    own changes. A joining process gets the address with its admission.
+//! 3. *Distribution.* The report that caused the assignment goes to the members of all groups whose address
+//!    changes. Each receiver gets the new addresses of its own groups with it. A joining process gets the
+//!    address with its admission.
 //!
 //! **Members.** A process listens to the addresses of its groups as soon as it knows them. It begins to send
 //! by an address a little later, so that the other members listen by then. A group's views are independent of
-//! its address, which stays when the view changes: messages carry the group and the view. Messages of an
-//! earlier view are ignored, and messages of a later view wait, by whichever way they come.
+//! its address, which stays when the view changes: messages carry the group and the view. Whichever way
+//! messages come, the receiver ignores messages of an earlier view, and messages of a later view wait.
 //!
-//! **Members that do not hear** are found as with any cast, each separately (`lanes`): a multicast message
-//! that had to be repaired was lost. Such a member gets separate copies, by cast or over the link, and
-//! multicast is tried again after a while. If the member hears such a message by multicast all the same, it
-//! recognizes the second copy by its number. An address serves at least two members: for one, a single copy
-//! costs the same.
+//! **Members that multicast does not reach.** A sender finds each of them separately, as with any cast
+//! (`lanes`): if it had to repair a multicast message for a member, multicast did not reach that member. Such
+//! a member gets separate copies, by cast or over the link, and multicast is tried again after a while. If
+//! multicast nevertheless brings the member such a message, the member recognizes the second copy by its
+//! number. A multicast goes to at least two members: for one member, a separate copy costs the same.
 //!
 //! **Unwanted deliveries.** A listener of an address hears all groups that share the address, other domains
 //! that happen to use the same address, and its own messages. The host passes on only messages of processes
@@ -42,19 +43,19 @@
 //! - *An address changes while messages are on their way:* processes that stopped listening to the former
 //!   address lose the messages, which are then repaired. The new address is unproven: one message at a time
 //!   uses it until a message was confirmed.
-//! - *A member claims that its group sends a million messages a second:* rates are capped at [`LEVEL_MAX`],
-//!   and its group takes one address.
+//! - *A member claims that its group sends a million messages a second:* the routers cap rates at
+//!   [`LEVEL_MAX`], and the group takes only one address.
 //! - *A dropped process goes on listening:* it hears messages that follow its end, and ignores them. A
 //!   group's key seals them.
 //! - *A dropped process goes on sending:* no link to the process stands, and members refuse its messages
 //!   (firewall).
 //! - *Two members report different rates:* the last report of a member counts.
-//! - *A group of two, or an idle one, has an address:* it loses the address at the next assignment; an empty
-//!   group at once.
+//! - *A group of two, or an idle group, has an address:* the group loses the address at the next assignment.
+//!   An empty group loses its address at once.
 //!
 //! **Where we differ.** Dr. Multicast clusters by k-means. Here groups are placed one by one, the most
 //! important first, at the address where they add the fewest unwanted deliveries, within the bound of that
-//! address. That is one pass over all members of all groups, and placed groups stay.
+//! address. This method makes one pass over all members of all groups, and moves no placed group.
 
 mod allocator;
 

@@ -1,11 +1,11 @@
-//! Events that wait behind a state.
+//! Events that wait at a joining member until its host has the group's state.
 //!
 //! The transfer of a state may take long, and updates keep coming meanwhile. If each update were an event
 //! with a reference to its receive buffer, millions of updates would take many times the memory of their
 //! bytes, and it would take long to move them. So consecutive soft updates of one sender are one event here,
-//! if nothing between them has a place in the order. Soft updates of several senders have no order among each
-//! other. Ordered updates are copied out of their buffers. So the memory of all events is known
-//! ([`EventBacklog::bytes`]), and the backlog's owner can bound it.
+//! if nothing between them has a place in the order. Soft updates of different senders have no order among
+//! each other, so this merging breaks no order. Ordered updates are copied out of their buffers. So the
+//! memory of all events is known ([`EventBacklog::bytes`]), and the backlog's owner can bound it.
 
 use std::{
     collections::{BTreeMap, VecDeque},

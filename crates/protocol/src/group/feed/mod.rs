@@ -1,4 +1,4 @@
-//! The feed: a state on its way from a member that has it to one that joined.
+//! The feed: the transfer of a group's state from a member that has the state to a member that joined.
 //!
 //! The joiner requests one piece at a time, so it sets the pace and the giver need not remember its progress.
 //! The joiner requests at most [`Settings::state_bytes_per_second`](super::Settings::state_bytes_per_second)
@@ -34,7 +34,8 @@ use crate::{
 /// costs nothing, whereas a buffer that grows step by step is copied each time.
 const SET_ASIDE_MAX: u64 = 1 << 30;
 
-/// Longest delay of a piece that the next request makes up for.
+/// Longest delay of a piece that the transfer makes up for by sending the next request earlier. After a
+/// longer delay the transfer is slower.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
 /// The transfer of a state at one member: the side that gives the state, and the side that receives it.
@@ -70,7 +71,8 @@ struct AwaitedState {
     moving: bool,
     /// Time from which the bound on the transfer's speed allows the next request.
     due: Time,
-    /// Whether the next piece is not yet requested.
+    /// Whether the next piece is not yet requested, because the bound on the transfer's speed does not allow
+    /// it yet.
     paused: bool,
 }
 
@@ -153,7 +155,7 @@ impl Feed {
         (self.behind.bytes() > bytes_max).then(backlog)
     }
 
-    /// Whether a request for a piece is outstanding.
+    /// Whether the next piece is not yet requested, so that [`Feed::wanted`] has to be called again.
     pub(super) fn is_due(&self) -> bool {
         matches!(&self.stage, FeedStage::Awaits(awaited) if awaited.paused)
     }

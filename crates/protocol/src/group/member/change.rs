@@ -114,8 +114,8 @@ impl GroupMember {
         if !self.is_member() || !survives {
             return;
         }
-        // A report covers no messages after a gap. If such messages were held later, a later cut could reach
-        // further than an earlier one.
+        // A report covers no messages after a gap. If such messages were held later, a later cut of the same
+        // change could reach further than an earlier cut.
         self.soft.streams.forget_ahead();
         let counts = self.soft.streams.counts();
         let report = SurvivorReport { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
@@ -319,8 +319,8 @@ impl GroupMember {
     }
 
     /// Suspects survivors that delay a change for too long. The survivors that delay nothing send the
-    /// suspicion. Each survivor may lack messages that it cannot get from another survivor. Then they suspect
-    /// each other one after the other, beginning with the youngest.
+    /// suspicion. If every survivor lacks messages that it cannot get from the others, all survivors delay
+    /// the change. Then the survivors suspect the youngest other survivor, the oldest survivor first.
     pub(super) fn chase(&mut self, context: &mut MemberContext<'_>) {
         let Some(group) = &self.group else { return };
         let Some(change) = &group.change else { return };

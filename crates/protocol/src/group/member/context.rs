@@ -42,7 +42,8 @@ pub(in crate::group) struct Effects {
     pub(in crate::group) views: u64,
     /// Longest time that a member's own soft messages waited for a view.
     pub(in crate::group) longest_wait: Duration,
-    /// Number of gaps in the streams of other members that were requested.
+    /// Number of times that this process requested gaps in a stream of another member, each time one gap or
+    /// several.
     pub(in crate::group) gaps: u64,
     /// Number of soft messages that were sent again.
     pub(in crate::group) resent: u64,

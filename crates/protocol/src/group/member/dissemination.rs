@@ -19,7 +19,7 @@ use crate::{
     time::Time,
 };
 
-/// Largest number of gaps of a stream that one request names.
+/// Largest number of gaps of a stream that a member requests at once.
 const HOLES_MAX: usize = 16;
 
 /// The soft messages of the installed view at a member, and everything by which they reach other members.
@@ -189,7 +189,7 @@ impl Dissemination {
         self.asked.get(&sender) == Some(&from)
     }
 
-    /// Requests a stream from this number on from one of its holders.
+    /// Requests from `holder` the messages of a stream that begin at number `from`.
     pub(super) fn ask(
         &mut self,
         context: &mut MemberContext<'_>,
@@ -222,8 +222,8 @@ impl Dissemination {
         others.iter().any(|id| self.streams.get(*id).is_some_and(Stream::lacks))
     }
 
-    /// Whether gaps have been open for long enough to be requested. If not, has the process call the members
-    /// at the time when they will have been.
+    /// Whether gaps have been open for long enough to be requested. If not, makes the process call the
+    /// members again once the gaps will have been open for long enough.
     pub(super) fn are_gaps_due(&self, context: &mut MemberContext<'_>) -> bool {
         match self.gaps_at {
             Some(at) if at <= context.now => true,
@@ -285,9 +285,9 @@ impl Dissemination {
         here.say(context, vec![to], Direct::Soft { sender, first, messages });
     }
 
-    /// Sends the new messages of this member's stream: by the group's address to the members that multicast
-    /// reaches, as separate casts in small pieces to the members that only such casts reach, and over links
-    /// to all other members.
+    /// Sends the new messages of this member's stream. They go by the group's address to the members that
+    /// multicast reaches, and as separate casts in small pieces to the members that only such casts reach.
+    /// They go over links to all other members.
     pub(super) fn send_own(
         &mut self,
         context: &mut MemberContext<'_>,
@@ -379,7 +379,7 @@ impl Dissemination {
     }
 
     /// Returns the receivers of the receipt that goes down: the members directly below and, at the root, also
-    /// the members that asked, because no other member may reach them.
+    /// the members that asked, because perhaps no other member reaches them.
     fn receivers_below(&self, here: &InstalledView, tree: Tree) -> Vec<ProcessId> {
         let mut to = here.ranked(tree.below());
         if tree.above().is_none() {
@@ -432,8 +432,8 @@ impl Dissemination {
         self.receipts.tick(tree, (self.held_bytes(), self.streams.freed()), waits, is_apart)
     }
 
-    /// Sends each of these members those messages of this member's stream that the receiver already lacked at
-    /// the last tick.
+    /// Sends the messages of this member's stream again to each of these members that lacks some of them and
+    /// has confirmed none since the last call.
     pub(super) fn push_on(
         &mut self,
         context: &mut MemberContext<'_>,

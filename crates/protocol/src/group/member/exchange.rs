@@ -81,10 +81,11 @@ impl GroupMember {
         }
     }
 
-    /// Keeps a message of a later view until that view is installed here.
+    /// Keeps a soft message or a receipt of a later view until that view is installed here, if there is room
+    /// for it.
     fn keep(&mut self, context: &mut MemberContext<'_>, from: ProcessId, view: Position, direct: Direct) {
         if !matches!(direct, Direct::Soft { .. } | Direct::Receipts { .. }) {
-            // The message does not fit, so it is dropped, and its sender has to send it again.
+            // A request for messages or for a gap is dropped, because its sender repeats it.
             return;
         }
         if self.knows(from) {

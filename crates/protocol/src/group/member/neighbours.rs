@@ -14,7 +14,7 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Computes the processes again at the next call, whatever the group's state is.
+    /// Makes the next call of `update` compute the processes again, even if the group's state is the same.
     pub(super) fn reset(&mut self) {
         self.computed_for = None;
     }

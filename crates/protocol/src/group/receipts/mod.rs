@@ -1,10 +1,10 @@
-//! The schedule of receipts: at once in a small view, up and down a tree in a large one.
+//! The schedule of receipts: at once in a small view, up and down a tree in a large view.
 //!
-//! In a large view, receipts to all at the end of every turn would cost more than the messages themselves. In
-//! such a view a member sends the receipt of its whole branch to the member above it in the tree, and the
-//! root sends the receipt of all members down. They do so at each tick while anything is held, and at once if
-//! a safe message waits for the receipt. Members that asked recently get receipts directly and at once, not
-//! through the tree.
+//! In a large view, receipts to all members at the end of every turn would cost more than the messages
+//! themselves. In such a view a member sends the receipt of its whole branch to the member above it in the
+//! tree, and the root sends the receipt of all members down. Both do so at each tick while anything is held,
+//! and at once if a safe message waits for the receipt. Members that asked recently get receipts directly and
+//! at once, not through the tree.
 
 mod tree;
 
@@ -16,7 +16,8 @@ use crate::{ecast::Position, id::ProcessId, time::Time};
 /// The receipts that a member has to send, and its requests for receipts.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// Whether this member's counts have changed since all other members got a receipt.
+    /// Whether this member's counts, or the counts of its branch, have changed since the last receipt to all
+    /// other members or the last receipt of the branch.
     due: bool,
     /// Whether all members get a receipt at the end of the turn.
     urgent: bool,
@@ -31,7 +32,7 @@ pub(super) struct Receipts {
     ticks: usize,
     /// The tick at which this member last requested receipts because its window was filling up.
     asked_for_room: Option<usize>,
-    /// Number of soft updates that were freed when it was last this member's turn to ask all others.
+    /// Number of soft updates that were freed when it was last this member's turn to ask all other members.
     freed_at_turn: Option<u64>,
 }
 
@@ -71,8 +72,8 @@ pub(super) enum SafeNews {
     Some,
 }
 
-/// Number of ticks between two checks for lost messages in a large view: the length of a round of receipts,
-/// plus one.
+/// Number of ticks between two checks for lost messages in a large view: the ticks that a round of receipts
+/// takes, plus one.
 const TICKS_OF_A_ROUND: usize = 4;
 
 /// The reason for which a member waits for receipts of other members.
@@ -101,7 +102,8 @@ impl Receipts {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Whether all other members have a receipt with this member's present counts.
+    /// Whether a receipt with this member's present counts has left: to all other members, or as part of the
+    /// receipt of its branch.
     pub(super) fn are_sent(&self) -> bool {
         !self.due
     }
@@ -228,9 +230,9 @@ impl Receipts {
             comes = Tick::PushOn;
         } else if any || self.due {
             self.round.due = true;
-            // If all members asked at every tick, each member would get receipts from all others. So members
-            // take turns to ask all others directly instead of through the tree, and do so only while a
-            // caller waits.
+            // If all members asked at every tick, each member would get receipts from all other members. So
+            // members take turns to ask all other members directly instead of through the tree. Only a member
+            // that waits for the end of a flush asks at every tick.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;

@@ -1,5 +1,5 @@
 //! The tree of a large view: members are placed by rank, and a bounded number of members is directly below
-//! each.
+//! each member.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Whether the view is too large for receipts to all others at the end of each turn.
+    /// Whether the view is too large for receipts to all other members at the end of each turn.
     pub(crate) fn is_large(self) -> bool {
         self.members > self.width
     }

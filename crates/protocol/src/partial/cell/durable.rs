@@ -36,7 +36,8 @@ pub(super) fn shows_no_write(message: &Message) -> bool {
 }
 
 impl Cell {
-    /// Returns the cell that continues from this past. It has no layout until its user gives it one.
+    /// Returns the cell that continues from `past`, which was read from its journal. The cell has no layout
+    /// until its user gives it one.
     pub(in crate::partial) fn recovered(
         me: ProcessId,
         settings: Settings,

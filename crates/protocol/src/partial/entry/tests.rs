@@ -214,7 +214,8 @@ fn a_record_has_one_byte_form() {
     assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
     // These malformed tallies are refused: tallies out of order, tallies that end before they begin, tallies
-    // below the base, tallies that were taken in, and an empty list in spite of the flag.
+    // below the base, tallies that were taken in, and an empty list of tallies although the flag promises
+    // tallies.
     let encoded = |tallies: &[(u64, u64)]| {
         let mut out = BytesMut::new();
         string(5, "s").base.put(HAS_TALLIES, &mut out);

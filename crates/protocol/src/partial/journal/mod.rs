@@ -49,13 +49,14 @@
 //! - *A stamp is covered before any other process sees it.* No message with a stamp above the last durable
 //!   reservation leaves, and no announcement of the cell's progress above it. A reservation goes ahead by as
 //!   much as a stamp may be ahead of the wall clock, so that a cell that comes back can issue at once. The
-//!   cell renews it before it is used up.
+//!   cell renews the reservation before it is used up.
 //! - *A cell reports a horizon only after the horizon's record is durable.* That record comes after the
 //!   records of all entries on which the horizon relies. Other cells forget deletions because of this report.
 //! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
 //!   back under the earlier layout, and acknowledge a write there that the copy lacks.
 //! - *As itself or not at all.* If some durable record cannot be read, the process continues as another
-//!   process, which takes the place of the former process as arriving, and copies what all other cells have.
+//!   process. That process takes the place of the former process as an arriving cell, and copies what all
+//!   other cells have.
 //!
 //! **Coming back when other cells wrote meanwhile.** The cell answers at once, at every level. It lacks
 //! writes that it never acknowledged, like any replica that missed some. The rule R + W > N counts
@@ -72,23 +73,23 @@
 //! does not know the last states of its former tallies. So it writes none of them before all owners have
 //! these states. Its next tallies begin above the stamps that it had reserved ([`counter`](super::counter)).
 //!
-//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not
+//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of a write that was not
 //! acknowledged. It shortens the time until replicas are equal, and no promise rests on it. A hint on disk
 //! would cost as much as the write itself, at a cell that may not even own the key. Hints end with the
 //! process, as they do without a disk. A cell that comes back reports that
 //! ([`Status::resumed`](super::Status)), and comparing finds the same writes.
 //!
-//! **Bounds.** A checkpoint begins when the bytes written since the last one began reach the memory that the
-//! cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at most about
-//! three times the bytes that the cell keeps, or twice these bytes plus `checkpoint_bytes`, whichever is
-//! more. Checkpoints write no more bytes than the changes did. A piece has 256 KiB, or one entry. The next
-//! piece is written when the previous one is durable, so neither the protocol nor the disk waits for a
-//! checkpoint.
+//! **Bounds.** A checkpoint begins when the bytes written since the last checkpoint began reach the memory
+//! that the cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at
+//! most about three times the bytes that the cell keeps, or twice these bytes plus `checkpoint_bytes`,
+//! whichever is more. Checkpoints write no more bytes than the changes did. A piece has 256 KiB, or one
+//! entry. The next piece is written when the previous one is durable, so neither the protocol nor the disk
+//! waits for a checkpoint.
 //!
 //! **Attacks considered.**
 //!
 //! - *A second copy of a write, while the record of the first is on its way.* It changes nothing and has no
-//!   record. Its acknowledgement waits all the same, until the last record so far is durable.
+//!   record. Its acknowledgement nevertheless waits until the last record so far is durable.
 //! - *A write that the horizon covers.* The replica ignores it, and acknowledges it behind the record of the
 //!   horizon.
 //! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation. If that
@@ -100,10 +101,10 @@
 //!   rests on its own disk. The other cell's horizon did not cover entries that were not on that cell's disk.
 //! - *A deletion that was forgotten, and comes back with the disk.* It is still a deletion, and is forgotten
 //!   again.
-//! - *An arriving cell loses power behind its last copy.* It announces the end of its arrival once all copies
-//!   are durable. Before that it comes back as arriving, and copies from the beginning.
+//! - *An arriving cell loses power right after its last copy.* It announces the end of its arrival once all
+//!   copies are durable. Before that it comes back as arriving, and copies from the beginning.
 //! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
-//!   new requests are also above all earlier ones.
+//!   new requests are also above the numbers of all earlier requests.
 //! - *Rot in a record of a stretch that a later checkpoint contains, too.* Any rot makes the process a new
 //!   process.
 //! - *A place that was given away while the cell was down.* The routers tell the cell that it is out. Its

@@ -27,7 +27,7 @@ pub(in crate::partial) struct CellJournal {
     /// The greatest time that a durable reservation covers, in nanoseconds. Stamps up to it may leave the
     /// cell.
     covered: u64,
-    /// Reservations that are not durable yet: record and time.
+    /// Reservations that are not durable yet, each with its record and its time in nanoseconds.
     reservations: VecDeque<(Ticket, u64)>,
     /// Time by which a reservation goes beyond the last issued stamp, in nanoseconds.
     ahead: u64,

@@ -298,7 +298,7 @@ fn an_increment_that_is_not_acknowledged_may_be_counted() {
     assert_eq!(found(&net.read(2, "k", Level::All)), string("2"));
 }
 
-/// All replicas refuse, so nothing was written. The next increment does not include the refused one.
+/// All replicas refuse, so nothing was written. The next increment does not include the refused increment.
 #[test]
 fn a_refused_increment_is_taken_back() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -366,7 +366,7 @@ fn tallies_are_bounded() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let mut refused = None;
     for turn in 0..200u64 {
-        // Each tally takes one increment: a second one would exceed 64 bits.
+        // Each tally takes one increment: a second increment would exceed 64 bits.
         let added = if turn % 2 == 0 { i64::MAX } else { -i64::MAX };
         let node = turn % 2 + 1;
         if let OperationOutcome::Rejected(rejection) = add(&mut net, node, "k", added, Level::Quorum) {

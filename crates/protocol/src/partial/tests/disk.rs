@@ -172,8 +172,8 @@ fn a_cell_that_was_away_brings_no_deleted_key_back() {
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
 }
 
-/// A cell reports its horizon only once the horizon is on disk, because the other cells forget deletions by
-/// it.
+/// A cell reports its horizon only once the horizon is on disk, because this report lets the other cells
+/// forget deletions.
 #[test]
 fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);

@@ -55,7 +55,7 @@ fn pass_horizon(net: &mut Net, patience: Duration) {
 }
 
 /// Two writes, each taken by some replicas, together exceed the limit of an entry. The replicas become equal
-/// all the same.
+/// nevertheless.
 #[test]
 fn replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry() {
     let mut net = limited(3, small(600, 1 << 20), ReadRepair::Blocking);
@@ -82,7 +82,7 @@ fn replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry() {
 }
 
 /// Each of the other cells has room for its own entries, and the limit of the new cell is too small for all
-/// of them. The new cell takes the place all the same.
+/// of them. The new cell takes the place nevertheless.
 #[test]
 fn a_cell_is_replaced_though_the_others_are_full() {
     let mut net = limited(3, small(600, 500), ReadRepair::None);

@@ -29,13 +29,15 @@
 //! - *All replicas are replaced, one after another, while the client asks leaders that stay.* A leader tells
 //!   its clients the replicas at their first call and at every change. Even a client without calls reports
 //!   its session to a new leader.
-//! - *Two replicas name each other as the leader.* The client follows a few times at once, then it pauses.
+//! - *Two replicas name each other as the leader.* The client follows a few such redirections at once, and
+//!   then pauses.
 //! - *The leader hears the client, but the client does not hear the leader.* To the client the leader is
 //!   silent, so in time the client asks another replica. The new replica names the same leader. Then patience
 //!   grows, and a link that is cut in one direction breaks or is mended.
 //! - *The leader stands still, and the other replicas have not noticed.* These replicas name the leader that
-//!   stands still. The client goes from one of them to the next until one names another leader. It returns to
-//!   the silent leader only when its patience has ended once more, because that leader may be slow.
+//!   stands still. The client goes from one of these replicas to the next until a replica names another
+//!   leader. It returns to the silent leader only when its patience has ended once more, because that leader
+//!   may be slow.
 //! - *Two leaders die in a row*: a call is sent to a leader that dies, and then to the next leader, which
 //!   dies, too. Both attempts have the same id, so the call takes effect at most once.
 //! - *A session is opened twice*, because the client sent the opening again. The client takes the first
@@ -96,7 +98,8 @@ pub struct Client {
     open_keyed: VecDeque<(u64, CallContent)>,
     /// Transactions that have not ended at this client.
     transactions: BTreeMap<u64, TransactionProgress>,
-    /// Abandoned transactions that the replica asked by the client should end.
+    /// Abandoned transactions that the client has not yet named to the replica that it asks, so that the
+    /// replica ends them.
     abandoned: Vec<(SessionId, u64)>,
     /// The time at which the client next reports its session to the leader.
     alive_at: Option<Time>,
@@ -510,7 +513,7 @@ impl Client {
     }
 }
 
-/// The bit that is set in the numbers of calls with keys. So these numbers are above those of all other
+/// The bit that is set in the numbers of calls with keys. So these numbers are above the numbers of all other
 /// calls, which count up from one.
 const KEYED: u64 = 1 << 63;
 /// The pause between two reports of a session while no leader is known to have got a report.

@@ -1,12 +1,12 @@
 //! The choice of the replica that the client asks.
 //!
 //! The client asks the leader, as far as it knows the leader. A replica that does not lead names the leader.
-//! If the asked replica is silent for a while, the client goes to the next one in turn. The client then
-//! avoids the silent replica until the client's patience has ended once more, even if other replicas name the
-//! silent replica as the leader: they do so until they notice that it stands still. Replicas' statements
-//! about each other may be out of date, so the client remembers the replicas that it learned of earlier.
-//! Suppose that the client remembered only the last statement, and that this statement named only dead
-//! replicas. Then the client would have no replica to ask.
+//! If the asked replica is silent for a while, the client goes to the next replica in turn. The client then
+//! avoids the silent replica until the client's patience has ended once more. It does so even if other
+//! replicas name the silent replica as the leader, because they name it until they notice that it stands
+//! still. Replicas' statements about each other may be out of date, so the client remembers the replicas that
+//! it learned of earlier. Suppose that the client remembered only the last statement, and that this statement
+//! named only dead replicas. Then the client would have no replica to ask.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -128,7 +128,8 @@ impl ReplicaSelector {
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) if Some(leader) == self.avoided => {
-                // The other replicas will soon notice that this leader is silent, or hear from it.
+                // The named leader has just been silent to this client. The other replicas will soon notice
+                // that as well, or hear from the leader. Meanwhile the client asks the next replica.
                 self.hops = 0;
                 self.next_in_turn();
                 self.held_until = Some(now + settings.ask_again_after);
@@ -211,8 +212,8 @@ mod tests {
         time::Duration,
     };
 
-    /// A sink that records the processes to which the selector wants links, and those to which it no longer
-    /// wants links.
+    /// A sink that records the processes to which the selector wants links, and the processes to which it no
+    /// longer wants links.
     #[derive(Default)]
     struct ReachRecorder {
         reached: BTreeSet<ProcessId>,

@@ -25,8 +25,8 @@ pub struct ClientSettings {
     /// The maximum number of reads under way for which the client still announces its reads to all replicas.
     pub announced_reads_max: usize,
     /// The number of later calls after which the user can no longer repeat a call of unknown fate. The client
-    /// may forget the call earlier if other requests need its memory. This is also the maximum number of
-    /// calls with keys and unknown fate.
+    /// may forget the call earlier if other requests need its memory. The setting is also the maximum number
+    /// of kept calls with keys and unknown fate.
     pub open_max: u64,
 }
 

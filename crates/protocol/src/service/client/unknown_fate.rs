@@ -10,7 +10,7 @@ impl Client {
     pub(super) fn leave_open(&mut self, id: CallId, asked: CallContent) {
         let bytes = asked.bytes();
         if id.session == SessionId::KEYED {
-            // A call with a key is kept only once: the latest call with the key replaces earlier ones.
+            // A call with a key is kept only once: the latest call with the key replaces earlier calls.
             self.forget_keyed(id.number, |_| true);
             self.open_keyed.push_back((id.number, asked));
         } else if self.session == SessionState::Open(id.session) {
@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// Forgets the calls of unknown fate with numbers below this one, so that the user can no longer repeat
+    /// Forgets the calls of unknown fate with numbers below `below`, so that the user can no longer repeat
     /// them.
     pub(super) fn forget_open(&mut self, below: u64) {
         while let Some(first) = self.open.first_entry()

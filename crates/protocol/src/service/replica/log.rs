@@ -15,7 +15,7 @@ use crate::{
 
 impl Replica {
     /// Proposes the gathered results, as far as the log has room. Keeps back a batch that the log would
-    /// refuse, and all later batches, because later instances rest on earlier ones.
+    /// refuse, and all later batches, because later instances rest on earlier instances.
     pub(super) fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let room = self.settings.in_flight_bytes_max;
         while let Some(reign) = &mut self.reign {
@@ -130,8 +130,9 @@ impl Replica {
                     reign.reads.confirmed(through);
                 }
             }
-            // Later results rest on earlier ones, so nothing more may be proposed in a standing reign after
-            // the log has refused a proposal. If the reign has ended, its proposals were already reverted.
+            // Later results rest on earlier results, so nothing more may be proposed in a standing reign
+            // after the log has refused a proposal. If the reign has ended, its proposals were already
+            // reverted.
             paxos::Event::Refused { ballot, .. } => {
                 if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
                     reign.refused();
@@ -148,7 +149,7 @@ impl Replica {
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
                     // [`Event::Rest`] gets the next work number, so that an answer to an earlier order to
-                    // rest is not taken for an answer to this one.
+                    // rest is not taken for an answer to this order.
                     let rest = self.settings.any_order.then_some(self.works + 1);
                     if let Some(rest) = reign.pause(rest) {
                         self.works = rest;

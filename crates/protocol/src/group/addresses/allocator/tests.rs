@@ -23,7 +23,7 @@ impl Dice {
         (self.0 >> 33) % bound
     }
 
-    /// Returns a number below `bound`, of which smaller numbers are likelier.
+    /// Draws a number below `bound`. Smaller numbers are likelier.
     fn skewed(&mut self, bound: u64) -> u64 {
         let most = 1 + self.below(bound);
         self.below(most)
@@ -142,7 +142,7 @@ fn groups_of_the_same_members_share_an_address_and_others_do_not() {
     assert!(of(3) != of(1) && of(5) != of(1) && of(5) != of(3));
 }
 
-/// Returns the same groups, with their assigned addresses.
+/// Returns these candidates, with the assigned addresses as their present addresses.
 fn again(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> Vec<Candidate> {
     let again = |it: &Candidate| Candidate { before: assigned.get(&it.group).copied(), ..it.clone() };
     candidates.iter().map(again).collect()
