@@ -45,11 +45,11 @@
 //! **Relays are above the node** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed
 //! is a `Relay<P>`, and no relay carries a node. One relay below the node, with one set of heartbeats, could
 //! serve all endpoints. But that relay would have to know the role of each endpoint in its domain: a link
-//! between two routers of a domain is never relayed, but in another domain the same two processes may be a
-//! router and a member, whose link must be relayed. Above the node each endpoint knows its own role, domains
-//! that do not relay pay nothing, and the relay's rules hold unchanged, with a session in place of a link. If
-//! a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made again as
-//! usual.
+//! between two routers of a domain is never relayed. But in another domain the same two processes may be a
+//! router and a member, whose link must be relayed. Above the node each endpoint knows its own role, and
+//! domains that do not relay pay nothing. The relay's rules hold unchanged, with a session in place of a
+//! link. If a relay gives up a session and no other endpoint needs the link, the link ends, too, and is made
+//! again as usual.
 //!
 //! **Policies.** Each endpoint's own [`Policy`] decides who may have a session with it; the node itself links
 //! with everybody. The node shows the pass of its vital endpoint as its own pass. The disk of the process

@@ -2,8 +2,8 @@
 
 use crate::{db::Db, node::Node, pending::Pending};
 
-/// Connects a client to the tables of a cluster, if the addresses (`host:port`) are those of some of its
-/// routers, or to services, if they are those of some of the services' hosts.
+/// Connects a client to the tables of a cluster, given addresses of some of its routers (`host:port`). Given
+/// addresses of some hosts of services, connects a client to these services.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), quorate::Error> {

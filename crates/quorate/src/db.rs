@@ -128,9 +128,9 @@ impl Db {
 
     /// Begins a transaction at READ COMMITTED. Its statements take effect together at its commit, or not at
     /// all. Nothing is locked, and the cluster keeps nothing of an open transaction. The commit fails with
-    /// SQLSTATE 40001 if another transaction has changed the result of a write of this transaction, or the
-    /// result of a read of rows that this transaction wrote or locked (`for update`). [`Db::transaction`]
-    /// repeats such a transaction.
+    /// SQLSTATE 40001 if another transaction has changed the result of a write of this transaction. It also
+    /// fails if the result of a read has changed, of rows that this transaction wrote or locked (`for
+    /// update`). [`Db::transaction`] repeats such a transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -147,9 +147,10 @@ impl Db {
     }
 
     /// Runs `work` in a transaction and commits it. If a statement or the commit fails because of another
-    /// transaction (SQLSTATE 40001, or [`Error::NotSent`]), begins a new transaction after a short random
-    /// pause and calls `work` again, eight times at most. If `work` fails with another error, nothing takes
-    /// effect and the error is returned. `work` should have no effect outside of its transaction.
+    /// transaction (SQLSTATE 40001), or was not sent ([`Error::NotSent`]), begins a new transaction after a
+    /// short random pause and calls `work` again. Makes eight attempts at most. If `work` fails with another
+    /// error, nothing takes effect and the error is returned. `work` should have no effect outside of its
+    /// transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {

@@ -27,9 +27,9 @@
 //! | `group/shared.rs` | commands of groups, and packs of updates |
 //! | `service/process/shared.rs` | calls of services that were made together |
 //!
-//! Other tables of callers differ, because a token has no single answer there: a query of a group gathers an
-//! answer of each member (`group/open_queries.rs`), a claim for a lock has to be released after its caller
-//! gave it up (`group/claims.rs`), and the end of a newer save also ends a save (`group/keeper.rs`).
+//! Other tables of callers differ, because a token has no single answer there. A query of a group gathers an
+//! answer of each member (`group/open_queries.rs`). A claim for a lock has to be released after its caller
+//! gave it up (`group/claims.rs`). The end of a newer save also ends an older save (`group/keeper.rs`).
 
 #[cfg(any(feature = "tables", feature = "groups", feature = "services"))]
 use std::collections::BTreeMap;

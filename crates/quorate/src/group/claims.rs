@@ -9,8 +9,8 @@ use tokio::sync::oneshot;
 use super::message::RELEASE;
 
 /// The claims of a member that are not granted yet, and the claims that the member has given up.
-/// [`Waiters`](crate::waiters::Waiters) cannot keep the claims, because a claim outlasts its caller's wait:
-/// its lock has to be released.
+/// [`Waiters`](crate::waiters::Waiters) cannot keep the claims, because a claim may outlast its caller's
+/// wait, and then its lock has to be released.
 pub(super) struct Claims {
     seat: SeatId,
     last: u32,

@@ -260,8 +260,8 @@ impl Drop for LeaveGuard {
     }
 }
 
-/// A send that the outbox accepted or refused. The future is small, and its poll does only one thing, because
-/// busy senders spend their time here.
+/// A send that the outbox accepted or refused. This future is written by hand, so that it is small and its
+/// poll is short, because busy senders spend their time here.
 struct SendFuture {
     held: Arc<MemberHandle>,
     /// The accepted send, or the reason for the refusal. The future returns the reason once.

@@ -1,10 +1,10 @@
 //! Distances between sites: messages to cells of other sites arrive later, as if the sites were far away.
 //!
-//! **Promise.** A message to a cell at a site with a distance leaves after the time of that distance and its
-//! jitter, and never during a stall of the way to that cell. Messages to one cell leave in the order of
+//! **Promise.** A message to a cell at a site with a distance is delayed by the distance and a random jitter.
+//! No message leaves during a stall of the way to its cell. Messages to one cell leave in the order of
 //! sending. Messages to near cells and to routers leave at once. So one machine can run a store whose cells
-//! are at several sites (004 §III.D), or a store whose replicas are late now and then (004 §III.B, because of
-//! garbage collectors).
+//! are at several sites (004 §III.D). It can also run a store whose replicas are late now and then (004
+//! §III.B, because of garbage collectors).
 //!
 //! **Bound.** At most [`WAITING_MAX`] messages wait. Above that bound, messages leave too early, but are not
 //! lost.

@@ -1,7 +1,7 @@
 //! Operations of a cell's clients that ended recently, for `quorate watch` to judge.
 //!
-//! **Promise.** For a sample of keys, this module has every operation that a client of this cell requested
-//! and that ended in the last minute, with its interval as the cell saw it. Stamps distinguish values, so
+//! **Promise.** For a sample of keys, this module has every operation of the cell's clients that ended in the
+//! last minute, with the interval from its request to its outcome at this cell. Stamps distinguish values, so
 //! that writing one value twice makes two values. A hash distinguishes keys. So a viewer sees neither values
 //! nor keys. All cells sample the same keys.
 //!

@@ -203,7 +203,7 @@ impl Member {
             let _ = sender.send(());
         });
         match waiting {
-            // An error means that the thread is gone, so nothing is left to wait for.
+            // A receive error means that the member's thread has ended, so there is nothing to wait for.
             Ok(_) => drop(receiver.await),
             Err(error) => warn!(%error, "the system gives no thread to wait for the end of this process"),
         }
@@ -268,7 +268,8 @@ fn passes_on(why: &NotDone, operation: &AdminOperation) -> bool {
         NotDone::Untaken => true,
         // A router that was restarted after all routers died may learn during the operation that the domain
         // is in a later generation. It then comes back as a new process. A second founder does no harm: if
-        // the ended life has begun a generation, the members that hear its leader refuse.
+        // the ended life has begun a generation, the members that hear the leader of that generation refuse
+        // the second founder.
         NotDone::Ended => matches!(operation, AdminOperation::Refound { .. }),
         NotDone::Because(_) => false,
     }

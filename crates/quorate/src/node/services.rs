@@ -22,8 +22,8 @@ impl Node {
     /// byte for byte. Clients know the service only by its name and its type.
     ///
     /// A founder first asks the [seeds](super::Builder::seeds), for about 2 s at most. If one of them shows a
-    /// set of this name, founding fails. When joining, the future is ready at once, and the replica joins
-    /// later ([`Node::replica_status`]). A replica whose log is on the node's disk
+    /// set of this name, founding fails. A joiner's future is ready at once, and its replica joins later
+    /// ([`Node::replica_status`]). A replica whose log is on the node's disk
     /// ([durable](super::Builder::durable)) continues from its log, whatever `begin` says.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());

@@ -118,7 +118,7 @@ struct NodeHost {
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
-    /// Whether a thread is checking that another process with the same node number is alive.
+    /// Whether a thread is checking if another process with the same node number is alive.
     probing: Arc<AtomicBool>,
     end: EndReporter,
 }

@@ -101,9 +101,9 @@ pub trait ServiceLoop: Service<Request: Send> {
         1
     }
 
-    /// Takes tasks and completes them, until [`TaskQueue::next`] ends with the reign or the replica. Each
-    /// thread of the service calls this function once for each reign. If the function panics, the tasks that
-    /// it holds are rejected, and the thread calls the function again.
+    /// Takes tasks and completes them, until [`TaskQueue::next`] returns `None` because the reign or the
+    /// replica has ended. Each thread of the service calls this function once for each reign. If the function
+    /// panics, the tasks that it holds are rejected, and the thread calls the function again.
     fn run(tasks: &TaskQueue<Self>)
     where
         Self: Sized;

@@ -24,7 +24,7 @@
 //! journal.
 //!
 //! **A replica that ends again and again**, for example because `apply` panics at a change, comes back after
-//! a pause that doubles, because each return costs the other replicas a checkpoint.
+//! a pause. The pause doubles each time, because each return costs the other replicas a checkpoint.
 //!
 //! **After a restart** of a durable host, a service continues from its side journal if there is one. The host
 //! drops the records of the service's former replica in its own journal.

@@ -14,9 +14,9 @@ use crate::error::Error;
 /// The leader executes and answers calls at once, without the other replicas. The replicas agree only on the
 /// commit. Transactions and calls outside of them are serializable. A call that touches data of another
 /// transaction ([`Service::keys`]) waits until that transaction ends. A transaction ends as
-/// [`Error::Aborted`] when the leader changes, when it and other transactions would wait for each other, when
-/// it is idle for 5 s, or when its changes exceed 1 MiB. The answers to a transaction's calls are only valid
-/// once the transaction is committed.
+/// [`Error::Aborted`] in four cases: the leader changes, transactions would wait for each other, the
+/// transaction is idle for 5 s, or its changes exceed 1 MiB. The answers to a transaction's calls are only
+/// valid once the transaction is committed.
 ///
 /// ```no_run
 /// # use quorate::{Error, service::{Service, Stub}};

@@ -2,7 +2,7 @@
 //!
 //! | what | bound | beyond it |
 //! |---|---|---|
-//! | connections | [`web::Limits`] | the one that has waited longest for a request closes |
+//! | connections | [`web::Limits`] | the connection that has waited longest for a request closes |
 //! | bodies of requests | [`DoorLimits::bodies_bytes_max`] together, 4 MiB each | a request waits first |
 //! | replies in the service's bytes | [`DoorLimits::calls_max`] calls, 4 MiB each | a call waits its turn |
 //! | answers | [`DoorLimits::answers_bytes_max`], [`DoorLimits::answer_bytes_max`] each | a reply waits |

@@ -196,7 +196,7 @@ impl Door {
 }
 
 /// Longest time that the door stays open for the answers to requests in progress when the host ends. One of
-/// these answers may be that to the withdrawal of a service.
+/// these answers may be the answer to the withdrawal that ended the host.
 const LAST_ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for Door {
