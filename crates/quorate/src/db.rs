@@ -129,8 +129,8 @@ impl Db {
     /// Begins a transaction at READ COMMITTED. Its statements take effect together at its commit, or not at
     /// all. Nothing is locked, and the cluster keeps nothing of an open transaction. The commit fails with
     /// SQLSTATE 40001 if another transaction has changed the result of a write of this transaction. It also
-    /// fails if the result of a read has changed, of rows that this transaction wrote or locked (`for
-    /// update`). [`Db::transaction`] repeats such a transaction.
+    /// fails if another transaction has changed the result of a read, and this transaction wrote or locked
+    /// (`for update`) the rows of that read. [`Db::transaction`] repeats such a transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {

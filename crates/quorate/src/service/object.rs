@@ -2,7 +2,8 @@
 //!
 //! **Failures.** A panic in `execute` rejects the request, because `execute` only borrowed the state. A panic
 //! in `apply` or `revert` leaves an unknown state. If the bytes of a client's request do not decode, the
-//! request is rejected. If the bytes of another replica's change do not decode, the state is unknown.
+//! request is rejected. If the bytes of another replica's change do not decode, the change cannot be applied,
+//! and this replica ends.
 //!
 //! **Bytes.** A change is the clock of the leader, followed by the content that [`Service::CARRIES`] chooses:
 //! the delta, or the [`Witness`]. If the log carries whole states, the executor encodes and restores them.

@@ -207,8 +207,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl GroupMap {
-    /// Begins to join. Begins to join the group. The returned future joins again whenever the group has
-    /// dropped the member. The future ends when the map is dropped.
+    /// Begins to join the group. The returned future joins again whenever the group has dropped the member.
+    /// The future ends when the map is dropped.
     pub(super) fn begin(node: Node, map: MapId) -> (GroupMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let (answers, clock) = (Answers::default(), SharedMapClock::default());
         let (member_sender, member) = watch::channel(None);
