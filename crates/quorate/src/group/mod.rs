@@ -1,5 +1,6 @@
 //! Process groups: an object with a copy in each of several programs. The name of each sending method states
 //! its guarantee.
+//!
 //! **Promise.** The promise of [`quorate_protocol::group`] for messages holds here for a user's own type: all
 //! [`Replica`]s of a group apply the same updates in the same views. The updates of each sender come in the
 //! sender's order, and all `ordered` and `safe` updates in one total order. A read of any member asks no

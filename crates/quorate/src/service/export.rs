@@ -82,7 +82,7 @@ impl Export {
         &self.state
     }
 
-    /// Writes the export to a file, completely and durably. After a failure there is no new file.
+    /// Writes the export to a file, completely and durably. After a failure the path is as before.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::file(path, error);
         let beside = path.with_extension("part");

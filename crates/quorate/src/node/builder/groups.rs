@@ -13,8 +13,8 @@ use crate::{
 impl Builder {
     /// Sets the upper bound of the node's datagrams as a member of groups, in bytes, from 512 on; the default
     /// is 8,256. If a datagram is too long for a packet of the network, it travels in fragments. Such a
-    /// datagram is lost if any of its fragments is lost, and always if the network blocks fragments. An
-    /// Ethernet carries 1,408 bytes without fragments.
+    /// datagram is lost if any of its fragments is lost, and always if the network blocks fragments. For an
+    /// Ethernet, 1,408 bytes are a good bound.
     pub fn datagram_bytes(mut self, bytes: usize) -> Self {
         self.options.groups.datagram_bytes = bytes;
         self

@@ -5,14 +5,13 @@
 //! | `GET /services` | the services of this host, and the present states of their replicas |
 //! | `GET /services/NAME` | one of these services |
 //! | `DELETE /services/NAME` | 204: not served here ([`Node::withdraw`](crate::Node::withdraw)) |
-//! | `POST /services/NAME/replicas` | 200 and the service: `new` becomes a replica, in place of `old` if
-//! named |
+//! | `POST /services/NAME/replicas` | 200 and the service: `new` replaces `old`, if `old` is named |
 //! | `GET /services/NAME/export` | 200 and the state, as a file's bytes ([`Export`](super::Export)) |
 //! | `POST /services/NAME/call` | 200 and the reply |
-//! | `POST /services/NAME/transactions` | 201, `{"transaction": ID}` and where it is |
 //! | `POST /services/NAME/transactions` | 201, `{"transaction": ID}` and its address |
-//! | `POST /services/NAME/transactions/ID/commit` | 200; sent again it finds out |
+//! | `POST /services/NAME/transactions/ID/call` | 200 and the reply |
 //! | `POST /services/NAME/transactions/ID/commit` | 200; a repeated commit finds the outcome of the first |
+//! | `DELETE /services/NAME/transactions/ID` | 204: nothing of the transaction takes effect |
 //!
 //!
 //! Requests and replies are the service's own types in JSON, as `serde` encodes them. The door is a client
