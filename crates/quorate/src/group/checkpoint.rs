@@ -150,7 +150,8 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
 }
 
-/// Writes a file completely and durably. After a failure the former file is in place.
+/// Writes a file completely and durably. After a failure the path has the former file, or the complete new
+/// file.
 pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));

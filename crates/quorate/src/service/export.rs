@@ -82,7 +82,8 @@ impl Export {
         &self.state
     }
 
-    /// Writes the export to a file, completely and durably. After a failure the path is as before.
+    /// Writes the export to a file, completely and durably. After a failure the path has the former file, or
+    /// the complete new file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::file(path, error);
         let beside = path.with_extension("part");
