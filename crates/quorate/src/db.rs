@@ -146,10 +146,11 @@ impl Db {
         Ok(Transaction(session))
     }
 
-    /// Runs `work` in a transaction and commits it. If a statement or the commit fails because of another
-    /// transaction (SQLSTATE 40001), or was not sent ([`Error::NotSent`]), begins a new transaction after a
-    /// short random pause and calls `work` again. Makes eight attempts at most. If `work` fails with another
-    /// error, nothing takes effect and the error is returned. `work` should have no effect outside of its
+    /// Runs `work` in a transaction and commits it. An attempt fails if another transaction is in its way
+    /// (SQLSTATE 40001), or if a statement or the commit was not sent ([`Error::NotSent`]). After a failed
+    /// attempt, begins a new transaction after a short random pause and calls `work` again, for eight
+    /// attempts at most. If `work` fails with another error, nothing takes effect and the error is returned.
+    /// `work` should have no effect outside of its
     /// transaction.
     ///
     /// ```no_run

@@ -1,9 +1,9 @@
 //! Operations of a cell's clients that ended recently, for `quorate watch` to judge.
 //!
 //! **Promise.** For a sample of keys, this module has every operation of the cell's clients that ended in the
-//! last minute, with the interval from its request to its outcome at this cell. Stamps distinguish values, so
-//! that writing one value twice makes two values. A hash distinguishes keys. So a viewer sees neither values
-//! nor keys. All cells sample the same keys.
+//! last minute. It has the interval of each operation, from the request to the outcome at this cell. Stamps
+//! distinguish values, so that writing one value twice makes two values. A hash distinguishes keys. So a
+//! viewer sees neither values nor keys. All cells sample the same keys.
 //!
 //! **Source.** 004 §II.A records operations at the client. Here the cell to which the client sent the
 //! operation records it, so the intervals leave out the time between client and cell.

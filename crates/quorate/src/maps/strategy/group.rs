@@ -6,8 +6,8 @@
 //! the cell that the client asked has delivered it. If that cell dies after the acknowledgement, the write
 //! survives: the routers chose the write before any cell delivered it, and they deliver it to all other cells
 //! of the view. A write can be lost in two cases. In the first case, all cells that have the map's state die.
-//! In the second case, a majority of the routers is lost for good, an operator lets the domain go on from a
-//! router that lacks the write, and all cells that had delivered the write are dead.
+//! In the second case, a majority of the routers is lost for good, and an operator lets the domain go on from
+//! a router that lacks the write. In addition, all cells that had delivered the write are dead.
 //!
 //! **Why no write is voided.** The members void an ordered message only if soft messages that its sender sent
 //! before it are lost (`protocol::group`, *Voided everywhere*). A map sends no soft message, so nothing that
