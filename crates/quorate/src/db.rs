@@ -146,12 +146,11 @@ impl Db {
         Ok(Transaction(session))
     }
 
-    /// Runs `work` in a transaction and commits it. An attempt fails if another transaction is in its way
-    /// (SQLSTATE 40001), or if a statement or the commit was not sent ([`Error::NotSent`]). After a failed
-    /// attempt, begins a new transaction after a short random pause and calls `work` again, for eight
-    /// attempts at most. If `work` fails with another error, nothing takes effect and the error is returned.
-    /// `work` should have no effect outside of its
-    /// transaction.
+    /// Runs `work` in a transaction and commits it. If a statement or the commit conflicts with another
+    /// transaction (SQLSTATE 40001), or was not sent ([`Error::NotSent`]), the attempt has failed. After a
+    /// short random pause this method begins a new transaction and calls `work` again, up to eight attempts
+    /// in all. If `work` fails with another error, nothing takes effect and the error is returned. `work`
+    /// should have no effect outside of its transaction.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
